@@ -1,0 +1,95 @@
+# Needs only make and Python 3.11 or newer. Everything else goes into folders of this project:
+# .venv, .venv-bench and, where uv is not installed, .tools.
+
+PYTHON ?= python3
+
+# Given on the command line only: shells often export HOST with another meaning.
+URL =
+HOST =
+PORT =
+PYTEST_ARGS =
+BENCH_ARGS =
+UPGRADE =
+
+BIN = .venv/bin
+UV := $(shell command -v uv || echo .tools/bin/uv)
+
+export UV_LINK_MODE ?= copy
+export UV_PYTHON_DOWNLOADS ?= never
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url $(if $(UPGRADE),--upgrade)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check fmt bench constraints clean
+
+help:
+	@echo 'make serve        run the server (URL=, HOST=, PORT=)'
+	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=)'
+	@echo 'make check        lint, format, types, layers, spelling, sizes'
+	@echo 'make fmt          format, and fix what can be fixed'
+	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
+	@echo 'make setup        only make .venv'
+	@echo 'make constraints  pin what pyproject.toml asks for (UPGRADE=1 for the newest versions)'
+	@echo 'make clean        remove everything that these commands made'
+
+setup: .venv/.ready
+
+serve: .venv/.ready
+	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
+
+test: check
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: .venv/.ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+	$(BIN)/python tools/sizes.py
+
+fmt: .venv/.ready
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+bench: .venv-bench/.ready
+	.venv-bench/bin/python -m benchmarks $(BENCH_ARGS)
+
+constraints: $(UV)
+	$(COMPILE) pyproject.toml --all-extras --group dev -o constraints.txt
+	$(COMPILE) pyproject.toml --all-extras --group bench -o constraints-bench.txt
+	echo uv | $(COMPILE) - -o tools/uv.txt
+
+clean:
+	rm -rf .venv .venv-bench .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The first step checks every package against its hash. The second builds nothing but the link to src,
+# with the build backend that the first one installed.
+define install
+	$(UV) pip sync --quiet --python $(@D) --require-hashes $<
+	$(UV) pip install --quiet --python $(@D) --no-deps --no-build-isolation --editable .
+	@touch $@
+endef
+
+define require-python
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+		"Hansard needs Python 3.11 or newer, and $(PYTHON) is %d.%d: try make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+endef
+
+.venv/.ready: constraints.txt pyproject.toml | .venv/bin/python
+	$(install)
+
+.venv-bench/.ready: constraints-bench.txt pyproject.toml | .venv-bench/bin/python
+	$(install)
+
+.venv/bin/python .venv-bench/bin/python: | $(UV)
+	$(require-python)
+	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(@D:/bin=)
+
+.tools/bin/uv: tools/uv.txt
+	$(require-python)
+	$(PYTHON) -m venv .tools
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@

@@ -1,0 +1,88 @@
+"""Hansard: the conversation store for AI agents."""
+
+from __future__ import annotations
+
+from hansard.backend import Backend, Capabilities
+from hansard.errors import (
+    Closed,
+    Conflict,
+    ConversationNotFound,
+    Corrupt,
+    Denied,
+    FormatMismatch,
+    HansardError,
+    MessageNotFound,
+    NotFound,
+    QuotaExceeded,
+    TimedOut,
+    Unavailable,
+    Unsupported,
+    ValidationError,
+)
+from hansard.limits import Limits
+from hansard.model import (
+    Appended,
+    Blob,
+    BlobRef,
+    Branch,
+    Conversation,
+    Message,
+    Messages,
+    Page,
+    Participant,
+    Problem,
+    Receipt,
+    Record,
+    RecordPage,
+    Source,
+    Stats,
+    Summary,
+    Usage,
+    UsageRow,
+)
+from hansard.opening import connect
+from hansard.store import Delete, Put, Store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Appended",
+    "Backend",
+    "Blob",
+    "BlobRef",
+    "Branch",
+    "Capabilities",
+    "Closed",
+    "Conflict",
+    "Conversation",
+    "ConversationNotFound",
+    "Corrupt",
+    "Delete",
+    "Denied",
+    "FormatMismatch",
+    "HansardError",
+    "Limits",
+    "Message",
+    "MessageNotFound",
+    "Messages",
+    "NotFound",
+    "Page",
+    "Participant",
+    "Problem",
+    "Put",
+    "QuotaExceeded",
+    "Receipt",
+    "Record",
+    "RecordPage",
+    "Source",
+    "Stats",
+    "Store",
+    "Summary",
+    "TimedOut",
+    "Unavailable",
+    "Unsupported",
+    "Usage",
+    "UsageRow",
+    "ValidationError",
+    "connect",
+]

@@ -1,0 +1,1 @@
+"""From history to prompt. Works on messages alone, never on a store."""

@@ -1,0 +1,601 @@
+"""Process memory: the definition of truth.
+
+Every other backend must answer as this one does. It is written to be read: a conversation is its `Head` and, for each
+line, its messages in the order of seq. Two caps make it a cache (`max_conversations`, least recently used goes;
+`max_messages`, the oldest go); what they evict is counted and reported by `stats`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from hansard import codec, cursors, rules
+from hansard.backend import Capabilities
+from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, is_by, with_summary
+from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
+from hansard.backends.memory.values import own_conversation, own_message, own_record
+from hansard.backends.signals import Signals
+from hansard.errors import Closed, Conflict, Unsupported
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
+    to_micros,
+)
+from hansard.requests import (
+    Append,
+    Context,
+    ConversationChange,
+    ConversationQuery,
+    Image,
+    MessageChange,
+    MessageQuery,
+    NewBranch,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Remove,
+    Removed,
+    Replace,
+    Restore,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.rules import Head
+
+
+class MemoryBackend:
+    def __init__(self, *, max_conversations: int | None = None, max_messages: int | None = None) -> None:
+        self._max_conversations = max_conversations
+        self._max_messages = max_messages
+        self._tenants: dict[str, Tenant] = {}
+        self._lock = threading.RLock()
+        self._signals = Signals()
+        self._evicted_conversations = 0
+        self._evicted_messages = 0
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            name="memory",
+            durability="none",
+            blocking=True,
+            secure_delete=True,
+            evicts=self._max_conversations is not None or self._max_messages is not None,
+        )
+
+    async def close(self) -> None:
+        self._closed = True
+        self._tenants.clear()
+
+    # Finding
+
+    def _tenant(self, context: Context) -> Tenant:
+        if self._closed:
+            raise Closed("this store was closed")
+        return self._tenants.setdefault(context.tenant, Tenant())
+
+    def _find(self, context: Context, id: str) -> Kept | None:
+        conversations = self._tenant(context).conversations
+        kept = conversations.get(id)
+        if kept is None or not rules.is_visible(kept.head.conversation, context):
+            return None
+        conversations[id] = conversations.pop(id)
+        return kept
+
+    def _need(self, context: Context, id: str) -> Kept:
+        kept = self._find(context, id)
+        if kept is None:
+            raise rules.not_found(id)
+        return kept
+
+    def _changed(self, context: Context, id: str) -> None:
+        self._signals.notify((context.tenant, id))
+
+    def _make(self, context: Context, id: str, head: Head) -> Kept:
+        """A place for a conversation that does not exist, or has expired."""
+        tenant = self._tenant(context)
+        old = tenant.conversations.get(id)
+        if old is not None:
+            expires = old.head.conversation.expires_at
+            if expires is None or expires > context.now:
+                # Behind the wall of a user's view: it must look as if it were not there.
+                raise rules.not_found(id)
+            self._drop(context, id)
+        kept = tenant.conversations[id] = Kept(head)
+        self._evict_conversations(context, tenant)
+        return kept
+
+    def _evict_conversations(self, context: Context, tenant: Tenant) -> None:
+        while self._max_conversations is not None and len(tenant.conversations) > self._max_conversations:
+            self._drop(context, next(iter(tenant.conversations)))
+            self._evicted_conversations += 1
+
+    # Conversations
+
+    async def create_conversation(self, context: Context, conversation: Conversation) -> Conversation:
+        with self._lock:
+            if self._find(context, conversation.id) is not None:
+                raise Conflict(f"conversation {conversation.id!r} exists already")
+            kept = self._make(context, conversation.id, rules.created(context, conversation, 1))
+            self._changed(context, conversation.id)
+            return own_conversation(kept.head.conversation)
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        with self._lock:
+            kept = self._find(context, id)
+            return own_conversation(kept.head.conversation) if kept else None
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        def place(conversation: Conversation) -> tuple[int, str]:
+            return to_micros(cursors.sort_time(conversation, query.sort)), conversation.id
+
+        with self._lock:
+            everything = (kept.head.conversation for kept in self._tenant(context).conversations.values())
+            found = [
+                conversation
+                for conversation in everything
+                if rules.matches(conversation, query, context)
+                and (query.above is None or place(conversation) > query.above)
+                and (query.below is None or place(conversation) < query.below)
+            ]
+        found.sort(key=place, reverse=query.newest_first)
+        page = found[query.offset : query.offset + query.limit]
+        return [own_conversation(each) for each in page], len(found) > query.offset + query.limit
+
+    async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
+        with self._lock:
+            kept = self._need(context, id)
+            kept.head = rules.plan_change(context, kept.head, change)
+            self._changed(context, id)
+            return own_conversation(kept.head.conversation)
+
+    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+        with self._lock:
+            if self._find(context, id) is None:
+                return Receipt(at=context.now)
+            receipt = self._drop(context, id)
+            self._tenant(context).tombstones[codec.digest(id)] = context.now
+            self._changed(context, id)
+            return receipt
+
+    def _drop(self, context: Context, id: str) -> Receipt:
+        tenant = self._tenant(context)
+        kept = tenant.conversations.pop(id)
+        records = [key for key, record in tenant.records.items() if record.conversation_id == id]
+        for key in records:
+            tenant.forget_record(key)
+        blobs = self._tenant(context).drop_blobs(context, digests(message for _, message in kept.all_messages()))
+        return Receipt(
+            conversations=1,
+            messages=len(kept.places),
+            branches=len(kept.head.lanes),
+            summaries=len(kept.summaries),
+            records=len(records),
+            blobs=blobs,
+            at=context.now,
+            physically_gone=True,
+        )
+
+    # Messages
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        with self._lock:
+            kept, created = self._find_or_new(context, id, append)
+            stored = {
+                draft.message.id: message
+                for draft in append.drafts
+                if draft.given_id and (message := kept.find(draft.message.id))
+            }
+            self._refuse_buried(context, kept, append, stored)
+            plan = rules.plan_append(context, kept.head, append, stored, created=created)
+            if created:
+                kept = self._make(context, id, kept.head)
+            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs)
+            kept.head = plan.head
+            self._evict_messages(context, kept)
+            self._changed(context, id)
+            messages = [own_message(message) for message in plan.result]
+            return Appended(messages, plan.head.conversation.version, len(plan.fresh), created)
+
+    def _find_or_new(self, context: Context, id: str, append: Append) -> tuple[Kept, bool]:
+        kept = self._find(context, id)
+        if kept is not None:
+            return kept, False
+        if append.new is None:
+            raise rules.not_found(id)
+        deleted_at = self._tenant(context).tombstones.get(codec.digest(id))
+        if deleted_at is not None and not append.revive:
+            rules.refuse_replay(id, append, deleted_at)
+        return Kept(rules.new_head(context, id, append.new, 1)), True
+
+    def _refuse_buried(self, context: Context, kept: Kept, append: Append, stored: Mapping[str, Message]) -> None:
+        if kept.head.buried and not append.revive:
+            id = kept.head.conversation.id
+            tombstones = self._tenant(context).tombstones
+            ids = (draft.message.id for draft in append.drafts if draft.message.id not in stored)
+            rules.refuse_buried(id, (each for each in ids if codec.digest(id, each) in tombstones))
+
+    def _insert(
+        self,
+        context: Context,
+        kept: Kept,
+        line: int,
+        fresh: Sequence[tuple[Message, Any]],
+        blobs: Mapping[str, bytes],
+    ) -> None:
+        tenant = self._tenant(context)
+        for sha256, data in blobs.items():
+            tenant.blobs.setdefault(sha256, StoredBlob(data, context.now))
+        for message, draft in fresh:
+            kept.insert(line, message, draft.size)
+            tenant.count_usage(kept, message, None)
+
+    def _evict_messages(self, context: Context, kept: Kept) -> None:
+        excess = len(kept.places) - self._max_messages if self._max_messages is not None else 0
+        if excess > 0:
+            oldest = list(islice(kept.all_messages(), excess))
+            self._remove(context, kept, [message for _, message in oldest])
+            self._evicted_messages += excess
+
+    async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
+        with self._lock:
+            kept = self._need(context, id)
+            current = list(kept.read(replace.branch))
+            plan = rules.plan_replace(context, kept.head, replace, current, kept.fresh_line)
+            doomed = {message.id for message in beyond(kept, plan.doomed)}
+            ids = [draft.message.id for _, draft in plan.fresh]
+            rules.used_elsewhere(each for each in ids if each in kept.places and each not in doomed)
+            rules.check_quota(kept.head.conversation, len(ids) - len(doomed), replace.max_messages)
+            gone = kept.remove_beyond(plan.doomed)
+            self._insert(context, kept, plan.lane.line, plan.fresh, replace.blobs)
+            summary = kept.head.conversation.summary
+            kept.head = rules.replaced(context, plan, len(gone), kept.newest())
+            kept.head = with_summary(kept.head, summary)
+            self._tenant(context).drop_blobs(context, digests(gone))
+            self._changed(context, id)
+            result = [*plan.kept, *(message for message, _ in plan.fresh)]
+            return Appended([own_message(each) for each in result], kept.head.conversation.version, len(plan.fresh))
+
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        with self._lock:
+            kept = self._find(context, id)
+            if kept is None:
+                return Slice([], False)
+            found = [
+                message
+                for _, message in kept.read(query.branch, newest_first=query.newest_first)
+                if rules.is_between(message, query) and rules.is_wanted(message, query)
+            ]
+            if query.sort == "time":
+                found.sort(key=rules.position, reverse=query.newest_first)
+            taken = bounded(found, query, kept.sizes)
+            return Slice([own_message(message) for message in taken], len(taken) < len(found))
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        with self._lock:
+            kept = self._find(context, id)
+            found = (kept.find(each) for each in message_ids) if kept else ()
+            return [own_message(message) for message in found if message]
+
+    async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
+        with self._lock:
+            kept = self._need(context, id)
+            before = kept.find(message_id)
+            if before is None:
+                raise rules.no_message(id, message_id)
+            head, message = rules.plan_update(context, kept.head, before, change)
+            for sha256, data in change.blobs.items():
+                self._tenant(context).blobs.setdefault(sha256, StoredBlob(data, context.now))
+            kept.put(message, change.draft.size if change.draft else None)
+            kept.head = head
+            self._tenant(context).count_usage(kept, message, before)
+            self._tenant(context).drop_blobs(context, digests([before]))
+            self._changed(context, id)
+            return own_message(message)
+
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        with self._lock:
+            kept = self._need(context, id)
+            removed = {"ids": self._remove_ids, "last": self._pop, "all": self._clear}[remove.what](
+                context, kept, remove
+            )
+            self._changed(context, id)
+            return removed
+
+    def _remove_ids(self, context: Context, kept: Kept, remove: Remove) -> Removed:
+        rules.check_version(kept.head.conversation, remove.expected_version)
+        gone = [message for each in dict.fromkeys(remove.ids) if (message := kept.find(each))]
+        id = kept.head.conversation.id
+        tombstones = self._tenant(context).tombstones
+        tombstones.update((codec.digest(id, message.id), context.now) for message in gone)
+        receipt = self._remove(context, kept, gone)
+        kept.head = structs.replace(kept.head, buried=kept.head.buried or bool(gone))
+        return Removed([own_message(message) for message in gone], receipt, kept.head.conversation.version)
+
+    def _remove(self, context: Context, kept: Kept, gone: Sequence[Message]) -> Receipt:
+        if not gone:
+            return Receipt(at=context.now)
+        places = [kept.places[message.id] for message in gone]
+        for message in gone:
+            kept.remove(message.id)
+        summaries = kept.forget_summaries(gone)
+        kept.head = rules.without(context, kept.head, places, kept.newest())
+        return self._receipt(context, gone, summaries)
+
+    def _receipt(self, context: Context, gone: Sequence[Message], summaries: int = 0, branches: int = 0) -> Receipt:
+        return Receipt(
+            messages=len(gone),
+            branches=branches,
+            summaries=summaries,
+            blobs=self._tenant(context).drop_blobs(context, digests(gone)),
+            at=context.now,
+            physically_gone=True,
+        )
+
+    def _pop(self, context: Context, kept: Kept, remove: Remove) -> Removed:
+        rules.check_version(kept.head.conversation, remove.expected_version)
+        newest = list(islice(kept.read(remove.branch, newest_first=True), 2))
+        if not newest:
+            return Removed([], Receipt(at=context.now), kept.head.conversation.version)
+        places = [(line, message.seq) for line, message in newest]
+        after, doomed = rules.plan_pop(
+            kept.head, remove, places[0], places[1] if len(places) > 1 else None, kept.fresh_line
+        )
+        summaries = len(kept.summaries)
+        gone = kept.remove_beyond(doomed)
+        after = with_summary(after, kept.head.conversation.summary)
+        kept.head = rules.shrunk(context, after, len(gone), kept.newest())
+        receipt = self._receipt(context, gone, summaries - len(kept.summaries))
+        return Removed([own_message(newest[0][1])], receipt, kept.head.conversation.version)
+
+    def _clear(self, context: Context, kept: Kept, remove: Remove) -> Removed:
+        rules.check_version(kept.head.conversation, remove.expected_version)
+        gone = [message for _, message in kept.all_messages()]
+        branches, summaries = len(kept.head.lanes) - 1, len(kept.summaries)
+        kept.head = rules.cleared(context, kept.head)
+        kept.lines, kept.places, kept.sizes, kept.summaries = {}, {}, {}, []
+        return Removed([], self._receipt(context, gone, summaries, branches), kept.head.conversation.version)
+
+    # Branches and summaries
+
+    async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
+        with self._lock:
+            kept = self._need(context, id)
+            kept.head, lane = rules.plan_branch(context, kept.head, new, kept.cut(new), kept.fresh_line())
+            self._changed(context, id)
+            return rules.as_branch(lane, kept.head.conversation)
+
+    async def list_branches(self, context: Context, id: str) -> list[Branch]:
+        with self._lock:
+            kept = self._find(context, id)
+            lanes = kept.head.lanes.values() if kept else ()
+            return [rules.as_branch(lane, kept.head.conversation) for lane in lanes] if kept else []
+
+    async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
+        with self._lock:
+            kept = self._need(context, id)
+            after, doomed = rules.plan_delete_branch(kept.head, branch, expected_version)
+            summaries = len(kept.summaries)
+            gone = kept.remove_beyond(doomed)
+            kept.summaries = [summary for summary in kept.summaries if summary.branch != branch]
+            after = with_summary(after, kept.summaries[-1].text if kept.summaries else None)
+            kept.head = rules.shrunk(context, after, len(gone), kept.newest())
+            self._changed(context, id)
+            return self._receipt(context, gone, summaries - len(kept.summaries), 1)
+
+    async def put_summary(self, context: Context, summary: Summary) -> None:
+        with self._lock:
+            kept = self._need(context, summary.conversation_id)
+            kept.head.lane(summary.branch)
+            kept.summaries.append(summary)
+            kept.head = with_summary(kept.head, summary.text)
+
+    async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
+        with self._lock:
+            kept = self._find(context, id)
+            summaries = kept.summaries if kept else []
+            return [summary for summary in summaries if branch is None or summary.branch == branch]
+
+    # Records
+
+    async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
+        with self._lock:
+            tenant = self._tenant(context)
+            found = [tenant.live_record(context, record_key(context, *key)) for key in keys]
+            return [own_record(record) if record else None for record in found]
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        with self._lock:
+            tenant = self._tenant(context)
+            for write in writes:
+                if write.conversation_id is not None and not write.delete:
+                    self._need(context, write.conversation_id)
+            return [own_record(record) if record else None for record in tenant.write_records(context, writes)]
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        with self._lock:
+            found = list(islice(self._tenant(context).scan(context, query), query.limit + 1))
+            return [own_record(record) for record in found[: query.limit]], len(found) > query.limit
+
+    # Blobs
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        with self._lock:
+            blob = self._tenant(context).blobs.setdefault(sha256, StoredBlob(data, keep_until))
+            blob.keep_until = max(blob.keep_until, keep_until)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        with self._lock:
+            blobs = self._tenant(context).blobs
+            return {sha256: blobs[sha256].data for sha256 in digests if sha256 in blobs}
+
+    # Copying
+
+    async def read_image(self, context: Context, id: str) -> Image | None:
+        with self._lock:
+            kept = self._find(context, id)
+            if kept is None:
+                return None
+            conversation = own_conversation(kept.head.conversation)
+            return Image(conversation, kept.head.seq, tuple(kept.head.lanes.values()))
+
+    async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        with self._lock:
+            kept = self._find(context, id)
+            if kept is None:
+                return []
+            query = MessageQuery(limit=limit, max_bytes=max_bytes)
+            later = [pair for pair in kept.all_messages() if pair[1].seq > after_seq]
+            taken = bounded([message for _, message in later], query, kept.sizes)
+            return [Row(line, own_message(message)) for line, message in later[: len(taken)]]
+
+    async def restore(self, context: Context, restore: Restore) -> int:
+        with self._lock:
+            image = restore.image
+            kept = self._find(context, image.conversation.id) or self._begin_restore(context, image)
+            rows = [row for row in restore.rows if row.draft.message.seq > kept.head.seq]
+            for row in rows:
+                self._insert(context, kept, row.line, [(row.draft.message, row.draft)], restore.blobs)
+            kept.head = rules.restored(kept.head, restore, rows)
+            self._changed(context, image.conversation.id)
+            return kept.head.seq
+
+    def _begin_restore(self, context: Context, image: Image) -> Kept:
+        return self._make(context, image.conversation.id, rules.restoring(image, image.lanes))
+
+    async def record_owners(self, context: Context) -> list[str]:
+        with self._lock:
+            return sorted({owner for owner, _, _ in self._tenant(context).records if owner})
+
+    # Lifecycle
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        found = []
+        with self._lock:
+            for id, kept in self._tenant(context).conversations.items():
+                if limit <= 0 or not rules.is_visible(kept.head.conversation, context):
+                    continue
+                ids = [message.id for _, message in kept.all_messages() if is_by(message, participant_id)][:limit]
+                limit -= len(ids)
+                if ids:
+                    found.append(Participation(id, ids))
+        return found
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        with self._lock:
+            tenant = self._tenant(context)
+            records = [key for key in tenant.records if key[0] == user_id]
+            rows = [key for key in tenant.usage if key[1] == user_id]
+            for key in records:
+                tenant.forget_record(key)
+            for row in rows:
+                del tenant.usage[row]
+            return Receipt(records=len(records), usage_rows=len(rows), at=context.now, physically_gone=True)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        with self._lock:
+            total = Receipt(at=context.now, physically_gone=True)
+            tombstones = 0
+            for name, tenant in self._tenants.items():
+                here = Context(name, context.now)
+                total += self._sweep_tenant(here, tenant)
+                old = [key for key, at in tenant.tombstones.items() if at + rules.TOMBSTONE_LIFE <= context.now]
+                for key in old:
+                    del tenant.tombstones[key]
+                tombstones += len(old)
+            return Swept(receipt=total, tombstones=tombstones)
+
+    def _sweep_tenant(self, context: Context, tenant: Tenant) -> Receipt:
+        total = Receipt(at=context.now, physically_gone=True)
+        for id, kept in list(tenant.conversations.items()):
+            if not rules.is_visible(kept.head.conversation, context):
+                total += self._drop(context, id)
+        dead = [key for key, record in tenant.records.items() if not rules.is_alive(record, context.now)]
+        for key in dead:
+            tenant.forget_record(key)
+        blobs = self._tenant(context).drop_blobs(context, set(tenant.blobs))
+        return total + Receipt(records=len(dead), blobs=blobs, at=context.now, physically_gone=True)
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        with self._lock:
+            rows = [
+                row
+                for row in self._tenant(context).usage.values()
+                if row.messages
+                and (since is None or row.day >= since)
+                and (until is None or row.day < until)
+                and (context.user is None or row.user_id == context.user)
+            ]
+        return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+    async def stats(self, tenant: str | None) -> Stats:
+        with self._lock:
+            chosen = [kept for name, kept in self._tenants.items() if tenant in (None, name)]
+            return Stats(
+                backend="memory",
+                tenants=len(chosen),
+                conversations=sum(len(each.conversations) for each in chosen),
+                messages=sum(len(kept.places) for each in chosen for kept in each.conversations.values()),
+                records=sum(len(each.records) for each in chosen),
+                blobs=sum(len(each.blobs) for each in chosen),
+                blob_bytes=sum(len(blob.data) for each in chosen for blob in each.blobs.values()),
+                evicted_conversations=self._evicted_conversations,
+                evicted_messages=self._evicted_messages,
+            )
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        with self._lock:
+            kept = [
+                (name, each)
+                for name, kept in self._tenants.items()
+                if tenant in (None, name)
+                for each in kept.conversations.values()
+            ]
+        for name, each in kept:
+            for problem in rules.audit(f"{name}/{each.head.conversation.id}", each.head, list(each.all_messages())):
+                yield problem
+        yield len(kept)
+
+    async def list_tenants(self) -> list[str]:
+        with self._lock:
+            return sorted(name for name, tenant in self._tenants.items() if tenant.conversations or tenant.records)
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        with self._lock:
+            tenant = self._tenant(context)
+            total = Receipt(at=context.now, physically_gone=True)
+            for id in list(tenant.conversations):
+                total += self._drop(context, id)
+                self._changed(context, id)
+            total += Receipt(
+                records=len(tenant.records),
+                blobs=len(tenant.blobs),
+                usage_rows=len(tenant.usage),
+                at=context.now,
+                physically_gone=True,
+            )
+            del self._tenants[context.tenant]
+            return total
+
+    async def backup(self, target: Path) -> None:
+        raise Unsupported("memory has no file to copy: use copy_to(another store)", capability="backup")
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        return await self._signals.wait((context.tenant, id), seen, timeout)

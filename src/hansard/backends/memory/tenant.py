@@ -1,0 +1,112 @@
+"""One tenant in memory: its conversations, and what it keeps beside them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from hansard import codec, rules
+from hansard.backends.memory.conversation import Kept, digests
+from hansard.model import Message, Record, UsageRow
+from hansard.requests import Context, RecordQuery, RecordWrite
+
+RecordKey = tuple[str, bytes, str]
+"""Owner, packed namespace, key."""
+
+
+def record_key(context: Context, namespace: tuple[str, ...], key: str) -> RecordKey:
+    return context.user or "", codec.pack_namespace(namespace), key
+
+
+class StoredBlob(Struct):
+    data: bytes
+    keep_until: datetime
+
+
+class Tenant:
+    def __init__(self) -> None:
+        self.conversations: dict[str, Kept] = {}
+        """In the order of their last use."""
+        self.records: dict[RecordKey, Record] = {}
+        self._record_order: list[RecordKey] = []
+        self.blobs: dict[str, StoredBlob] = {}
+        self.usage: dict[rules.UsageKey, UsageRow] = {}
+        self.tombstones: dict[str, datetime] = {}
+
+    # Records
+
+    def live_record(self, context: Context, key: RecordKey) -> Record | None:
+        record = self.records.get(key)
+        return record if record and self._is_live(context, record) else None
+
+    def _is_live(self, context: Context, record: Record) -> bool:
+        if record.conversation_id is not None:
+            kept = self.conversations.get(record.conversation_id)
+            if kept is None or not rules.is_visible(kept.head.conversation, context):
+                return False
+        return rules.is_alive(record, context.now)
+
+    def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        planned: dict[RecordKey, Record | None] = {}
+        results: list[Record | None] = []
+        for write in writes:
+            key = record_key(context, write.namespace, write.key)
+            current = planned[key] if key in planned else self.live_record(context, key)
+            planned[key] = rules.plan_record(context, write, current)
+            results.append(current if write.delete else planned[key])
+        for key, record in planned.items():
+            self.forget_record(key)
+            if record is not None:
+                self.records[key] = record
+                insort(self._record_order, key)
+        return results
+
+    def forget_record(self, key: RecordKey) -> None:
+        if self.records.pop(key, None) is not None:
+            del self._record_order[bisect_left(self._record_order, key)]
+
+    def scan(self, context: Context, query: RecordQuery) -> Iterator[Record]:
+        packed = codec.pack_namespace(query.prefix)
+        low, high = self._range(context.user or "", packed, query)
+        for index in range(high - 1, low - 1, -1) if query.newest_first else range(low, high):
+            _, namespace, key = place = self._record_order[index]
+            record = self.records[place]
+            if (
+                (not query.exact or namespace == packed)
+                and key.startswith(query.key_prefix)
+                and self._is_live(context, record)
+            ):
+                yield record
+
+    def _range(self, owner: str, packed: bytes, query: RecordQuery) -> tuple[int, int]:
+        order = self._record_order
+        low, high = bisect_left(order, (owner, packed, "")), bisect_left(order, (owner, packed + b"\xff", ""))
+        if query.after is None:
+            return low, high
+        place = (owner, codec.pack_namespace(query.after[0]), query.after[1])
+        if query.newest_first:
+            return low, min(high, bisect_left(order, place))
+        return max(low, bisect_right(order, place)), high
+
+    # Blobs and usage
+
+    def drop_blobs(self, context: Context, candidates: set[str]) -> int:
+        """Drops those of these blobs that nothing refers to any longer."""
+        if not candidates:
+            return 0
+        used = digests(message for kept in self.conversations.values() for _, message in kept.all_messages())
+        unused = candidates - used
+        lost = [each for each in unused if each in self.blobs and self.blobs[each].keep_until <= context.now]
+        for sha256 in lost:
+            del self.blobs[sha256]
+        return len(lost)
+
+    def count_usage(self, kept: Kept, message: Message, before: Message | None) -> None:
+        old = before.usage if before else None
+        if old == message.usage:
+            return
+        for key, row in rules.usage_change(kept.head.conversation, message, old, message.usage):
+            self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row

@@ -1,0 +1,39 @@
+"""Copies, so that what is stored is never shared with its readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from hansard import codec
+from hansard.model import Conversation, Message, Record
+
+
+def _copy(value: Any) -> Any:
+    return codec.decode(codec.encode(value), "memory")
+
+
+def own_message(message: Message) -> Message:
+    """A message that its reader may change without changing what is stored."""
+    changes: dict[str, Any] = {}
+    if not isinstance(message.content, str):
+        changes["content"] = _copy(message.content)
+    if message.metadata is not None:
+        changes["metadata"] = _copy(message.metadata)
+    who = message.participant
+    if who is not None and who.metadata is not None:
+        changes["participant"] = structs.replace(who, metadata=_copy(who.metadata))
+    return structs.replace(message, **changes) if changes else message
+
+
+def own_conversation(conversation: Conversation) -> Conversation:
+    if not conversation.metadata:
+        return conversation
+    return structs.replace(conversation, metadata=_copy(conversation.metadata))
+
+
+def own_record(record: Record) -> Record:
+    if isinstance(record.value, bytes | str):
+        return record
+    return structs.replace(record, value=_copy(record.value))

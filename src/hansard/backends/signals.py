@@ -1,0 +1,50 @@
+"""Waking those who wait for a conversation, across threads and event loops of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Hashable
+
+
+class Signals:
+    """A counter of writes a conversation, kept only while somebody waits or has waited for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._marks: dict[Hashable, int] = {}
+        self._waiters: dict[Hashable, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    def notify(self, key: Hashable) -> None:
+        if not self._marks:
+            return
+        with self._lock:
+            if key not in self._marks:
+                return
+            self._marks[key] += 1
+            waiters = list(self._waiters.get(key, ()))
+        for loop, event in waiters:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def notify_all(self) -> None:
+        for key in list(self._marks):
+            self.notify(key)
+
+    async def wait(self, key: Hashable, seen: int, timeout: float) -> int:
+        """Returns the new mark when it differs from `seen`, or the old one after `timeout` seconds."""
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            mark = self._marks.setdefault(key, 1)
+            if mark != seen:
+                return mark
+            self._waiters.setdefault(key, set()).add(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter[1].wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._waiters[key].discard(waiter)
+        return self._marks[key]

@@ -1,0 +1,308 @@
+"""JSON in and out, verbatim, and nothing else.
+
+Content is any JSON value. It is encoded once, when it enters the store, and what comes back out of that encoding is
+what is kept: a private snapshot, equal to what the caller gave. The fast way (encode, decode, compare, all in C)
+accepts what JSON can say; only when it fails does the slow way walk the value, to accept tuples as lists or to say
+exactly where and why not.
+
+A *body* is content as text: the string itself for the format `text`, JSON for every other. Namespaces of records are
+packed into bytes whose order is the order of the tuples, so that a prefix of a namespace is a range of keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import Corrupt, QuotaExceeded, ValidationError
+from hansard.model import BlobRef, Message, Participant, Source, Status, Usage
+
+Path = tuple[str | int, ...]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Any) -> str:
+    """JSON text of a value that `snapshot` has accepted."""
+    return _encode(value).decode()
+
+
+def decode(text: str | bytes, where: str) -> Any:
+    """The value of JSON text that this store wrote; `where` names the place if it is damaged."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+
+
+def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
+    """JSON text of `value` and a private copy of it, or a `ValidationError` that says where it is not JSON."""
+    try:
+        encoded = _encode(value)
+        copy = _decode(encoded)
+        # Brackets inside strings only over-count, so this bounds the depth without a walk.
+        if copy == value and encoded.count(b"[") + encoded.count(b"{") <= depth:
+            return encoded.decode(), copy
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        pass
+    plain = _plain(value, what, depth)
+    encoded = _encode(plain)
+    return encoded.decode(), _decode(encoded)
+
+
+def _plain(value: Any, where: str, depth: int) -> Any:
+    """`value` made of plain JSON types only, or an error naming the place."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return check_text(str.__str__(value), where)
+    if isinstance(value, int):
+        return _plain_int(int(value), where)
+    if isinstance(value, float):
+        return _plain_float(value, where)
+    if isinstance(value, dict | list | tuple):
+        if depth <= 0:
+            raise ValidationError(f"{where} is nested too deeply, or contains itself")
+        return _plain_container(value, where, depth - 1)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ValidationError(f"{where} is bytes, which JSON cannot say: decode it to text, or base64 it")
+    raise ValidationError(f"{where} is a {type(value).__name__}, which JSON cannot say")
+
+
+def _plain_container(value: dict[Any, Any] | list[Any] | tuple[Any, ...], where: str, depth: int) -> Any:
+    if not isinstance(value, dict):
+        return [_plain(item, f"{where}[{index}]", depth) for index, item in enumerate(value)]
+    for key in value:
+        if not isinstance(key, str):
+            raise ValidationError(f"{where} has the key {key!r}, a {type(key).__name__}: JSON keys are text")
+    return {check_text(key, f"a key of {where}"): _plain(item, f"{where}.{key}", depth) for key, item in value.items()}
+
+
+def _plain_int(value: int, where: str) -> int:
+    try:
+        str(value)
+    except ValueError as error:
+        raise ValidationError(f"{where} is an integer of more digits than Python will print: {error}") from error
+    return value
+
+
+def _plain_float(value: float, where: str) -> float:
+    if not math.isfinite(value):
+        raise ValidationError(f"{where} is {value}, which JSON cannot say")
+    return float(value)
+
+
+def check_text(text: str, what: str) -> str:
+    """`text`, unless it holds half of a surrogate pair, which no UTF-8 can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+        raise ValidationError(
+            f"{what} has half of a surrogate pair ({half}) at character {error.start}: it is not Unicode text"
+        ) from error
+    return text
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+class Body(Struct, frozen=True):
+    """Content ready to store: its text, its private copy, and what was moved out of it."""
+
+    text: str
+    content: Any
+    size: int
+    refs: tuple[BlobRef, ...] = ()
+    blobs: Mapping[str, bytes] = {}
+
+
+def body_of(content: Any, format: str, *, blob_bytes: int, content_bytes: int, depth: int) -> Body:
+    """Checks and encodes content, moving large base64 out of it."""
+    if isinstance(content, str) and format == "text":
+        text, kept = content, content
+        size = len(text) if text.isascii() else len(check_text(text, "content").encode())
+    else:
+        text, kept = snapshot(content, "content", depth=depth)
+        size = len(text) if text.isascii() else len(text.encode())
+    if size > content_bytes:
+        raise QuotaExceeded(
+            f"content is {size:,} bytes; the limit is {content_bytes:,} (Limits.content_bytes)",
+            limit=content_bytes,
+            value=size,
+        )
+    if not blob_bytes or size < blob_bytes:
+        return Body(text, kept, size)
+    return _lift(text, kept, size, format, blob_bytes)
+
+
+def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> Body:
+    refs: list[BlobRef] = []
+    blobs: dict[str, bytes] = {}
+
+    def lift(value: str, path: Path) -> str:
+        found = unwrap_base64(value) if len(value) >= blob_bytes else None
+        if found is None:
+            return value
+        prefix, data = found
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[digest] = data
+        refs.append(BlobRef(digest, len(data), path, prefix))
+        return ""
+
+    lean = _map_text(content, (), lift)
+    if not refs:
+        return Body(text, content, size)
+    return Body(lean if format == "text" else encode(lean), lean, size, tuple(refs), blobs)
+
+
+def _map_text(value: Any, path: Path, change: Callable[[str, Path], str]) -> Any:
+    if isinstance(value, str):
+        return change(value, path)
+    if isinstance(value, list):
+        return [_map_text(item, (*path, index), change) for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _map_text(item, (*path, key), change) for key, item in value.items()}
+    return value
+
+
+def unwrap_base64(text: str) -> tuple[str, bytes] | None:
+    """`(prefix, bytes)` when encoding the bytes again gives back this very text, else None."""
+    prefix = ""
+    if text.startswith("data:"):
+        head, comma, text = text.partition(",")
+        if not head.endswith(";base64"):
+            return None
+        prefix = head + comma
+    if len(text) % 4:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    # Bits left over in the last character decode to the same bytes: only the canonical spelling may go.
+    return (prefix, data) if base64.b64encode(data).decode() == text else None
+
+
+def restore(content: Any, refs: tuple[BlobRef, ...], blobs: Mapping[str, bytes]) -> Any:
+    """Content as it came: each blob put back where it stood."""
+    for ref in refs:
+        text = ref.prefix + base64.b64encode(blobs[ref.sha256]).decode()
+        content = _put(content, ref.path, text)
+    return content
+
+
+def _put(content: Any, path: Path, text: str) -> Any:
+    if not path:
+        return text
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = text
+    return content
+
+
+def content_of(text: str, format: str, where: str) -> Any:
+    """The content of a stored body."""
+    return text if format == "text" else decode(text, where)
+
+
+# --- the rest of a message --------------------------------------------------------------------------------------------
+
+
+class Extra(Struct, frozen=True, omit_defaults=True):
+    """What few messages have, kept as one JSON object beside the columns."""
+
+    participant: Participant | None = None
+    mentions: tuple[str, ...] = ()
+    scope: str | None = None
+    status: Status = "complete"
+    pinned: bool = False
+    updated_at: int | None = None
+    trace_id: str | None = None
+    sources: tuple[Source, ...] = ()
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = None
+    blobs: tuple[BlobRef, ...] = ()
+
+
+_extra_decoder = msgspec.json.Decoder(Extra)
+
+
+def encode_extra(message: Message, updated_at: int | None) -> str | None:
+    """JSON of everything that is not its default; None for a plain message."""
+    if not (
+        message.participant
+        or message.metadata is not None
+        or message.usage
+        or message.sources
+        or message.mentions
+        or message.scope
+        or message.trace_id is not None
+        or message.pinned
+        or message.blobs
+        or updated_at is not None
+        or message.status != "complete"
+    ):
+        return None
+    extra = Extra(
+        message.participant,
+        message.mentions,
+        message.scope,
+        message.status,
+        message.pinned,
+        updated_at,
+        message.trace_id,
+        message.sources,
+        message.usage,
+        message.metadata,
+        message.blobs,
+    )
+    return _encode(extra).decode()
+
+
+def decode_extra(text: str, where: str) -> Extra:
+    try:
+        return _extra_decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"unreadable fields in {where}: {error}", where=where) from error
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def pack_namespace(namespace: tuple[str, ...]) -> bytes:
+    """Bytes that sort as the tuples do, and of which those of a prefix are a prefix.
+
+    A NUL ends each element, and one inside an element is followed by 0xFF, which no UTF-8 text contains.
+    """
+    return b"".join(element.encode().replace(b"\0", b"\0\xff") + b"\0" for element in namespace)
+
+
+def unpack_namespace(packed: bytes) -> tuple[str, ...]:
+    return tuple(element.replace(b"\0\xff", b"\0").decode() for element in _elements(packed))
+
+
+def _elements(packed: bytes) -> Iterator[bytes]:
+    start = place = 0
+    while place < len(packed):
+        place = packed.index(b"\0", place) + 1
+        if packed[place : place + 1] != b"\xff":
+            yield packed[start : place - 1]
+            start = place
+
+
+def digest(*parts: str) -> str:
+    """A hash of ids, for tombstones: it recognises an id without keeping it."""
+    return hashlib.sha256(pack_namespace(parts)).hexdigest()

@@ -1,0 +1,156 @@
+"""Every error that Hansard raises, in one tree and one table.
+
+HansardError
+├── ValidationError          the call itself is wrong; nothing was written
+│   └── QuotaExceeded        a limit would be passed; nothing was written
+├── NotFound
+│   ├── ConversationNotFound
+│   └── MessageNotFound
+├── Conflict                 somebody else was first; nothing was written
+├── Corrupt                  what is stored cannot be read
+├── FormatMismatch           the store was written by another version
+├── Unsupported              this backend cannot do that
+├── Denied                   this view or key may not do that
+├── Closed                   the store was closed
+└── Unavailable              the storage did not answer
+    └── TimedOut
+
+`code` is stable: the HTTP body, the CLI's exit code and the Python class come from this one table. Errors are
+picklable, and their facts are attributes, so that callers branch on *why* without reading the message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+Outcome = Literal["not_applied", "unknown"]
+
+
+class HansardError(Exception):
+    """Base of every error that Hansard raises."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The error's facts, as the wire carries them."""
+        return dict(self.__dict__)
+
+
+class ValidationError(HansardError, ValueError):
+    """An argument is wrong. Nothing was written: correct the call and repeat it."""
+
+    code, status, exit_code = "invalid", 400, 2
+
+
+class QuotaExceeded(ValidationError):
+    """A limit would be passed. Nothing was written: raise the limit in `Limits`, or send less."""
+
+    code, status, exit_code = "quota_exceeded", 422, 3
+
+    def __init__(self, message: str, *, limit: int | None = None, value: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.value = value
+
+
+class NotFound(HansardError, LookupError):
+    """What was asked for is not there, has expired, or is behind a wall."""
+
+    code, status, exit_code = "not_found", 404, 4
+
+
+class ConversationNotFound(NotFound):
+    """There is no such conversation here. Create it, or append with `create=True`."""
+
+    code = "conversation_not_found"
+
+
+class MessageNotFound(NotFound):
+    """There is no such message in this conversation. `message.cursor` outlives its message; an id does not."""
+
+    code = "message_not_found"
+
+
+class Conflict(HansardError):
+    """Somebody else was first. Nothing was written: read again, decide again, repeat."""
+
+    code, status, exit_code = "conflict", 409, 5
+
+    def __init__(self, message: str, *, expected: int | None = None, actual: int | None = None) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class Corrupt(HansardError):
+    """Stored data cannot be read. It is reported, never skipped: run `hansard check`, restore a backup."""
+
+    code, status, exit_code = "corrupt", 500, 6
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class FormatMismatch(HansardError):
+    """The store was written by another version of Hansard. Older: `hansard upgrade`. Newer: install that version."""
+
+    code, status, exit_code = "format_mismatch", 500, 7
+
+    def __init__(self, message: str, *, found: str | None = None, wanted: str | None = None) -> None:
+        super().__init__(message)
+        self.found = found
+        self.wanted = wanted
+
+
+class Unsupported(HansardError):
+    """This backend's `Capabilities` do not include the operation."""
+
+    code, status, exit_code = "unsupported", 501, 8
+
+    def __init__(self, message: str, *, capability: str | None = None) -> None:
+        super().__init__(message)
+        self.capability = capability
+
+
+class Denied(HansardError):
+    """This view, key or file may not do that."""
+
+    code, status, exit_code = "denied", 403, 9
+
+
+class Closed(HansardError):
+    """The store was closed. Open a new one."""
+
+    code, status, exit_code = "closed", 503, 10
+
+
+class Unavailable(HansardError):
+    """The storage did not answer. `outcome` says whether a write may still land; appends with ids are safe to retry."""
+
+    code, status, exit_code = "unavailable", 503, 11
+
+    def __init__(self, message: str, *, retryable: bool = True, outcome: Outcome = "not_applied") -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.outcome: Outcome = outcome
+
+
+class TimedOut(Unavailable):
+    """The storage did not answer in time. `outcome` says whether a write may still land."""
+
+    code, status, exit_code = "timed_out", 504, 12
+
+
+def _tree(root: type[HansardError]) -> dict[str, type[HansardError]]:
+    table = {root.code: root}
+    for child in root.__subclasses__():
+        table |= _tree(child)
+    return table
+
+
+TABLE: dict[str, type[HansardError]] = _tree(HansardError)
+"""Code → class: how the `http` backend raises the class that the server met."""

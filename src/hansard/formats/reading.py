@@ -1,0 +1,94 @@
+"""What every vocabulary has in common: text somewhere inside, calls of tools, and their results.
+
+The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
+Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from hansard.model import Message
+
+_TEXT_KEYS = ("text", "content", "parts", "output", "transcript", "refusal", "summary", "thinking")
+_CALL_TYPES = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "mcp_call", "server_tool_use"})
+_RESULT_TYPES = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
+
+
+class ToolLinks(Struct, frozen=True):
+    """The ids of the tool calls that a message makes, and of those that it answers."""
+
+    calls: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+
+
+NO_LINKS = ToolLinks()
+
+
+def plain_text(message: Message) -> str:
+    """The text of a message, paragraphs apart; nothing of its images, audio or arguments."""
+    return "\n".join(text for text in _texts(message.content) if text)
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for item in content:
+            yield from _texts(item)
+    elif isinstance(content, dict):
+        for key in _TEXT_KEYS:
+            if key in content:
+                yield from _texts(content[key])
+
+
+def tool_links(message: Message) -> ToolLinks:
+    """Which tool calls a message makes and answers, whatever its format."""
+    if isinstance(message.content, str):
+        answered = (message.metadata or {}).get("tool_call_id")
+        return ToolLinks(results=(answered,)) if isinstance(answered, str) else NO_LINKS
+    calls: list[str] = []
+    results: list[str] = []
+    _collect(message.content, calls, results)
+    return ToolLinks(tuple(calls), tuple(results)) if calls or results else NO_LINKS
+
+
+def _collect(content: Any, calls: list[str], results: list[str]) -> None:
+    if isinstance(content, list):
+        for item in content:
+            _collect(item, calls, results)
+    elif isinstance(content, dict):
+        _collect_object(content, calls, results)
+
+
+def _collect_object(item: dict[str, Any], calls: list[str], results: list[str]) -> None:
+    kind = item.get("type")
+    if kind in _CALL_TYPES:
+        _add(calls, item.get("call_id") or item.get("id"))
+    elif kind in _RESULT_TYPES:
+        _add(results, item.get("call_id") or item.get("tool_use_id") or item.get("id"))
+    elif "tool_call_id" in item:
+        _add(results, item["tool_call_id"])
+    elif isinstance(call := item.get("functionCall") or item.get("function_call"), dict):
+        _add(calls, call.get("id") or call.get("name"))
+    elif isinstance(answer := item.get("functionResponse") or item.get("function_response"), dict):
+        _add(results, answer.get("id") or answer.get("name"))
+    else:
+        _collect_inside(item, calls, results)
+
+
+def _collect_inside(item: dict[str, Any], calls: list[str], results: list[str]) -> None:
+    for call in item.get("tool_calls") or ():
+        if isinstance(call, dict):
+            _add(calls, call.get("id"))
+    for key in ("content", "parts"):
+        _collect(item.get(key), calls, results)
+
+
+def _add(ids: list[str], id: Any) -> None:
+    if isinstance(id, str):
+        ids.append(id)

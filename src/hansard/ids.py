@@ -1,0 +1,62 @@
+"""Time-sortable ids: 48 bits of milliseconds, then 80 random bits that only grow within a millisecond.
+
+Written as 32 hex digits, so that they sort as text in the order in which one process made them. Order between
+messages never rests on them (`seq` does that); they sort for people and for indexes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+_RANDOM_BITS = 80
+# The top bit of the random part stays clear, so that counting up cannot run into the milliseconds.
+_RANDOM_BYTES = 10
+_CLEAR_TOP = (1 << (_RANDOM_BITS - 1)) - 1
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.last = 0
+
+    def tick(self) -> int:
+        floor = (time.time_ns() // 1_000_000) << _RANDOM_BITS
+        with self.lock:
+            if floor > self.last:
+                self.last = floor | (int.from_bytes(os.urandom(_RANDOM_BYTES)) & _CLEAR_TOP)
+            else:
+                # Same millisecond, or the clock went back: keep growing from the last one.
+                self.last += 1
+            return self.last
+
+
+_clock = _Clock()
+
+
+def _forget() -> None:
+    # A forked child would count on from its parent's last id and make the same ones.
+    global _clock  # noqa: PLW0603
+    _clock = _Clock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def new_id(prefix: str) -> str:
+    """`prefix` and 32 hex digits, greater than every id that this process made before."""
+    return f"{prefix}{_clock.tick():032x}"
+
+
+def message_id() -> str:
+    return new_id("msg_")
+
+
+def conversation_id() -> str:
+    return new_id("conv_")
+
+
+def branch_id() -> str:
+    return new_id("branch_")

@@ -1,0 +1,325 @@
+"""The values that Hansard keeps and hands out: frozen, cheap to make, plain data.
+
+Times are aware UTC datetimes to the microsecond. `Message(role=…, content=…)` may be made without id, conversation or
+time; the store fills them in, and `NOT_YET` stands for a time that it has not given yet. Two messages are the same
+message when their ids are equal, whatever their bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Role = Literal[
+    "user",
+    "assistant",
+    "system",
+    "developer",
+    "tool",
+    "agent",
+    "tool_response",
+    "mcp_response",
+    "pcp_response",
+]
+MessageScope = Literal["channel", "dm", "thread"]
+Status = Literal["complete", "in_progress", "interrupted", "blocked"]
+Kind = Literal["user", "agent", "system"]
+Order = Literal["asc", "desc"]
+MessageSort = Literal["seq", "time"]
+ConversationSort = Literal["last_message_at", "updated_at"]
+
+ROLES: tuple[str, ...] = Role.__args__  # type: ignore[attr-defined]
+SCOPES: tuple[str, ...] = MessageScope.__args__  # type: ignore[attr-defined]
+STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
+KINDS: tuple[str, ...] = Kind.__args__  # type: ignore[attr-defined]
+
+MAIN = "main"
+"""The branch that every conversation begins with."""
+DEFAULT_TENANT = "default"
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOT_YET = datetime.min.replace(tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(time: datetime) -> int:
+    """Microseconds since 1970, exact (a float of seconds is not)."""
+    return (time - EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Participant(Struct, frozen=True, omit_defaults=True):
+    """Who said it: a stable id, and a display name that may change."""
+
+    kind: Kind
+    id: str
+    display_name: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Source(Struct, frozen=True, omit_defaults=True):
+    """A document that an answer rests on."""
+
+    document_id: str | None = None
+    document_name: str | None = None
+    chunk: str | None = None
+    score: float | None = None
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What a message cost, as its provider reported it."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float = 0.0
+    model: str | None = None
+
+
+class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True):
+    """Where a large base64 text stood in a message's content, and the blob that it became."""
+
+    sha256: str
+    size: int
+    path: tuple[str | int, ...]
+    prefix: str = ""
+    """What stood before the base64, such as `data:image/png;base64,`."""
+
+    @property
+    def media_type(self) -> str | None:
+        return self.prefix[5:].partition(";")[0] or None if self.prefix.startswith("data:") else None
+
+
+class Message(Struct, frozen=True, eq=False):
+    """One thing that was said, in its writer's own format, kept verbatim."""
+
+    role: str
+    content: Any
+    id: str = ""
+    conversation_id: str = ""
+    seq: int = 0
+    branch: str = MAIN
+    format: str = ""
+    participant: Participant | None = None
+    mentions: tuple[str, ...] = ()
+    scope: MessageScope | None = None
+    status: Status = "complete"
+    pinned: bool = False
+    created_at: datetime = NOT_YET
+    updated_at: datetime | None = None
+    trace_id: str | None = None
+    sources: tuple[Source, ...] = ()
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = None
+    blobs: tuple[BlobRef, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and (self is other or (self.id == other.id and self.id != ""))
+
+    def __hash__(self) -> int:
+        return hash(self.id) if self.id else id(self)
+
+    @property
+    def text(self) -> str:
+        """The plain text of the content, whatever its format."""
+        if isinstance(self.content, str):
+            return self.content
+        from hansard import formats
+
+        return formats.plain_text(self)
+
+    @property
+    def cursor(self) -> str:
+        """An opaque place to page from, which outlives the message."""
+        from hansard import cursors
+
+        return cursors.of_message(self)
+
+
+class Conversation(Struct, frozen=True):
+    """One history: the unit of order, isolation and deletion."""
+
+    id: str
+    user_id: str | None = None
+    agent_id: str | None = None
+    audit_id: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = {}
+    summary: str | None = None
+    created_at: datetime = NOT_YET
+    updated_at: datetime = NOT_YET
+    last_message_at: datetime | None = None
+    message_count: int = 0
+    version: int = 0
+    branch: str = MAIN
+    expires_at: datetime | None = None
+    archived_at: datetime | None = None
+
+
+class Branch(Struct, frozen=True):
+    """A line of messages that shares its beginning with its parent, without copying."""
+
+    id: str
+    conversation_id: str
+    parent: str | None = None
+    from_seq: int | None = None
+    """The last message that it shares with its parent."""
+    message_count: int = 0
+    created_at: datetime = NOT_YET
+    active: bool = False
+
+
+class Summary(Struct, frozen=True):
+    """A derived text that names the exact range it covers. It never replaces the messages."""
+
+    conversation_id: str
+    from_seq: int
+    to_seq: int
+    text: str
+    branch: str = MAIN
+    model: str | None = None
+    prompt_id: str | None = None
+    token_count: int | None = None
+    created_at: datetime = NOT_YET
+
+
+class Record(Struct, frozen=True):
+    """A JSON or bytes document at `(namespace, key)`, beside the messages."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Any
+    revision: int = 0
+    created_at: datetime = NOT_YET
+    updated_at: datetime = NOT_YET
+    expires_at: datetime | None = None
+    conversation_id: str | None = None
+
+
+class Blob(Struct, frozen=True):
+    """Bytes kept once in a tenant, by their hash."""
+
+    sha256: str
+    size: int
+
+
+class Messages(list[Message]):
+    """A list of messages that knows whether the page was the last one in its direction."""
+
+    has_more: bool
+
+    def __init__(self, messages: Iterable[Message] = (), *, has_more: bool = False) -> None:
+        super().__init__(messages)
+        self.has_more = has_more
+
+
+class Page(Struct, frozen=True):
+    """A slice of a listing, and where to go on from."""
+
+    items: list[Conversation]
+    next_cursor: str | None = None
+    previous_cursor: str | None = None
+
+
+class RecordPage(Struct, frozen=True):
+    items: list[Record]
+    next_cursor: str | None = None
+
+
+class Appended(Struct, frozen=True):
+    """What an append stored: the messages as they now are, in the order given, and the conversation's version."""
+
+    messages: list[Message]
+    version: int
+    stored: int = 0
+    """How many of them were new; the others were stored already."""
+    created: bool = False
+    """Whether the conversation was made by this append."""
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What a deletion took, and whether it is physically gone. False when there was nothing."""
+
+    conversations: int = 0
+    messages: int = 0
+    branches: int = 0
+    summaries: int = 0
+    records: int = 0
+    blobs: int = 0
+    usage_rows: int = 0
+    at: datetime = NOT_YET
+    physically_gone: bool = False
+
+    def __bool__(self) -> bool:
+        return any(
+            (
+                self.conversations,
+                self.messages,
+                self.branches,
+                self.summaries,
+                self.records,
+                self.blobs,
+                self.usage_rows,
+            )
+        )
+
+    def __add__(self, other: Receipt) -> Receipt:
+        return Receipt(
+            conversations=self.conversations + other.conversations,
+            messages=self.messages + other.messages,
+            branches=self.branches + other.branches,
+            summaries=self.summaries + other.summaries,
+            records=self.records + other.records,
+            blobs=self.blobs + other.blobs,
+            usage_rows=self.usage_rows + other.usage_rows,
+            at=max(self.at, other.at),
+            physically_gone=self.physically_gone and other.physically_gone,
+        )
+
+
+class UsageRow(Struct, frozen=True):
+    """Tokens and cost of one day, user, agent and model.
+
+    What was deleted later still counts, until its user is erased.
+    """
+
+    day: str
+    user_id: str | None = None
+    agent_id: str | None = None
+    model: str | None = None
+    messages: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float = 0.0
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """The size of a tenant, or of the whole store."""
+
+    backend: str
+    tenants: int = 0
+    conversations: int = 0
+    messages: int = 0
+    records: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    bytes: int | None = None
+    """What the store takes on disk, where that can be told."""
+    evicted_conversations: int = 0
+    evicted_messages: int = 0
+
+
+class Problem(Struct, frozen=True):
+    """Something that `check` found wrong."""
+
+    where: str
+    what: str

@@ -1,0 +1,267 @@
+"""What the Store asks of a backend: the arguments of `hansard.backend.Backend`'s methods, as frozen values.
+
+The Store has checked and converted everything here; a backend need not check it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from hansard.model import (
+    NOT_YET,
+    Conversation,
+    ConversationSort,
+    Message,
+    MessageSort,
+    Receipt,
+    Source,
+    Status,
+    Usage,
+)
+
+OnDuplicate = Literal["first", "error"]
+
+
+class Context(Struct, frozen=True):
+    """Who asks, and when."""
+
+    tenant: str
+    now: datetime
+    user: str | None = None
+
+
+class Draft(Struct, frozen=True):
+    """A message to store, checked and encoded. `message.created_at` is `NOT_YET` when the store shall give it."""
+
+    message: Message
+    body: str
+    """The content as text: see `codec`."""
+    size: int
+    given_id: bool
+    """The caller chose the id, so it may be stored already."""
+
+
+class NewConversation(Struct, frozen=True):
+    """What an append gives a conversation that it has to make."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    audit_id: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = {}
+    expires_at: datetime | None = None
+
+
+class Append(Struct, frozen=True):
+    drafts: tuple[Draft, ...]
+    new: NewConversation | None
+    """None: the conversation must exist."""
+    user_id: str | None = None
+    """Must be the owner, or becomes the owner where there is none."""
+    branch: str | None = None
+    """None: the active one."""
+    expected_version: int | None = None
+    on_duplicate: OnDuplicate = "first"
+    max_messages: int = 1_000_000
+    blobs: Mapping[str, bytes] = {}
+    """Bytes of the blobs that the drafts refer to, by SHA-256; stored with them in one transaction."""
+    revive: bool = False
+    """Store what a tombstone says was deleted."""
+
+
+class Replace(Struct, frozen=True):
+    """A full snapshot of a branch: what is there already at its beginning stays as it is, the rest goes."""
+
+    drafts: tuple[Draft, ...]
+    branch: str | None = None
+    expected_version: int | None = None
+    max_messages: int = 1_000_000
+    blobs: Mapping[str, bytes] = {}
+
+
+class MessageQuery(Struct, frozen=True):
+    """Messages of one branch between two places, from one end.
+
+    Positions are `(created_at in microseconds, seq)`, exclusive.
+    """
+
+    branch: str | None = None
+    newest_first: bool = False
+    above: tuple[int, int] | None = None
+    below: tuple[int, int] | None = None
+    limit: int | None = None
+    max_bytes: int | None = None
+    """Stop after the message with which the bodies pass this; there is always one."""
+    sort: MessageSort = "seq"
+    roles: frozenset[str] | None = None
+    participant_ids: frozenset[str] | None = None
+    scope: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class Slice(Struct, frozen=True):
+    messages: list[Message]
+    """In the order in which the query took them."""
+    has_more: bool
+
+
+class MessageChange(Struct, frozen=True):
+    """What to change in a message; UNSET stays."""
+
+    draft: Draft | None = None
+    """New content (with its format and blob references); its other fields are not looked at."""
+    metadata: dict[str, Any] | UnsetType | None = UNSET
+    status: Status | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
+    sources: tuple[Source, ...] | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    expected_version: int | None = None
+    blobs: Mapping[str, bytes] = {}
+
+
+class Remove(Struct, frozen=True):
+    """Which messages go: these ids (from every branch), the newest of a branch, or all with all branches."""
+
+    what: Literal["ids", "last", "all"]
+    ids: tuple[str, ...] = ()
+    branch: str | None = None
+    expected_version: int | None = None
+
+
+class Removed(Struct, frozen=True):
+    messages: list[Message]
+    """For `ids` and `last`: what went, as it was. For `all`: empty."""
+    receipt: Receipt
+    version: int
+
+
+class ConversationQuery(Struct, frozen=True):
+    """Conversations between two places, from one end. Positions are `(sort time in microseconds, id)`, exclusive."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    metadata: dict[str, Any] = {}
+    archived: bool | None = False
+    sort: ConversationSort = "last_message_at"
+    newest_first: bool = True
+    above: tuple[int, str] | None = None
+    below: tuple[int, str] | None = None
+    offset: int = 0
+    limit: int = 20
+
+
+class ConversationChange(Struct, frozen=True):
+    """What to change in a conversation; UNSET stays. `metadata` merges by key, None deletes the key."""
+
+    title: str | UnsetType | None = UNSET
+    user_id: str | UnsetType | None = UNSET
+    agent_id: str | UnsetType | None = UNSET
+    audit_id: str | UnsetType | None = UNSET
+    metadata: dict[str, Any] = {}
+    expires_at: datetime | UnsetType | None = UNSET
+    archived_at: datetime | UnsetType | None = UNSET
+    branch: str | UnsetType = UNSET
+    expected_version: int | None = None
+
+
+class NewBranch(Struct, frozen=True):
+    """A branch that shares its source's messages up to `at`, or before `before`, or all of them; or none."""
+
+    id: str
+    source: str | None = None
+    at: str | None = None
+    before: str | None = None
+    empty: bool = False
+    activate: bool = True
+    expected_version: int | None = None
+
+
+class RecordWrite(Struct, frozen=True):
+    namespace: tuple[str, ...]
+    key: str
+    value: Any = None
+    delete: bool = False
+    expected_revision: int | None = None
+    """0: the record must not exist."""
+    expires_at: datetime | None = None
+    conversation_id: str | None = None
+
+
+class RecordQuery(Struct, frozen=True):
+    """Records under a prefix, ordered by namespace and key, after a place."""
+
+    prefix: tuple[str, ...] = ()
+    key_prefix: str = ""
+    exact: bool = False
+    """Only the namespace itself, not those below it."""
+    after: tuple[tuple[str, ...], str] | None = None
+    newest_first: bool = False
+    """Backwards through the keys."""
+    limit: int = 100
+
+
+class Participation(Struct, frozen=True):
+    """Messages of one participant in one conversation."""
+
+    conversation_id: str
+    message_ids: list[str]
+
+
+class Swept(Struct, frozen=True, kw_only=True):
+    """What a sweep removed, and whether to call it again."""
+
+    receipt: Receipt
+    tombstones: int = 0
+    more: bool = False
+
+
+class Lane(Struct, frozen=True):
+    """A branch as stored: its own line of messages, and the flattened path of the lines that it reads before it.
+
+    A *line* is a run of messages under one number. `path` holds `(line, up to which seq)`, oldest first; the own line
+    comes last and is read to its end. So reading never walks ancestors.
+    """
+
+    id: str
+    line: int
+    path: tuple[tuple[int, int], ...] = ()
+    count: int = 0
+    parent: str | None = None
+    from_seq: int | None = None
+    created_at: datetime = NOT_YET
+
+
+class Image(Struct, frozen=True):
+    """A conversation without its messages, exactly as it is stored, for copying."""
+
+    conversation: Conversation
+    seq: int
+    lanes: tuple[Lane, ...]
+
+
+class Row(Struct, frozen=True):
+    """A stored message and the line that it lies on."""
+
+    line: int
+    message: Message
+
+
+class RestoredRow(Struct, frozen=True):
+    """A message to store exactly as it is: its seq, times and line are kept."""
+
+    line: int
+    draft: Draft
+
+
+class Restore(Struct, frozen=True):
+    """A piece of a copied conversation. The first makes it, the one with `done` sets its final times and version."""
+
+    image: Image
+    rows: tuple[RestoredRow, ...] = ()
+    blobs: Mapping[str, bytes] = {}
+    done: bool = False

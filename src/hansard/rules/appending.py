@@ -1,0 +1,152 @@
+"""What an append means: duplicates, owner, version, quota, seq and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from hansard.errors import Conflict, QuotaExceeded
+from hansard.model import NOT_YET, Conversation, Message
+from hansard.requests import Append, Context, Draft, Lane
+from hansard.rules.heads import Head, check_version, touched
+
+
+class Plan(Struct, frozen=True):
+    """What an append stores, and what it answers."""
+
+    head: Head
+    lane: Lane
+    fresh: list[tuple[Message, Draft]]
+    """What to insert on `lane.line`, in order."""
+    result: list[Message]
+    created: bool = False
+
+
+def plan_append(
+    context: Context, head: Head, append: Append, stored: Mapping[str, Message], *, created: bool = False
+) -> Plan:
+    """Decides an append: duplicates, owner, version, quota, then seq and time for what is new.
+
+    `stored` holds those of the drafts' ids that the conversation has already, on any branch. The first write of an
+    id wins. A call that brings nothing new succeeds whatever its expected version, so that a retry is always safe.
+    """
+    conversation = head.conversation
+    owner = _owner(conversation, append)
+    fresh = _fresh_drafts(append, stored)
+    if fresh or any(not same_body(draft, stored[draft.message.id]) for draft in append.drafts):
+        check_version(conversation, append.expected_version)
+    if not fresh:
+        # An empty batch still makes the conversation, and a retry may still name its owner.
+        lane = head.lane(append.branch)
+        if owner != conversation.user_id:
+            head = structs.replace(head, conversation=touched(conversation, context.now, user_id=owner))
+        return Plan(head, lane, [], [stored[draft.message.id] for draft in append.drafts], created)
+    check_quota(conversation, len(fresh), append.max_messages)
+    lane = head.lane(append.branch)
+    placed, seq, last = place(context, conversation, lane.id, head.seq, fresh)
+    lane = structs.replace(lane, count=lane.count + len(placed))
+    conversation = touched(
+        conversation,
+        context.now,
+        user_id=owner,
+        message_count=conversation.message_count + len(placed),
+        last_message_at=last,
+    )
+    head = structs.replace(head, conversation=conversation, seq=seq, lanes={**head.lanes, lane.id: lane})
+    by_id = {message.id: message for message, _ in placed}
+    result = [by_id.get(draft.message.id) or stored[draft.message.id] for draft in append.drafts]
+    return Plan(head, lane, placed, result, created)
+
+
+def _owner(conversation: Conversation, append: Append) -> str | None:
+    owner = conversation.user_id
+    if append.user_id is None or append.user_id == owner:
+        return owner
+    if owner is None:
+        return append.user_id
+    raise Conflict(
+        f"conversation {conversation.id!r} belongs to another user than {append.user_id!r}: "
+        "update_conversation(user_id=…) hands it over"
+    )
+
+
+def _fresh_drafts(append: Append, stored: Mapping[str, Message]) -> list[Draft]:
+    fresh: dict[str, Draft] = {}
+    for draft in append.drafts:
+        id = draft.message.id
+        first = stored.get(id) or (fresh[id].message if id in fresh else None)
+        if first is None:
+            fresh[id] = draft
+        elif append.on_duplicate == "error" and not same_body(draft, first):
+            raise Conflict(f"message {id!r} is stored already with another body")
+    return list(fresh.values())
+
+
+_BODY = (
+    "role",
+    "content",
+    "format",
+    "participant",
+    "mentions",
+    "scope",
+    "status",
+    "pinned",
+    "trace_id",
+    "sources",
+    "usage",
+    "metadata",
+    "blobs",
+)
+
+
+def same_body(draft: Draft, stored: Message) -> bool:
+    """Whether a draft says what is stored: everything its writer decides, its time if it gave one."""
+    message = draft.message
+    return all(getattr(message, name) == getattr(stored, name) for name in _BODY) and (
+        message.created_at is NOT_YET or message.created_at == stored.created_at
+    )
+
+
+def check_quota(conversation: Conversation, more: int, limit: int) -> None:
+    total = conversation.message_count + more
+    if total > limit:
+        raise QuotaExceeded(
+            f"conversation {conversation.id!r} would hold {total:,} messages; the limit is {limit:,} (Limits.messages)",
+            limit=limit,
+            value=total,
+        )
+
+
+def place(
+    context: Context, conversation: Conversation, branch: str, seq: int, drafts: Iterable[Draft]
+) -> tuple[list[tuple[Message, Draft]], int, datetime]:
+    """Gives each draft its seq and, where its writer gave none, a time that is never before the conversation's last."""
+    last = conversation.last_message_at or NOT_YET
+    placed = []
+    for draft in drafts:
+        seq += 1
+        given = draft.message.created_at
+        last = max(context.now, last) if given is NOT_YET else given
+        message = structs.replace(
+            draft.message, conversation_id=conversation.id, seq=seq, branch=branch, created_at=last
+        )
+        placed.append((message, draft))
+    return placed, seq, last
+
+
+def refuse_buried(id: str, buried: Iterable[str]) -> None:
+    """A message that was deleted by its id does not come back by a replay."""
+    for message_id in buried:
+        raise Conflict(f"message {message_id!r} of conversation {id!r} was deleted: revive=True stores it all the same")
+
+
+def refuse_replay(id: str, append: Append, deleted_at: datetime) -> None:
+    """A deleted conversation may be begun anew, but not with what was said before it was deleted."""
+    for draft in append.drafts:
+        if draft.message.created_at is not NOT_YET and draft.message.created_at <= deleted_at:
+            raise Conflict(
+                f"conversation {id!r} was deleted at {deleted_at.isoformat()}, after message {draft.message.id!r} was "
+                "written: revive=True stores it all the same"
+            )

@@ -1,0 +1,82 @@
+"""What is kept beside the messages: records and usage."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import structs
+
+from hansard.errors import Conflict
+from hansard.model import Conversation, Message, Record, Usage, UsageRow
+from hansard.requests import Context, RecordWrite
+
+
+def plan_record(context: Context, write: RecordWrite, current: Record | None) -> Record | None:
+    """The record after a write; None when it is gone. `current` is None when it is missing or has expired."""
+    actual = current.revision if current else 0
+    if write.expected_revision is not None and write.expected_revision != actual:
+        raise Conflict(
+            f"record {write.key!r} in {write.namespace!r} is at revision {actual}, not {write.expected_revision}",
+            expected=write.expected_revision,
+            actual=actual,
+        )
+    if write.delete:
+        return None
+    return Record(
+        namespace=write.namespace,
+        key=write.key,
+        value=write.value,
+        revision=actual + 1,
+        created_at=current.created_at if current else context.now,
+        updated_at=context.now,
+        expires_at=write.expires_at,
+        conversation_id=write.conversation_id,
+    )
+
+
+def is_alive(record: Record, now: datetime) -> bool:
+    return record.expires_at is None or record.expires_at > now
+
+
+UsageKey = tuple[str, str | None, str | None, str | None]
+
+
+def usage_key(conversation: Conversation, message: Message, usage: Usage) -> UsageKey:
+    day = message.created_at.date().isoformat()
+    return day, conversation.user_id, conversation.agent_id, usage.model
+
+
+def usage_change(
+    conversation: Conversation, message: Message, before: Usage | None, after: Usage | None
+) -> list[tuple[UsageKey, UsageRow]]:
+    """What a message adds to the usage rows: rows to add up, by key. A changed usage takes the old one back."""
+    rows = []
+    for usage, sign in ((before, -1), (after, 1)):
+        if usage is not None:
+            key = usage_key(conversation, message, usage)
+            rows.append((key, _usage_row(key, usage, sign)))
+    return rows
+
+
+def _usage_row(key: UsageKey, usage: Usage, sign: int) -> UsageRow:
+    return UsageRow(
+        *key,
+        messages=sign,
+        input_tokens=sign * usage.input_tokens,
+        output_tokens=sign * usage.output_tokens,
+        cached_tokens=sign * usage.cached_tokens,
+        reasoning_tokens=sign * usage.reasoning_tokens,
+        cost=sign * usage.cost,
+    )
+
+
+def add_usage(one: UsageRow, other: UsageRow) -> UsageRow:
+    return structs.replace(
+        one,
+        messages=one.messages + other.messages,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
+        cost=one.cost + other.cost,
+    )

@@ -1,0 +1,68 @@
+"""What it means to restore a copied conversation, and what must hold for any stored one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from hansard.model import Message, Problem
+from hansard.requests import Image, Lane, Restore, RestoredRow
+from hansard.rules.changing import sees
+from hansard.rules.heads import Head
+
+
+def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
+    """The head of a conversation that a copy begins to fill. `lanes` may carry the backend's own line numbers."""
+    conversation = structs.replace(image.conversation, message_count=0, last_message_at=None, summary=None)
+    return Head(conversation, 0, {lane.id: structs.replace(lane, count=0) for lane in lanes})
+
+
+def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow]) -> Head:
+    """The head after these rows were stored; the last piece gives the conversation its own times and version back."""
+    lanes = {
+        id: structs.replace(lane, count=lane.count + sum(sees(lane, row.line, row.draft.message.seq) for row in rows))
+        for id, lane in head.lanes.items()
+    }
+    last = rows[-1].draft.message if rows else None
+    conversation = structs.replace(
+        restore.image.conversation if restore.done else head.conversation,
+        message_count=head.conversation.message_count + len(rows),
+        last_message_at=last.created_at if last else head.conversation.last_message_at,
+        summary=head.conversation.summary,
+    )
+    seq = max(last.seq if last else head.seq, restore.image.seq if restore.done else 0)
+    return structs.replace(head, conversation=conversation, seq=seq, lanes=lanes)
+
+
+def audit(where: str, head: Head, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:
+    """What is wrong with a stored conversation; `rows` are all its messages with their lines, in the order of seq."""
+    conversation = head.conversation
+    if conversation.message_count != len(rows):
+        yield Problem(where, f"message_count is {conversation.message_count}, but {len(rows)} messages are stored")
+    newest = rows[-1][1].created_at if rows else None
+    if conversation.last_message_at != newest:
+        yield Problem(
+            where, f"last_message_at is {conversation.last_message_at}, but the newest message is of {newest}"
+        )
+    if rows and rows[-1][1].seq > head.seq:
+        yield Problem(where, f"the last seq is {head.seq}, but a message has {rows[-1][1].seq}")
+    yield from _audit_order(where, rows)
+    for lane in head.lanes.values():
+        count = sum(sees(lane, line, message.seq) for line, message in rows)
+        if count != lane.count:
+            yield Problem(where, f"branch {lane.id!r} counts {lane.count} messages, but reads {count}")
+    if conversation.branch not in head.lanes:
+        yield Problem(where, f"the active branch {conversation.branch!r} does not exist")
+
+
+def _audit_order(where: str, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    last = 0
+    for _, message in rows:
+        if message.seq <= last:
+            yield Problem(where, f"seq {message.seq} of message {message.id!r} does not follow {last}")
+        if message.id in seen:
+            yield Problem(where, f"message id {message.id!r} is stored twice")
+        last = message.seq
+        seen.add(message.id)

@@ -1,0 +1,168 @@
+"""A conversation as its writers see it, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import UNSET, Struct, structs
+
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
+from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
+from hansard.requests import (
+    Context,
+    ConversationChange,
+    ConversationQuery,
+    Lane,
+    MessageQuery,
+    NewConversation,
+)
+
+TOMBSTONE_LIFE = timedelta(days=90)
+"""How long a deletion is remembered, so that a late replay cannot undo it."""
+
+BLOB_GRACE = timedelta(hours=1)
+"""How long a blob that was put by itself waits for something to refer to it."""
+
+
+class Head(Struct, frozen=True):
+    """A conversation as its writers see it."""
+
+    conversation: Conversation
+    seq: int
+    lanes: dict[str, Lane]
+    buried: bool = False
+    """Some of its messages were deleted by id, and left tombstones."""
+
+    def lane(self, branch: str | None) -> Lane:
+        """The named branch, or the active one."""
+        name = self.conversation.branch if branch is None else branch
+        try:
+            return self.lanes[name]
+        except KeyError:
+            raise NotFound(f"conversation {self.conversation.id!r} has no branch {name!r}") from None
+
+
+def is_visible(conversation: Conversation, context: Context) -> bool:
+    """Not expired, and not behind the wall of a user's view."""
+    expires = conversation.expires_at
+    return (expires is None or expires > context.now) and (context.user is None or context.user == conversation.user_id)
+
+
+def not_found(id: str) -> ConversationNotFound:
+    return ConversationNotFound(f"there is no conversation {id!r} here: create it first, or append with create=True")
+
+
+def no_message(id: str, message_id: str) -> MessageNotFound:
+    return MessageNotFound(f"conversation {id!r} has no message {message_id!r}")
+
+
+def check_version(conversation: Conversation, expected: int | None) -> None:
+    if expected is not None and expected != conversation.version:
+        raise Conflict(
+            f"conversation {conversation.id!r} is at version {conversation.version}, not {expected}: read it again",
+            expected=expected,
+            actual=conversation.version,
+        )
+
+
+def matches(conversation: Conversation, query: ConversationQuery, context: Context) -> bool:
+    """Whether a conversation belongs in a listing, its place aside."""
+    return (
+        is_visible(conversation, context)
+        and (query.user_id is None or conversation.user_id == query.user_id)
+        and (query.agent_id is None or conversation.agent_id == query.agent_id)
+        and (query.archived is None or (conversation.archived_at is not None) == query.archived)
+        and has_metadata(conversation, query.metadata)
+    )
+
+
+_MISSING = object()
+
+
+def has_metadata(conversation: Conversation, wanted: Mapping[str, Any]) -> bool:
+    return all(conversation.metadata.get(key, _MISSING) == value for key, value in wanted.items())
+
+
+def is_wanted(message: Message, query: MessageQuery) -> bool:
+    """Whether a message passes a query's filters, its place aside."""
+    who = message.participant
+    return (
+        (query.roles is None or message.role in query.roles)
+        and (query.participant_ids is None or (who is not None and who.id in query.participant_ids))
+        and (query.scope is None or message.scope == query.scope)
+        and (query.since is None or message.created_at >= query.since)
+        and (query.until is None or message.created_at < query.until)
+    )
+
+
+def position(message: Message) -> tuple[int, int]:
+    return to_micros(message.created_at), message.seq
+
+
+def is_between(message: Message, query: MessageQuery) -> bool:
+    """Whether a message lies between the query's two places."""
+    here = position(message) if query.sort == "time" else (0, message.seq)
+    above = query.above if query.above is None or query.sort == "time" else (0, query.above[1])
+    below = query.below if query.below is None or query.sort == "time" else (0, query.below[1])
+    return (above is None or here > above) and (below is None or here < below)
+
+
+def new_head(context: Context, id: str, new: NewConversation, line: int) -> Head:
+    """An empty conversation with one empty branch."""
+    conversation = Conversation(
+        id=id,
+        user_id=context.user if context.user is not None else new.user_id,
+        agent_id=new.agent_id,
+        audit_id=new.audit_id,
+        title=new.title,
+        metadata=new.metadata,
+        created_at=context.now,
+        updated_at=context.now,
+        expires_at=new.expires_at,
+    )
+    return empty_head(conversation, line)
+
+
+def empty_head(conversation: Conversation, line: int) -> Head:
+    return Head(conversation, 0, {MAIN: Lane(MAIN, line, created_at=conversation.created_at)})
+
+
+def created(context: Context, given: Conversation, line: int) -> Head:
+    """The head of a conversation made by `create_conversation`."""
+    conversation = structs.replace(
+        given,
+        user_id=context.user if context.user is not None else given.user_id,
+        created_at=context.now if given.created_at is NOT_YET else given.created_at,
+        updated_at=context.now if given.updated_at is NOT_YET else given.updated_at,
+        summary=None,
+        last_message_at=None,
+        message_count=0,
+        version=0,
+        branch=MAIN,
+    )
+    return empty_head(conversation, line)
+
+
+def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conversation:
+    """One write later: the version grows, the time of change never goes back."""
+    return structs.replace(
+        conversation,
+        version=conversation.version + 1,
+        updated_at=max(now, conversation.updated_at),
+        **changes,
+    )
+
+
+def plan_change(context: Context, head: Head, change: ConversationChange) -> Head:
+    conversation = head.conversation
+    check_version(conversation, change.expected_version)
+    if change.branch is not UNSET:
+        head.lane(change.branch)
+    fields = ("title", "user_id", "agent_id", "audit_id", "expires_at", "archived_at", "branch")
+    changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
+    if change.metadata:
+        merged = conversation.metadata | change.metadata
+        changes["metadata"] = {key: value for key, value in merged.items() if value is not None}
+    return structs.replace(head, conversation=touched(conversation, context.now, **changes))

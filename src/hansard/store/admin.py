@@ -1,0 +1,30 @@
+"""`store.admin`: work over all tenants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from hansard.model import Problem, Receipt, Stats
+from hansard.requests import Context
+from hansard.store import checks
+from hansard.store.core import Core
+
+
+class Admin(Core):
+    async def tenants(self) -> list[str]:
+        """The tenants that hold anything, in order."""
+        return await self._backend.list_tenants()
+
+    async def delete_tenant(self, tenant: str) -> Receipt:
+        """Deletes a tenant with everything that it holds, for good."""
+        name = checks.id_of(tenant, "tenant", self.limits)
+        return await self._backend.delete_tenant(Context(name, self._view.clock()))
+
+    async def stats(self) -> Stats:
+        """How much the whole store holds."""
+        return await self._backend.stats(None)
+
+    async def check(self) -> AsyncIterator[Problem | int]:
+        """Looks at the whole store: yields each problem, and now and then how many conversations it has looked at."""
+        async for found in self._backend.check(None):
+            yield found

@@ -1,0 +1,173 @@
+"""Branches, forks and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import structs
+
+from hansard import ids, rules
+from hansard.errors import ValidationError
+from hansard.model import NOT_YET, Branch, Conversation, Message, Receipt, Summary
+from hansard.requests import ConversationChange, NewBranch
+from hansard.store import checks
+from hansard.store.messages import MessageParts
+
+_FORK_BATCH = 500
+
+
+class Branches(MessageParts):
+    async def branch(
+        self,
+        conversation_id: str | int,
+        *,
+        at: str | int | None = None,
+        before: str | int | None = None,
+        empty: bool = False,
+        source: str | None = None,
+        branch_id: str | None = None,
+        activate: bool = True,
+        expected_version: int | None = None,
+    ) -> Branch:
+        """A new line of messages, made active. It shares `source` (the active branch) without copying it.
+
+        `at` shares up to and with that message; `before` up to it and without it, which is how to edit it; neither
+        shares everything, `empty=True` nothing.
+        """
+        checks.only_one(at=at, before=before, empty=empty or None)
+        limits = self.limits
+        self._view.need(self.capabilities.branches, "branches", "branch")
+        new = NewBranch(
+            id=ids.branch_id() if branch_id is None else checks.id_of(branch_id, "branch_id", limits),
+            source=checks.optional_id(source, "source", limits),
+            at=None if at is None else checks.message_id(at, limits),
+            before=None if before is None else checks.message_id(before, limits),
+            empty=empty,
+            activate=activate,
+            expected_version=checks.optional_count(expected_version, "expected_version"),
+        )
+        id = checks.id_of(conversation_id, "conversation_id", limits)
+        return await self._backend.create_branch(self._view.context(), id, new)
+
+    async def switch_branch(
+        self, conversation_id: str | int, branch: str, *, expected_version: int | None = None
+    ) -> Conversation:
+        """Makes another branch the active one."""
+        change = ConversationChange(
+            branch=checks.id_of(branch, "branch", self.limits),
+            expected_version=checks.optional_count(expected_version, "expected_version"),
+        )
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        return await self._backend.update_conversation(self._view.context(), id, change)
+
+    async def list_branches(self, conversation_id: str | int) -> list[Branch]:
+        """Oldest first; nothing for a missing conversation."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        return await self._backend.list_branches(self._view.context(), id)
+
+    async def delete_branch(
+        self, conversation_id: str | int, branch: str, *, expected_version: int | None = None
+    ) -> Receipt:
+        """Deletes a branch and the messages that only it holds.
+
+        `Conflict` when it is active or has branches of its own.
+        """
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        name = checks.id_of(branch, "branch", self.limits)
+        expected = checks.optional_count(expected_version, "expected_version")
+        return await self._backend.delete_branch(self._view.context(), id, name, expected)
+
+    async def fork(
+        self,
+        conversation_id: str | int,
+        *,
+        at: str | int | None = None,
+        branch: str | None = None,
+        new_id: str | int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Conversation:
+        """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
+        limits = self.limits
+        id = checks.id_of(conversation_id, "conversation_id", limits)
+        context = self._view.context()
+        source = await self._backend.get_conversation(context, id)
+        if source is None:
+            raise rules.not_found(id)
+        last = None if at is None else checks.message_id(at, limits)
+        target = structs.replace(
+            source,
+            id=ids.conversation_id() if new_id is None else checks.id_of(new_id, "new_id", limits),
+            metadata=source.metadata | checks.metadata(metadata or {}),
+            created_at=NOT_YET,
+            updated_at=NOT_YET,
+        )
+        made = await self._backend.create_conversation(context, target)
+        try:
+            await self._copy_line(id, made.id, branch, last)
+        except BaseException:
+            await self._backend.delete_conversation(context, made.id)
+            raise
+        copied = await self._backend.get_conversation(context, made.id)
+        assert copied is not None
+        return copied
+
+    async def _copy_line(self, source: str, target: str, branch: str | None, last: str | None) -> None:
+        batch: list[Message] = []
+        reached = last is None
+        async for message in self.iter_messages(source, branch=branch):
+            batch.append(message)
+            reached = reached or message.id == last
+            if len(batch) == _FORK_BATCH or message.id == last:
+                await self.append(target, batch, create=False)
+                batch = []
+            if message.id == last:
+                break
+        if not reached:
+            raise rules.no_message(source, str(last))
+        await self.append(target, batch, create=False)
+
+    # Summaries
+
+    async def add_summary(
+        self,
+        conversation_id: str | int,
+        text: str,
+        *,
+        from_seq: int,
+        to_seq: int,
+        branch: str | None = None,
+        model: str | None = None,
+        prompt_id: str | None = None,
+        token_count: int | None = None,
+    ) -> Summary:
+        """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        context = self._view.context()
+        conversation = await self._backend.get_conversation(context, id)
+        if conversation is None:
+            raise rules.not_found(id)
+        first, last = checks.count(from_seq, "from_seq"), checks.count(to_seq, "to_seq")
+        if first > last:
+            raise ValidationError(f"from_seq {first} is after to_seq {last}")
+        if not checks.text(text, "text").strip():
+            raise ValidationError("the text of a summary is empty")
+        summary = Summary(
+            conversation_id=id,
+            from_seq=first,
+            to_seq=last,
+            text=text,
+            branch=conversation.branch if branch is None else checks.id_of(branch, "branch", self.limits),
+            model=checks.optional_text(model, "model"),
+            prompt_id=checks.optional_text(prompt_id, "prompt_id"),
+            token_count=checks.optional_count(token_count, "token_count"),
+            created_at=context.now,
+        )
+        await self._backend.put_summary(context, summary)
+        return summary
+
+    async def list_summaries(self, conversation_id: str | int, *, branch: str | None = None) -> list[Summary]:
+        """Oldest first, of one branch or of all."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        name = checks.optional_id(branch, "branch", self.limits)
+        return await self._backend.list_summaries(self._view.context(), id, name)

@@ -1,0 +1,148 @@
+"""Arguments, checked before anything is written: each wrong one has its own error, naming the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from hansard import codec, cursors
+from hansard.errors import ValidationError
+from hansard.limits import Limits
+from hansard.model import ROLES
+
+T = TypeVar("T")
+
+
+def id_of(value: object, what: str, limits: Limits) -> str:
+    """An id as text. Integers become strings, as the callers of other stores expect."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValidationError(f"{what} must be text, not {_kind(value)}")
+    if not value:
+        raise ValidationError(f"{what} is empty")
+    if len(value) * 4 > limits.id_bytes or not value.isascii() or "\0" in value:
+        _check_odd_id(value, what, limits)
+    return value
+
+
+def _check_odd_id(value: str, what: str, limits: Limits) -> None:
+    codec.check_text(value, what)
+    if "\0" in value:
+        raise ValidationError(f"{what} contains a NUL character")
+    size = len(value.encode())
+    if size > limits.id_bytes:
+        raise ValidationError(f"{what} is {size} bytes; the limit is {limits.id_bytes} (Limits.id_bytes)")
+
+
+def optional_id(value: object, what: str, limits: Limits) -> str | None:
+    return None if value is None else id_of(value, what, limits)
+
+
+def message_id(value: object, limits: Limits) -> str:
+    id = id_of(value, "message id", limits)
+    if id.startswith(cursors.PREFIX):
+        raise ValidationError(f"message ids may not begin with {cursors.PREFIX!r}, which marks a cursor")
+    return id
+
+
+def text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValidationError(f"{what} must be text, not {_kind(value)}")
+    return value if value.isascii() else codec.check_text(value, what)
+
+
+def optional_text(value: object, what: str) -> str | None:
+    return None if value is None else text(value, what)
+
+
+def role(value: object) -> str:
+    if value not in ROLES:
+        raise ValidationError(f"unknown role {value!r}: one of {', '.join(ROLES)}")
+    return str(value)
+
+
+def one_of(value: T, choices: Iterable[object], what: str) -> T:
+    if value not in tuple(choices):
+        raise ValidationError(f"{what} is {value!r}: one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def time(value: object, what: str) -> datetime:
+    if not isinstance(value, datetime):
+        raise ValidationError(f"{what} must be a datetime, not {_kind(value)}")
+    if value.tzinfo is None:
+        raise ValidationError(f"{what} has no time zone: use datetime.now(UTC), or give it one")
+    return value if value.tzinfo is UTC else value.astimezone(UTC)
+
+
+def optional_time(value: object, what: str) -> datetime | None:
+    return None if value is None else time(value, what)
+
+
+def moment(value: object, now: datetime, what: str) -> datetime:
+    """A time, or an age before now."""
+    if isinstance(value, timedelta):
+        return now - value
+    return time(value, what)
+
+
+def count(value: object, what: str, most: int | None = None, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValidationError(f"{what} must be a whole number, not {_kind(value)}")
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise ValidationError(f"{what} is {value}: it must be {bounds}")
+    return value
+
+
+def optional_count(value: object, what: str, least: int = 0) -> int | None:
+    return None if value is None else count(value, what, least=least)
+
+
+def metadata(value: object, what: str = "metadata") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValidationError(f"{what} must be a mapping, not {_kind(value)}")
+    return codec.snapshot(dict(value), what)[1]  # type: ignore[no-any-return]
+
+
+def texts(value: object, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValidationError(f"{what} must be a list of texts, not {_kind(value)}")
+    return tuple(text(item, f"an element of {what}") for item in value)
+
+
+def filter_set(value: object, what: str) -> frozenset[str] | None:
+    """A filter; None or nothing in it filters nothing."""
+    return None if value is None else frozenset(texts(value, what)) or None
+
+
+def struct(value: object, kind: type[T], what: str) -> T:
+    """A value of the model, given as one or as a mapping of its fields."""
+    if isinstance(value, kind):
+        _, plain = codec.snapshot(msgspec.to_builtins(value), what)
+    elif isinstance(value, Mapping):
+        _, plain = codec.snapshot(dict(value), what)
+    else:
+        raise ValidationError(f"{what} must be a {kind.__name__} or a mapping, not {_kind(value)}")
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
+    if unknown := set(plain) - known:
+        raise ValidationError(f"{what} has unknown fields {sorted(unknown)}: known are {sorted(known)}")
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"{what} is wrong: {error}") from error
+
+
+def only_one(**given: object) -> None:
+    """At most one of these may be given."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise ValidationError(f"{' and '.join(names)} cannot be used together")
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

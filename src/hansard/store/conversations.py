@@ -1,0 +1,144 @@
+"""Conversations: made, found, listed, changed, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from hansard import cursors, ids
+from hansard.errors import ValidationError
+from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
+from hansard.requests import ConversationChange, ConversationQuery
+from hansard.store import checks
+from hansard.store.core import Core
+
+
+class Conversations(Core):
+    async def create_conversation(
+        self,
+        conversation_id: str | int | None = None,
+        *,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        audit_id: str | int | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_at: datetime | None = None,
+    ) -> Conversation:
+        """Makes an empty conversation. `Conflict` when the id is taken."""
+        limits = self.limits
+        conversation = Conversation(
+            id=ids.conversation_id() if conversation_id is None else checks.id_of(conversation_id, "id", limits),
+            user_id=self._own_user(user_id),
+            agent_id=checks.optional_id(agent_id, "agent_id", limits),
+            audit_id=checks.optional_id(audit_id, "audit_id", limits),
+            title=checks.optional_text(title, "title"),
+            metadata=checks.metadata(metadata or {}),
+            expires_at=checks.optional_time(expires_at, "expires_at"),
+        )
+        return await self._backend.create_conversation(self._view.context(), conversation)
+
+    def _own_user(self, user_id: str | int | None) -> str | None:
+        user = checks.optional_id(user_id, "user_id", self.limits)
+        if self._view.user is not None and user not in (None, self._view.user):
+            raise ValidationError("a user's view writes only for that user: leave user_id out")
+        return user
+
+    async def get_conversation(self, conversation_id: str | int) -> Conversation | None:
+        """The conversation, without its messages; None when there is none."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        return await self._backend.get_conversation(self._view.context(), id)
+
+    async def list_conversations(
+        self,
+        *,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        archived: bool | None = False,
+        sort: ConversationSort = "last_message_at",
+        order: Order = "desc",
+        after: str | None = None,
+        before: str | None = None,
+        offset: int = 0,
+        limit: int = 20,
+    ) -> Page:
+        """A page of conversations, newest first. `archived=None` lists both kinds; metadata must be equal by key.
+
+        `after` takes a page's `next_cursor`, `before` its `previous_cursor`; both follow `order`. An empty
+        conversation counts from when it was made. `offset` costs what it skips: prefer cursors.
+        """
+        checks.only_one(after=after, before=before)
+        checks.one_of(order, ("asc", "desc"), "order")
+        checks.one_of(sort, ("last_message_at", "updated_at"), "sort")
+        cursor = after or before
+        place = cursors.conversation_position(checks.text(cursor, "the cursor"), sort) if cursor is not None else None
+        newest_first = (order == "desc") != (before is not None)
+        query = ConversationQuery(
+            user_id=self._own_user(user_id) or self._view.user,
+            agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
+            metadata=checks.metadata(metadata or {}),
+            archived=archived,
+            sort=sort,
+            newest_first=newest_first,
+            above=None if newest_first else place,
+            below=place if newest_first else None,
+            offset=checks.count(offset, "offset", least=0),
+            limit=checks.count(limit, "limit", self.limits.page),
+        )
+        found, more = await self._backend.list_conversations(self._view.context(), query)
+        return _page(found, sort, more=more, after=after, before=before, offset=offset)
+
+    async def update_conversation(
+        self,
+        conversation_id: str | int,
+        *,
+        title: str | UnsetType | None = UNSET,
+        metadata: Mapping[str, Any] | None = None,
+        user_id: str | int | UnsetType | None = UNSET,
+        agent_id: str | int | UnsetType | None = UNSET,
+        audit_id: str | int | UnsetType | None = UNSET,
+        expires_at: datetime | UnsetType | None = UNSET,
+        archived: bool | UnsetType = UNSET,
+        expected_version: int | None = None,
+    ) -> Conversation:
+        """Changes only what is given. Metadata merges by key, and None deletes the key; `user_id` hands it over."""
+        context, limits = self._view.context(), self.limits
+        if self._view.user is not None and user_id is not UNSET and user_id != self._view.user:
+            raise ValidationError("a user's view cannot hand a conversation to another user")
+        change = ConversationChange(
+            title=title if title is UNSET else checks.optional_text(title, "title"),
+            user_id=user_id if user_id is UNSET else checks.optional_id(user_id, "user_id", limits),
+            agent_id=agent_id if agent_id is UNSET else checks.optional_id(agent_id, "agent_id", limits),
+            audit_id=audit_id if audit_id is UNSET else checks.optional_id(audit_id, "audit_id", limits),
+            metadata=checks.metadata(metadata or {}),
+            expires_at=expires_at if expires_at is UNSET else checks.optional_time(expires_at, "expires_at"),
+            archived_at=archived if archived is UNSET else (context.now if archived else None),
+            expected_version=checks.optional_count(expected_version, "expected_version"),
+        )
+        id = checks.id_of(conversation_id, "conversation_id", limits)
+        return await self._backend.update_conversation(context, id, change)
+
+    async def delete_conversation(self, conversation_id: str | int) -> Receipt:
+        """Deletes it and everything derived from it, for good. The receipt is false when there was nothing."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        return await self._backend.delete_conversation(self._view.context(), id)
+
+
+def _page(
+    found: list[Conversation], sort: ConversationSort, *, more: bool, after: str | None, before: str | None, offset: int
+) -> Page:
+    if before is not None:
+        found.reverse()
+    if not found:
+        return Page([])
+    has_next = more if before is None else True
+    has_previous = more if before is not None else after is not None or offset > 0
+    return Page(
+        found,
+        cursors.of_conversation(found[-1], sort) if has_next else None,
+        cursors.of_conversation(found[0], sort) if has_previous else None,
+    )

@@ -1,0 +1,79 @@
+"""What every part of the Store stands on: a backend, the limits, and the walls of the view."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+from hansard.backend import Backend, Capabilities
+from hansard.errors import Denied, Unsupported
+from hansard.limits import Limits
+from hansard.model import Message
+from hansard.requests import Context
+
+Clock = Callable[[], datetime]
+Titler = Callable[[Sequence[Message]], str | Awaitable[str | None] | None]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class View:
+    """A backend seen through the walls of a tenant and, perhaps, a user."""
+
+    __slots__ = ("auto_title", "backend", "clock", "limits", "tenant", "user", "walled")
+
+    def __init__(
+        self,
+        backend: Backend,
+        limits: Limits,
+        clock: Clock,
+        auto_title: Titler | None,
+        *,
+        tenant: str,
+        user: str | None = None,
+        walled: bool = False,
+    ) -> None:
+        self.backend = backend
+        self.limits = limits
+        self.clock = clock
+        self.auto_title = auto_title
+        self.tenant = tenant
+        self.user = user
+        self.walled = walled
+        """A view cannot be left: nothing done through it reaches another tenant or user."""
+
+    def context(self) -> Context:
+        return Context(self.tenant, self.clock(), self.user)
+
+    def of_tenant(self, tenant: str) -> View:
+        if self.walled:
+            raise Denied("a view cannot open another tenant: use the store that it was made from")
+        return View(self.backend, self.limits, self.clock, self.auto_title, tenant=tenant, walled=True)
+
+    def of_user(self, user: str) -> View:
+        if self.user is not None and user != self.user:
+            raise Denied("a user's view cannot open another user's: use the store that it was made from")
+        return View(self.backend, self.limits, self.clock, self.auto_title, tenant=self.tenant, user=user, walled=True)
+
+    def need(self, holds: bool, capability: str, what: str) -> None:
+        if not holds:
+            raise Unsupported(f"the {self.backend.capabilities.name} backend cannot {what}", capability=capability)
+
+
+class Core:
+    """A part of the Store."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._backend = view.backend
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can do, as data."""
+        return self._backend.capabilities
+
+    @property
+    def limits(self) -> Limits:
+        return self._view.limits

@@ -1,0 +1,131 @@
+"""Messages on their way in: checked, encoded once, large base64 moved out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from hansard import codec, ids
+from hansard.errors import ValidationError
+from hansard.limits import Limits
+from hansard.model import NOT_YET, SCOPES, STATUSES, Message, Participant, Source, Usage
+from hansard.requests import Draft
+from hansard.store import checks
+
+
+class Drafts(Struct, frozen=True):
+    """Drafts, and the bytes of the blobs that they refer to."""
+
+    drafts: tuple[Draft, ...]
+    blobs: Mapping[str, bytes]
+
+
+_FIELDS = frozenset(structs.fields(Message)[i].name for i in range(len(structs.fields(Message)))) - {"seq", "blobs"}
+
+
+def as_message(value: object) -> Message:
+    """A message given as one, or as a mapping such as `{"role": "user", "content": "Hello"}`."""
+    if isinstance(value, Message):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValidationError(f"a message must be a Message or a mapping, not a {type(value).__name__}")
+    if unknown := set(value) - _FIELDS:
+        raise ValidationError(
+            f"a message has unknown fields {sorted(map(str, unknown))}: put your own under 'metadata'"
+        )
+    for needed in ("role", "content"):
+        if needed not in value:
+            raise ValidationError(f"a message needs {needed!r}")
+    return Message(**value)
+
+
+def as_messages(value: object) -> list[Message]:
+    if isinstance(value, Message | Mapping):
+        return [as_message(value)]
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ValidationError(f"messages must be a list of messages, not a {type(value).__name__}")
+    return [as_message(item) for item in value]
+
+
+def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
+    blobs: dict[str, bytes] = {}
+    return Drafts(tuple(make_draft(message, limits, blobs) for message in messages), blobs)
+
+
+def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:
+    """A checked draft; the bytes that it moved out are added to `blobs`."""
+    given_id = bool(message.id) or message.id != ""
+    body = make_body(message.content, message.format, limits)
+    blobs.update(body.blobs)
+    checked = Message(
+        role=checks.role(message.role),
+        content=body.content,
+        id=checks.message_id(message.id, limits) if given_id else ids.message_id(),
+        format=format_of(message.content, message.format),
+        created_at=NOT_YET if message.created_at in (None, NOT_YET) else checks.time(message.created_at, "created_at"),
+        blobs=body.refs,
+        **_rare_fields(message),
+    )
+    return Draft(checked, body.text, body.size, given_id)
+
+
+def make_body(content: Any, format: str, limits: Limits) -> codec.Body:
+    return codec.body_of(
+        content,
+        format_of(content, format),
+        blob_bytes=limits.blob_bytes,
+        content_bytes=limits.content_bytes,
+        depth=limits.depth,
+    )
+
+
+def format_of(content: Any, format: str | None) -> str:
+    """The vocabulary of the content: as given, else `text` for a string and `json` for anything else."""
+    if not format:
+        return "text" if isinstance(content, str) else "json"
+    checks.text(format, "format")
+    if format == "text" and not isinstance(content, str):
+        raise ValidationError(f"content of the format 'text' must be text, not a {type(content).__name__}")
+    return format
+
+
+def _rare_fields(message: Message) -> dict[str, Any]:
+    """What most messages leave at its default, checked where it is not."""
+    fields: dict[str, Any] = {}
+    if message.participant is not None:
+        fields["participant"] = participant(message.participant)
+    if message.mentions:
+        fields["mentions"] = checks.texts(message.mentions, "mentions")
+    if message.scope is not None:
+        fields["scope"] = checks.one_of(message.scope, SCOPES, "scope")
+    if message.status != "complete":
+        fields["status"] = checks.one_of(message.status, STATUSES, "status")
+    if message.pinned:
+        fields["pinned"] = flag(message.pinned, "pinned")
+    if message.trace_id is not None:
+        fields["trace_id"] = checks.text(message.trace_id, "trace_id")
+    if message.sources:
+        fields["sources"] = sources(message.sources)
+    if message.usage is not None:
+        fields["usage"] = checks.struct(message.usage, Usage, "usage")
+    if message.metadata is not None:
+        fields["metadata"] = checks.metadata(message.metadata)
+    return fields
+
+
+def participant(value: object) -> Participant:
+    return checks.struct(value, Participant, "participant")
+
+
+def sources(value: object) -> tuple[Source, ...]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise ValidationError("sources must be a list of sources")
+    return tuple(checks.struct(item, Source, "a source") for item in value)
+
+
+def flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{what} must be True or False, not {value!r}")
+    return value

@@ -1,0 +1,54 @@
+"""Deleting much: a user, or what is old. Each step is whole in itself, so a run that was cut off is simply repeated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from msgspec import structs
+
+from hansard.model import Conversation, Receipt, to_micros
+from hansard.requests import Context, ConversationQuery, Remove
+from hansard.store.core import View
+
+_BATCH = 100
+
+
+async def user(view: View, user_id: str) -> Receipt:
+    """The conversations that the user owns, the user's messages in others, and what is kept beside them."""
+    context = Context(view.tenant, view.clock())
+    total = Receipt(at=context.now, physically_gone=True)
+    async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
+        total += await view.backend.delete_conversation(context, conversation.id)
+    while found := await view.backend.participations(context, user_id, _BATCH):
+        for each in found:
+            remove = Remove("ids", tuple(each.message_ids))
+            total += (await view.backend.remove_messages(context, each.conversation_id, remove)).receipt
+    return total + await view.backend.erase_user_data(context, user_id)
+
+
+async def older_than(view: View, until: datetime, *, dry_run: bool) -> Receipt:
+    """Conversations of the view whose last activity lies before `until`."""
+    context = view.context()
+    total = Receipt(at=context.now, physically_gone=True)
+    query = ConversationQuery(user_id=view.user, archived=None, newest_first=False, below=(to_micros(until), ""))
+    async for conversation in _conversations(view, context, query):
+        if dry_run:
+            total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
+        else:
+            total += await view.backend.delete_conversation(context, conversation.id)
+    return total
+
+
+async def _conversations(view: View, context: Context, query: ConversationQuery) -> AsyncIterator[Conversation]:
+    """Every conversation of a query, oldest first, a page at a time."""
+    query = structs.replace(query, newest_first=False, limit=_BATCH)
+    more = True
+    while more:
+        page, more = await view.backend.list_conversations(context, query)
+        for conversation in page:
+            yield conversation
+        if page:
+            last = page[-1]
+            place = (to_micros(last.last_message_at or last.created_at), last.id)
+            query = structs.replace(query, above=place)

@@ -1,0 +1,102 @@
+"""How the arguments of a read become one query: places, direction, filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from hansard import codec, cursors, rules
+from hansard.errors import Corrupt
+from hansard.limits import Limits
+from hansard.model import SCOPES, Message, MessageSort, Order
+from hansard.requests import Context, MessageQuery
+from hansard.store import checks
+from hansard.store.core import View
+
+BlobMode = Literal["inline", "refs"]
+
+
+class Filters(Struct, frozen=True):
+    """What narrows a read, checked."""
+
+    roles: frozenset[str] | None = None
+    participant_ids: frozenset[str] | None = None
+    scope: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def filters(
+    roles: Iterable[str] | None,
+    participant_ids: Iterable[str] | None,
+    scope: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Filters:
+    wanted = checks.filter_set(roles, "roles")
+    for role in wanted or ():
+        checks.role(role)
+    return Filters(
+        wanted,
+        checks.filter_set(participant_ids, "participant_ids"),
+        scope if scope is None else checks.one_of(scope, SCOPES, "scope"),
+        checks.optional_time(since, "since"),
+        checks.optional_time(until, "until"),
+    )
+
+
+def query(limits: Limits, branch: str | None, sort: MessageSort, narrow: Filters) -> MessageQuery:
+    return MessageQuery(
+        branch=checks.optional_id(branch, "branch", limits),
+        max_bytes=limits.page_bytes,
+        sort=checks.one_of(sort, ("seq", "time"), "sort"),
+        roles=narrow.roles,
+        participant_ids=narrow.participant_ids,
+        scope=narrow.scope,
+        since=narrow.since,
+        until=narrow.until,
+    )
+
+
+def placed(
+    base: MessageQuery, order: Order, after: tuple[int, int] | None, before: tuple[int, int] | None
+) -> MessageQuery:
+    """The query with its direction and places: `after` and `before` follow `order`, the backend thinks upwards."""
+    newest_first = (order == "desc") != (before is not None)
+    above, below = (after, before) if order == "asc" else (before, after)
+    return structs.replace(base, newest_first=newest_first, above=above, below=below)
+
+
+async def position(view: View, context: Context, conversation_id: str, place: str | None) -> tuple[int, int] | None:
+    """The position that a message id or a cursor names."""
+    if place is None:
+        return None
+    text = checks.text(place, "after or before")
+    if cursors.is_cursor(text):
+        return cursors.message_position(text, conversation_id)
+    found = await view.backend.find_messages(context, conversation_id, [text])
+    if not found:
+        raise rules.no_message(conversation_id, text)
+    return rules.position(found[0])
+
+
+async def with_blobs(view: View, context: Context, messages: list[Message], mode: BlobMode) -> list[Message]:
+    """The messages with their blobs put back into their content, unless references were asked for."""
+    if mode == "refs" or not any(message.blobs for message in messages):
+        return messages
+    digests = list(dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs))
+    found = await view.backend.get_blobs(context, digests)
+    return [_whole(message, found) for message in messages]
+
+
+def _whole(message: Message, found: dict[str, bytes]) -> Message:
+    for ref in message.blobs:
+        if ref.sha256 not in found:
+            where = f"message {message.id!r} of conversation {message.conversation_id!r}"
+            raise Corrupt(f"blob {ref.sha256} of {where} is missing", where=where)
+    if not message.blobs:
+        return message
+    return structs.replace(message, content=codec.restore(message.content, message.blobs, found), blobs=())

@@ -1,0 +1,160 @@
+"""Records: documents beside the messages, with compare-and-swap, expiry and ordered scans."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from hansard import codec, cursors
+from hansard.errors import ValidationError
+from hansard.model import Order, Record, RecordPage
+from hansard.requests import RecordQuery, RecordWrite
+from hansard.store import checks
+from hansard.store.core import Core, View
+
+Namespace = Sequence[str]
+_CHUNK = 100
+
+
+class Put(Struct, frozen=True):
+    """A record to write in a batch."""
+
+    namespace: Namespace
+    key: str
+    value: Any
+    expected_revision: int | None = None
+    expires_at: datetime | timedelta | None = None
+    conversation_id: str | None = None
+
+
+class Delete(Struct, frozen=True):
+    """A record to delete in a batch."""
+
+    namespace: Namespace
+    key: str
+    expected_revision: int | None = None
+
+
+class Records(Core):
+    """`store.records`. In a user's view these are the user's own, seen by nobody else."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        view.need(view.backend.capabilities.records, "records", "keep records")
+
+    async def get(self, namespace: Namespace, key: str) -> Record | None:
+        """The record, or None."""
+        place = (self._namespace(namespace), self._key(key))
+        return (await self._backend.get_records(self._view.context(), [place]))[0]
+
+    async def get_many(self, keys: Iterable[tuple[Namespace, str]]) -> list[Record | None]:
+        """Records in the order asked for."""
+        places = [(self._namespace(namespace), self._key(key)) for namespace, key in keys]
+        return await self._backend.get_records(self._view.context(), places)
+
+    async def put(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Any,
+        *,
+        expected_revision: int | None = None,
+        expires_at: datetime | timedelta | None = None,
+        conversation_id: str | int | None = None,
+    ) -> Record:
+        """Writes a JSON value or bytes. `expected_revision=0` only makes it, N only changes that revision.
+
+        `expires_at` is a time or an age. A record of a conversation goes when the conversation goes.
+        """
+        owner = checks.optional_id(conversation_id, "conversation_id", self.limits)
+        written = await self.write([Put(namespace, key, value, expected_revision, expires_at, owner)])
+        assert written[0] is not None
+        return written[0]
+
+    async def delete(self, namespace: Namespace, key: str, *, expected_revision: int | None = None) -> bool:
+        """Deletes a record; False when there was none."""
+        return (await self.write([Delete(namespace, key, expected_revision)]))[0] is not None
+
+    async def write(self, batch: Iterable[Put | Delete]) -> list[Record | None]:
+        """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
+        context = self._view.context()
+        writes = [self._write(item, context.now) for item in batch]
+        return await self._backend.write_records(context, writes) if writes else []
+
+    def _write(self, item: Put | Delete, now: datetime) -> RecordWrite:
+        namespace, key = self._namespace(item.namespace), self._key(item.key)
+        expected = checks.optional_count(item.expected_revision, "expected_revision")
+        if isinstance(item, Delete):
+            return RecordWrite(namespace, key, delete=True, expected_revision=expected)
+        expires = item.expires_at
+        return RecordWrite(
+            namespace,
+            key,
+            self._value(item.value),
+            expected_revision=expected,
+            expires_at=now + expires if isinstance(expires, timedelta) else checks.optional_time(expires, "expires_at"),
+            conversation_id=checks.optional_id(item.conversation_id, "conversation_id", self.limits),
+        )
+
+    async def scan(
+        self,
+        namespace: Namespace = (),
+        *,
+        key_prefix: str = "",
+        exact: bool = False,
+        after: str | None = None,
+        order: Order = "asc",
+        limit: int = 100,
+    ) -> RecordPage:
+        """A page of the records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
+        checks.one_of(order, ("asc", "desc"), "order")
+        query = RecordQuery(
+            prefix=self._namespace(namespace, empty=True),
+            key_prefix=checks.text(key_prefix, "key_prefix"),
+            exact=exact,
+            after=None if after is None else cursors.record_position(checks.text(after, "after")),
+            newest_first=order == "desc",
+            limit=checks.count(limit, "limit", 1000),
+        )
+        found, more = await self._backend.scan_records(self._view.context(), query)
+        return RecordPage(found, cursors.of_record(found[-1]) if more else None)
+
+    async def iter(
+        self, namespace: Namespace = (), *, key_prefix: str = "", exact: bool = False, order: Order = "asc"
+    ) -> AsyncIterator[Record]:
+        """Every record of a scan, page by page."""
+        cursor = None
+        while True:
+            page = await self.scan(
+                namespace, key_prefix=key_prefix, exact=exact, after=cursor, order=order, limit=_CHUNK
+            )
+            for record in page.items:
+                yield record
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _namespace(self, namespace: Namespace, *, empty: bool = False) -> tuple[str, ...]:
+        parts = checks.texts(namespace, "namespace")
+        if not parts and not empty:
+            raise ValidationError("namespace is empty: give at least one element")
+        for part in parts:
+            checks.id_of(part, "an element of namespace", self.limits)
+        return parts
+
+    def _key(self, key: str) -> str:
+        return checks.id_of(key, "key", self.limits)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, bytes | bytearray | memoryview):
+            data = bytes(value)
+            checks.count(len(data), "the size of the value", self.limits.content_bytes, least=0)
+            return data
+        if isinstance(value, Mapping) and not isinstance(value, dict):
+            value = dict(value)
+        text, copy = codec.snapshot(value, "value", depth=self.limits.depth)
+        checks.count(len(text), "the size of the value", self.limits.content_bytes, least=0)
+        return copy

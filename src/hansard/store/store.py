@@ -1,0 +1,106 @@
+"""The Store: everything that people do with conversations, written once over every backend.
+
+It checks, limits and converts; what a write means is decided by `rules` inside the backend. Its parts lie beside this
+file by what they offer: conversations, messages, branches, lifecycle, records, blobs, admin.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from hansard.backend import Backend
+from hansard.errors import Denied
+from hansard.limits import Limits
+from hansard.model import DEFAULT_TENANT
+from hansard.store import checks
+from hansard.store.admin import Admin
+from hansard.store.blobs import Blobs
+from hansard.store.branches import Branches
+from hansard.store.conversations import Conversations
+from hansard.store.core import Clock, Titler, View, utc_now
+from hansard.store.lifecycle import Lifecycle
+from hansard.store.messages import first_words
+from hansard.store.records import Records
+
+
+class Store(Conversations, Branches, Lifecycle):
+    """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        limits: Limits | None = None,
+        auto_title: bool | Titler = False,
+        clock: Clock = utc_now,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        limits = limits or Limits()
+        titler = first_words if auto_title is True else auto_title or None
+        super().__init__(View(backend, limits, clock, titler, tenant=checks.id_of(tenant, "tenant", limits)))
+
+    @classmethod
+    def _of(cls, view: View) -> Self:
+        store = cls.__new__(cls)
+        Conversations.__init__(store, view)
+        return store
+
+    # Views
+
+    def tenant(self, tenant: str | int) -> Self:
+        """The store as that tenant sees it; nothing done through it reaches another tenant."""
+        return self._of(self._view.of_tenant(checks.id_of(tenant, "tenant", self.limits)))
+
+    def user(self, user_id: str | int) -> Self:
+        """The store as that user sees it: only the user's own conversations and records exist."""
+        return self._of(self._view.of_user(checks.id_of(user_id, "user_id", self.limits)))
+
+    @property
+    def tenant_id(self) -> str:
+        return self._view.tenant
+
+    @property
+    def user_id(self) -> str | None:
+        return self._view.user
+
+    @property
+    def is_root(self) -> bool:
+        """Not a view: closing it closes the backend."""
+        return not self._view.walled
+
+    # Parts
+
+    @property
+    def records(self) -> Records:
+        return Records(self._view)
+
+    @property
+    def blobs(self) -> Blobs:
+        return Blobs(self._view)
+
+    @property
+    def admin(self) -> Admin:
+        """Work over all tenants; not from within a view."""
+        if self._view.walled:
+            raise Denied("a view has no admin: use the store that it was made from")
+        return Admin(self._view)
+
+    @property
+    def backend(self) -> Backend:
+        return self._backend
+
+    # Closing
+
+    async def close(self) -> None:
+        """Closes the backend; through a view this does nothing."""
+        if not self._view.walled:
+            await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,66 @@
+"""The live tail of a conversation, which also sees what other processes write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.model import Message
+from hansard.requests import MessageQuery
+from hansard.store import reading
+from hansard.store.core import View
+
+_CHUNK = 100
+_WAIT = 30.0
+
+
+async def watch(view: View, conversation_id: str, after: str | None, branch: str | None) -> AsyncIterator[Message]:
+    """Messages after a place, then each new one as it arrives, for ever.
+
+    A message in progress comes again each time that it has grown, until it ends. Without `after`, the tail begins now.
+    The backend's `wait` is only a hint: every round reads again what lies behind the last place.
+    """
+    context = view.context()
+    place = await reading.position(view, context, conversation_id, after)
+    if after is None:
+        place = await _end(view, conversation_id, branch)
+    base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
+    growing: dict[str, Message] = {}
+    mark = 0
+    while True:
+        mark = await view.backend.wait(view.context(), conversation_id, mark, _WAIT)
+        for message in await _grown(view, conversation_id, growing):
+            yield message
+        more = True
+        while more:
+            context = view.context()
+            taken = await view.backend.get_messages(context, conversation_id, structs.replace(base, above=place))
+            more = taken.has_more
+            for message in await reading.with_blobs(view, context, taken.messages, "inline"):
+                place = rules.position(message)
+                if message.status == "in_progress":
+                    growing[message.id] = message
+                yield message
+
+
+async def _end(view: View, conversation_id: str, branch: str | None) -> tuple[int, int] | None:
+    newest = MessageQuery(branch=branch, newest_first=True, limit=1)
+    taken = await view.backend.get_messages(view.context(), conversation_id, newest)
+    return rules.position(taken.messages[0]) if taken.messages else None
+
+
+async def _grown(view: View, conversation_id: str, growing: dict[str, Message]) -> list[Message]:
+    """Those of the messages in progress that have changed since they were last seen."""
+    if not growing:
+        return []
+    context = view.context()
+    now = {each.id: each for each in await view.backend.find_messages(context, conversation_id, list(growing))}
+    changed = [message for id, message in now.items() if message.updated_at != growing[id].updated_at]
+    for id in list(growing):
+        if id not in now or now[id].status != "in_progress":
+            del growing[id]
+        else:
+            growing[id] = now[id]
+    return await reading.with_blobs(view, context, changed, "inline")

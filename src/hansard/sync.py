@@ -1,0 +1,281 @@
+"""The same store without `await`, for scripts, threads and frameworks that block.
+
+Nothing is written twice: each method here drives the coroutine of its async namesake. On a backend that never suspends
+(memory, files, SQLite) that is a single step in the calling thread, with no event loop and no thread; so it also works
+inside a running loop. Other backends, and what really waits (`watch`), run on one loop thread that the store owns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from hansard import opening
+from hansard import store as _async
+from hansard.backend import Backend, Capabilities
+from hansard.limits import Limits
+from hansard.model import Message
+from hansard.store import admin, blobs, records
+from hansard.store.core import Clock, Titler, utc_now
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_DONE = object()
+
+
+class LoopThread:
+    """An event loop on a thread of its own, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="hansard-loop", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+
+class Runner:
+    """How one store's coroutines are driven: in the calling thread where the backend allows it."""
+
+    def __init__(self) -> None:
+        self.thread = LoopThread()
+        self.direct = False
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return step(coroutine) if self.direct else self.thread.run(coroutine)
+
+    def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
+        call = self.thread.run if waits or not self.direct else step
+        try:
+            while (item := call(_next(iterator))) is not _DONE:
+                yield cast(T, item)
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                call(close())
+
+
+def step(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that never suspends, to its end."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    coroutine.close()
+    raise RuntimeError("a backend that claims to be blocking has suspended")
+
+
+async def _next(iterator: AsyncIterator[Any]) -> Any:
+    return await anext(iterator, _DONE)
+
+
+class _Blocking:
+    """A part of the store: the async one, and how to drive it."""
+
+    def __init__(self, inner: Any, runner: Runner) -> None:
+        self._inner = inner
+        self._runner = runner
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """The blocking namesake of an async method."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._runner.call(method(self._inner, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Any, P], R]", call)
+
+
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool = False
+) -> Callable[Concatenate[Any, P], Iterator[R]]:
+    """The blocking namesake of an async iterator."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return self._runner.iterate(method(self._inner, *args, **kwargs), waits=waits)
+
+    return cast("Callable[Concatenate[Any, P], Iterator[R]]", call)
+
+
+class Records(_Blocking):
+    """`store.records`, blocking."""
+
+    get = blocking(records.Records.get)
+    get_many = blocking(records.Records.get_many)
+    put = blocking(records.Records.put)
+    delete = blocking(records.Records.delete)
+    write = blocking(records.Records.write)
+    scan = blocking(records.Records.scan)
+    iter = iterating(records.Records.iter)
+
+
+class Blobs(_Blocking):
+    """`store.blobs`, blocking."""
+
+    put = blocking(blobs.Blobs.put)
+    get = blocking(blobs.Blobs.get)
+
+
+class Admin(_Blocking):
+    """`store.admin`, blocking."""
+
+    tenants = blocking(admin.Admin.tenants)
+    delete_tenant = blocking(admin.Admin.delete_tenant)
+    stats = blocking(admin.Admin.stats)
+    check = iterating(admin.Admin.check)
+
+
+class Store(_Blocking):
+    """A conversation store, blocking: the methods of `hansard.Store` by the same names."""
+
+    _inner: _async.Store
+
+    create_conversation = blocking(_async.Store.create_conversation)
+    get_conversation = blocking(_async.Store.get_conversation)
+    list_conversations = blocking(_async.Store.list_conversations)
+    update_conversation = blocking(_async.Store.update_conversation)
+    delete_conversation = blocking(_async.Store.delete_conversation)
+
+    append_message = blocking(_async.Store.append_message)
+    append = blocking(_async.Store.append)
+    replace_messages = blocking(_async.Store.replace_messages)
+    update_message = blocking(_async.Store.update_message)
+    delete_message = blocking(_async.Store.delete_message)
+    delete_messages = blocking(_async.Store.delete_messages)
+    clear_messages = blocking(_async.Store.clear_messages)
+    pop_message = blocking(_async.Store.pop_message)
+    get_message = blocking(_async.Store.get_message)
+    get_messages = blocking(_async.Store.get_messages)
+    iter_messages = iterating(_async.Store.iter_messages)
+    window = blocking(_async.Store.window)
+
+    branch = blocking(_async.Store.branch)
+    switch_branch = blocking(_async.Store.switch_branch)
+    list_branches = blocking(_async.Store.list_branches)
+    delete_branch = blocking(_async.Store.delete_branch)
+    fork = blocking(_async.Store.fork)
+    add_summary = blocking(_async.Store.add_summary)
+    list_summaries = blocking(_async.Store.list_summaries)
+
+    watch = iterating(_async.Store.watch, waits=True)
+    erase_user = blocking(_async.Store.erase_user)
+    purge = blocking(_async.Store.purge)
+    backup = blocking(_async.Store.backup)
+    usage = blocking(_async.Store.usage)
+    stats = blocking(_async.Store.stats)
+    check = blocking(_async.Store.check)
+
+    @classmethod
+    def over(cls, backend: Backend, **options: Any) -> Self:
+        """A blocking store over a backend of your own; the options are those of `hansard.Store`."""
+        runner = Runner()
+        runner.direct = backend.capabilities.blocking
+        return cls(_async.Store(backend, **options), runner)
+
+    def tenant(self, tenant: str | int) -> Self:
+        return type(self)(self._inner.tenant(tenant), self._runner)
+
+    def user(self, user_id: str | int) -> Self:
+        return type(self)(self._inner.user(user_id), self._runner)
+
+    @property
+    def tenant_id(self) -> str:
+        return self._inner.tenant_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._inner.user_id
+
+    @property
+    def records(self) -> Records:
+        return Records(self._inner.records, self._runner)
+
+    @property
+    def blobs(self) -> Blobs:
+        return Blobs(self._inner.blobs, self._runner)
+
+    @property
+    def admin(self) -> Admin:
+        return Admin(self._inner.admin, self._runner)
+
+    @property
+    def backend(self) -> Backend:
+        return self._inner.backend
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    @property
+    def limits(self) -> Limits:
+        return self._inner.limits
+
+    def close(self) -> None:
+        self._runner.call(self._inner.close())
+        if self._inner.is_root:
+            self._runner.thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    limits: Limits | None = None,
+    auto_title: bool | Titler = False,
+    clock: Clock = utc_now,
+) -> Store:
+    """Opens a store without an event loop. See `hansard.connect`."""
+    runner = Runner()
+    where = opening.default_url() if url is None else url
+    opener = step if opening.opens_directly(where) else runner.thread.run
+    backend = opener(opening.open_backend(where, blocking=True))
+    runner.direct = backend.capabilities.blocking
+    titler = _blocking_titler(auto_title, runner) if callable(auto_title) else auto_title
+    return Store(_async.Store(backend, limits=limits, auto_title=titler, clock=clock), runner)
+
+
+def _blocking_titler(titler: Titler, runner: Runner) -> Titler:
+    """A titler of the user's may await: it runs on the loop thread, so that the append itself never suspends."""
+
+    async def wait(title: Awaitable[str | None]) -> str | None:
+        return await title
+
+    def call(messages: Sequence[Message]) -> str | None:
+        title = titler(messages)
+        return runner.thread.run(wait(title)) if inspect.isawaitable(title) else title
+
+    return call

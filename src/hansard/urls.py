@@ -1,0 +1,58 @@
+"""A store's URL in parts, and a hint for the one who mistyped it."""
+
+from __future__ import annotations
+
+import difflib
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from hansard.errors import ValidationError
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class Url:
+    """A store's URL in parts. Options are taken out one by one, so that one that nobody knows is noticed."""
+
+    def __init__(self, text: str) -> None:
+        scheme, colon, rest = text.partition(":")
+        if not colon:
+            raise ValidationError(f"{text!r} is not a URL: write for example 'sqlite:///chats.db' or 'memory://'")
+        self.text = text
+        self.scheme = scheme.lower()
+        # urlsplit reads schemes that it does not know as if they had no host or query.
+        parts = urlsplit("http:" + rest)
+        self.netloc = parts.netloc
+        self.path = unquote(parts.path)
+        self._options = dict(parse_qsl(parts.query, keep_blank_values=True))
+
+    def option(self, name: str) -> str | None:
+        return self._options.pop(name, None)
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.option(name) or default
+        if value not in choices:
+            raise ValidationError(f"{name}={value!r} in {self.text!r}: one of {', '.join(choices)}")
+        return value
+
+    def number(self, name: str) -> int | None:
+        value = self.option(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise ValidationError(f"{name}={value!r} in {self.text!r}: a whole number of at least 1")
+        return int(value)
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, (*_TRUE, *_FALSE), "false") in _TRUE
+
+    def finish(self, known: tuple[str, ...]) -> None:
+        """Refuses options that were not taken."""
+        for name in self._options:
+            raise ValidationError(f"unknown option {name!r} in {self.text!r}{suggest(name, known)}")
+
+
+def suggest(word: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f": did you mean {close[0]!r}?"
+    return f": known are {', '.join(known)}" if known else ": there are none"

@@ -1,0 +1,63 @@
+"""Print how large modules and functions are, so that drift is visible, and fail beyond the hard limits.
+
+The aims are the house style: a module of 100-400 lines, a median function under 10 lines, p90 under 30.
+"""
+
+import ast
+import statistics
+import sys
+from pathlib import Path
+
+LOOK_TWICE_LINES = 400
+MAX_MODULE_LINES = 600
+MAX_FUNCTION_LINES = 100
+
+Sizes = dict[str, int]
+
+
+def function_sizes(path: Path, source: str) -> Sizes:
+    """Lines of each function, nested ones included, by `path:line name`."""
+    return {
+        f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in ast.walk(ast.parse(source, str(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def measure(root: Path) -> tuple[Sizes, Sizes]:
+    modules: Sizes = {}
+    functions: Sizes = {}
+    for path in sorted(root.rglob("*.py")):
+        source = path.read_text("utf-8")
+        modules[str(path)] = len(source.splitlines())
+        functions |= function_sizes(path, source)
+    return modules, functions
+
+
+def over(sizes: Sizes, limit: int) -> Sizes:
+    """What is longer than `limit`, longest first."""
+    return {name: lines for name, lines in sorted(sizes.items(), key=lambda item: -item[1]) if lines > limit}
+
+
+def describe(functions: Sizes) -> str:
+    if not functions:
+        return "no functions"
+    lines = sorted(functions.values())
+    p90 = lines[(len(lines) * 9 - 1) // 10]
+    longest = max(functions, key=functions.__getitem__)
+    return f"median {statistics.median(lines):g}, p90 {p90}, longest {lines[-1]} ({longest})"
+
+
+def main(root: Path) -> int:
+    modules, functions = measure(root)
+    print(f"{len(modules)} modules, {len(functions)} functions; function lines: {describe(functions)}")
+    for name, lines in over(modules, LOOK_TWICE_LINES).items():
+        print(f"look twice: {name} has {lines} lines")
+    too_long = over(modules, MAX_MODULE_LINES) | over(functions, MAX_FUNCTION_LINES)
+    for name, lines in too_long.items():
+        print(f"too long: {name} has {lines} lines", file=sys.stderr)
+    return 1 if too_long else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path("src")))
