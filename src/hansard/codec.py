@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
-from hansard.model import BlobRef, Message, Participant, Source, Status, Usage
+from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Source, Status, Usage
 
 Path = tuple[str | int, ...]
 
@@ -226,7 +226,7 @@ class Extra(Struct, frozen=True, omit_defaults=True):
 
     participant: Participant | None = None
     mentions: tuple[str, ...] = ()
-    scope: str | None = None
+    scope: MessageScope | None = None
     status: Status = "complete"
     pinned: bool = False
     updated_at: int | None = None
@@ -235,6 +235,7 @@ class Extra(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     metadata: dict[str, Any] | None = None
     blobs: tuple[BlobRef, ...] = ()
+    branch: str = MAIN
 
 
 _extra_decoder = msgspec.json.Decoder(Extra)
@@ -252,6 +253,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         or message.trace_id is not None
         or message.pinned
         or message.blobs
+        or message.branch != MAIN
         or updated_at is not None
         or message.status != "complete"
     ):
@@ -268,6 +270,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         message.usage,
         message.metadata,
         message.blobs,
+        message.branch,
     )
     return _encode(extra).decode()
 

@@ -11,14 +11,36 @@ import base64
 import binascii
 import zlib
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta, Struct
 
 from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Record, to_micros
 
 PREFIX = "cursor:"
+
+_Number = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+P = TypeVar("P", bound=Struct)
+
+
+class _MessagePlace(Struct, array_like=True):
+    kind: str
+    micros: _Number
+    seq: _Number
+
+
+class _ConversationPlace(Struct, array_like=True):
+    kind: str
+    micros: _Number
+    id: str
+
+
+class _RecordPlace(Struct, array_like=True):
+    kind: str
+    namespace: tuple[str, ...]
+    key: str
 
 
 def _write(kind: str, home: str, *place: Any) -> str:
@@ -27,15 +49,18 @@ def _write(kind: str, home: str, *place: Any) -> str:
     return PREFIX + base64.urlsafe_b64encode(check.to_bytes(4) + payload).decode().rstrip("=")
 
 
-def _read(cursor: str, kind: str, home: str, belongs: str) -> list[Any]:
+def _read(cursor: str, kind: str, home: str, belongs: str, shape: type[P]) -> P:
     try:
         raw = base64.urlsafe_b64decode(cursor.removeprefix(PREFIX) + "==")
-        place = msgspec.json.decode(raw[4:])
+        found = msgspec.json.decode(raw[4:], type=list[Any])
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         raise ValidationError(f"malformed cursor {cursor[:80]!r}: pass one exactly as it was given") from error
-    if zlib.crc32(raw[4:], zlib.crc32(home.encode())).to_bytes(4) != raw[:4] or place[0] != kind:
+    if zlib.crc32(raw[4:], zlib.crc32(home.encode())).to_bytes(4) != raw[:4] or found[:1] != [kind]:
         raise ValidationError(f"cursor {cursor[:80]!r} does not belong to {belongs}")
-    return list(place[1:])
+    try:
+        return msgspec.convert(found, shape)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"malformed cursor {cursor[:80]!r}: it was not given by this store") from error
 
 
 def is_cursor(text: str) -> bool:
@@ -48,8 +73,8 @@ def of_message(message: Message) -> str:
 
 def message_position(cursor: str, conversation_id: str) -> tuple[int, int]:
     """`(created_at in microseconds, seq)` of the place."""
-    micros, seq = _read(cursor, "m", conversation_id, f"conversation {conversation_id!r}")
-    return micros, seq
+    place = _read(cursor, "m", conversation_id, f"conversation {conversation_id!r}", _MessagePlace)
+    return place.micros, place.seq
 
 
 def sort_time(conversation: Conversation, sort: ConversationSort) -> datetime:
@@ -64,8 +89,8 @@ def of_conversation(conversation: Conversation, sort: ConversationSort) -> str:
 
 
 def conversation_position(cursor: str, sort: ConversationSort) -> tuple[int, str]:
-    micros, id = _read(cursor, "c", sort, f"a listing sorted by {sort!r}")
-    return micros, id
+    place = _read(cursor, "c", sort, f"a listing sorted by {sort!r}", _ConversationPlace)
+    return place.micros, place.id
 
 
 def of_record(record: Record) -> str:
@@ -73,5 +98,5 @@ def of_record(record: Record) -> str:
 
 
 def record_position(cursor: str) -> tuple[tuple[str, ...], str]:
-    namespace, key = _read(cursor, "r", "", "a scan of records")
-    return tuple(namespace), key
+    place = _read(cursor, "r", "", "a scan of records", _RecordPlace)
+    return place.namespace, place.key

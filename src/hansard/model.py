@@ -50,7 +50,15 @@ def to_micros(time: datetime) -> int:
     return (time - EPOCH) // _MICROSECOND
 
 
+# Up to here (the year 2096) seconds as a float are closer than half a microsecond, so that rounding gives them back
+# exactly.
+_EXACT_AS_FLOAT = 4_000_000_000_000_000
+_from_seconds = datetime.fromtimestamp
+
+
 def from_micros(micros: int) -> datetime:
+    if 0 <= micros < _EXACT_AS_FLOAT:
+        return _from_seconds(micros / 1_000_000, UTC)
     return EPOCH + timedelta(microseconds=micros)
 
 
@@ -323,3 +331,24 @@ class Problem(Struct, frozen=True):
 
     where: str
     what: str
+
+
+class Report(Struct, kw_only=True):
+    """What a copy or an import did. What it passed over was in the target already, and the same."""
+
+    conversations: int = 0
+    messages: int = 0
+    summaries: int = 0
+    records: int = 0
+    blobs: int = 0
+    skipped: int = 0
+    """Conversations that were passed over."""
+    skipped_records: int = 0
+    conflicts: list[Problem] = []
+    """What the target holds already with other content, and was left alone."""
+    losses: list[Problem] = []
+    """What could not be kept exactly, or changed while it was copied."""
+    id_map: dict[str, dict[str, str]] = {}
+    """Where the target gave ids of its own: conversation, then old message id to new."""
+    verified: bool = True
+    """Everything that was copied was read back from the target, and is the same."""

@@ -18,6 +18,7 @@ from hansard.model import (
     Message,
     MessageSort,
     Receipt,
+    Record,
     Source,
     Status,
     Usage,
@@ -190,6 +191,8 @@ class RecordWrite(Struct, frozen=True):
     """0: the record must not exist."""
     expires_at: datetime | None = None
     conversation_id: str | None = None
+    exact: Record | None = None
+    """For copying: the record to store as it is, with its revision and times."""
 
 
 class RecordQuery(Struct, frozen=True):

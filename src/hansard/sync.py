@@ -12,16 +12,18 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from hansard import opening
 from hansard import store as _async
 from hansard.backend import Backend, Capabilities
+from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, records
-from hansard.store.core import Clock, Titler, utc_now
+from hansard.store.core import Clock, Titler, View, utc_now
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +41,10 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+        return self.begin(coroutine).result()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -124,6 +129,53 @@ def iterating(
     return cast("Callable[Concatenate[Any, P], Iterator[R]]", call)
 
 
+def between(
+    method: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, Any, P], R]:
+    """The blocking namesake of an async method that works with a second store."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, other: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        if not isinstance(other, Store):
+            raise ValidationError(f"the other store must be a hansard.sync.Store, not a {type(other).__name__}")
+        runner, theirs = self._runner, other._inner
+        if runner.direct:
+            # A backend that never suspends can be driven from anywhere, so the other one's place serves both.
+            runner = other._runner
+        elif not other._runner.direct:
+            theirs = _elsewhere(theirs, other._runner.thread)
+        return runner.call(method(self._inner, theirs, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Any, Any, P], R]", call)
+
+
+class Elsewhere:
+    """A backend whose calls run on another loop's thread, seen from this one."""
+
+    def __init__(self, backend: Backend, thread: LoopThread) -> None:
+        self._backend = backend
+        self._thread = thread
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._backend, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.wrap_future(self._thread.begin(found(*args, **kwargs)))
+
+        return call
+
+
+def _elsewhere(store: _async.Store, thread: LoopThread) -> _async.Store:
+    view = store._view
+    backend = cast(Backend, Elsewhere(view.backend, thread))
+    moved = View(
+        backend, view.limits, view.clock, view.auto_title, tenant=view.tenant, user=view.user, walled=view.walled
+    )
+    return _async.Store._of(moved)
+
+
 class Records(_Blocking):
     """`store.records`, blocking."""
 
@@ -150,6 +202,7 @@ class Admin(_Blocking):
     delete_tenant = blocking(admin.Admin.delete_tenant)
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
+    copy_to = between(admin.Admin.copy_to)
 
 
 class Store(_Blocking):
@@ -192,11 +245,21 @@ class Store(_Blocking):
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
 
+    export = iterating(_async.Store.export)
+    import_ = blocking(_async.Store.import_)
+    copy_to = between(_async.Store.copy_to)
+
     @classmethod
     def over(cls, backend: Backend, **options: Any) -> Self:
         """A blocking store over a backend of your own; the options are those of `hansard.Store`."""
-        runner = Runner()
+        return cls._around(backend, Runner(), options)
+
+    @classmethod
+    def _around(cls, backend: Backend, runner: Runner, options: dict[str, Any]) -> Self:
         runner.direct = backend.capabilities.blocking
+        titler = options.get("auto_title")
+        if runner.direct and callable(titler):
+            options["auto_title"] = _blocking_titler(titler, runner)
         return cls(_async.Store(backend, **options), runner)
 
     def tenant(self, tenant: str | int) -> Self:
@@ -262,14 +325,19 @@ def connect(
     runner = Runner()
     where = opening.default_url() if url is None else url
     opener = step if opening.opens_directly(where) else runner.thread.run
-    backend = opener(opening.open_backend(where, blocking=True))
-    runner.direct = backend.capabilities.blocking
-    titler = _blocking_titler(auto_title, runner) if callable(auto_title) else auto_title
-    return Store(_async.Store(backend, limits=limits, auto_title=titler, clock=clock), runner)
+    try:
+        backend = opener(opening.open_backend(where, blocking=True))
+    except BaseException:
+        runner.thread.stop()
+        raise
+    return Store._around(backend, runner, {"limits": limits, "auto_title": auto_title, "clock": clock})
 
 
 def _blocking_titler(titler: Titler, runner: Runner) -> Titler:
-    """A titler of the user's may await: it runs on the loop thread, so that the append itself never suspends."""
+    """A titler of the user's may await: it runs on the loop thread, so that the append itself never suspends.
+
+    Only where appends run in the calling thread: from the loop thread, waiting for itself would never end.
+    """
 
     async def wait(title: Awaitable[str | None]) -> str | None:
         return await title

@@ -14,13 +14,18 @@ class Url:
     """A store's URL in parts. Options are taken out one by one, so that one that nobody knows is noticed."""
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ValidationError(f"a URL is text, not a {type(text).__name__}")
         scheme, colon, rest = text.partition(":")
         if not colon:
             raise ValidationError(f"{text!r} is not a URL: write for example 'sqlite:///chats.db' or 'memory://'")
         self.text = text
         self.scheme = scheme.lower()
-        # urlsplit reads schemes that it does not know as if they had no host or query.
-        parts = urlsplit("http:" + rest)
+        try:
+            # urlsplit reads schemes that it does not know as if they had no host or query. A "#" belongs to the path.
+            parts = urlsplit("http:" + rest, allow_fragments=False)
+        except ValueError as error:
+            raise ValidationError(f"{text!r} is not a URL: {error}") from error
         self.netloc = parts.netloc
         self.path = unquote(parts.path)
         self._options = dict(parse_qsl(parts.query, keep_blank_values=True))

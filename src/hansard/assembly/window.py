@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from hansard import formats
@@ -17,13 +18,18 @@ def valid(messages: Sequence[Message]) -> list[Message]:
 
 
 def _broken(messages: Sequence[Message]) -> set[int]:
-    """Places of messages with a result whose call is not before it, or a call whose result is not after it."""
-    links = [formats.tool_links(message) for message in messages]
-    called = {id: index for index, link in enumerate(links) for id in link.calls}
-    answered = {id: index for index, link in enumerate(links) for id in link.results}
-    return {
-        index
-        for index, link in enumerate(links)
-        if any(called.get(id, index + 1) > index for id in link.results)
-        or any(answered.get(id, -1) < index for id in link.calls)
-    }
+    """Places of messages with a result that answers no call before it, or a call that nothing after it answers.
+
+    Each result answers one call, the oldest open one of its id: some vocabularies know a call only by its tool's name.
+    """
+    broken: set[int] = set()
+    waiting: dict[str, deque[int]] = {}
+    for index, link in enumerate(map(formats.tool_links, messages)):
+        for id in link.calls:
+            waiting.setdefault(id, deque()).append(index)
+        for id in link.results:
+            if waiting.get(id):
+                waiting[id].popleft()
+            else:
+                broken.add(index)
+    return broken.union(*waiting.values())

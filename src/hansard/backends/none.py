@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from hansard.backend import Capabilities
 from hansard.backends.memory import MemoryBackend
@@ -66,7 +66,8 @@ class NoneBackend:
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         blank = await _blank(context, id)
-        return await blank.update_conversation(context, id, structs.replace(change, expected_version=None))
+        alone = structs.replace(change, branch=UNSET, expected_version=None)
+        return await blank.update_conversation(context, id, alone)
 
     async def delete_conversation(self, context: Context, id: str) -> Receipt:
         return Receipt(at=context.now)

@@ -15,8 +15,9 @@ from msgspec import Struct
 from hansard.model import Message
 
 _TEXT_KEYS = ("text", "content", "parts", "output", "transcript", "refusal", "summary", "thinking")
-_CALL_TYPES = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "mcp_call", "server_tool_use"})
-_RESULT_TYPES = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
+# Not here: calls that the provider answers itself, in the same message (`mcp_call`, `server_tool_use`).
+_CALL_TYPES = ("tool_call", "tool_use", "function_call", "custom_tool_call")
+_RESULT_TYPES = ("tool_result", "function_call_output", "custom_tool_call_output")
 
 
 class ToolLinks(Struct, frozen=True):
@@ -82,7 +83,8 @@ def _collect_object(item: dict[str, Any], calls: list[str], results: list[str]) 
 
 
 def _collect_inside(item: dict[str, Any], calls: list[str], results: list[str]) -> None:
-    for call in item.get("tool_calls") or ():
+    made = item.get("tool_calls")
+    for call in made if isinstance(made, list) else ():
         if isinstance(call, dict):
             _add(calls, call.get("id"))
     for key in ("content", "parts"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct, structs
 
+from hansard import codec
 from hansard.errors import Conflict, QuotaExceeded
 from hansard.model import NOT_YET, Conversation, Message
 from hansard.requests import Append, Context, Draft, Lane
@@ -21,12 +23,9 @@ class Plan(Struct, frozen=True):
     fresh: list[tuple[Message, Draft]]
     """What to insert on `lane.line`, in order."""
     result: list[Message]
-    created: bool = False
 
 
-def plan_append(
-    context: Context, head: Head, append: Append, stored: Mapping[str, Message], *, created: bool = False
-) -> Plan:
+def plan_append(context: Context, head: Head, append: Append, stored: Mapping[str, Message]) -> Plan:
     """Decides an append: duplicates, owner, version, quota, then seq and time for what is new.
 
     `stored` holds those of the drafts' ids that the conversation has already, on any branch. The first write of an
@@ -42,7 +41,7 @@ def plan_append(
         lane = head.lane(append.branch)
         if owner != conversation.user_id:
             head = structs.replace(head, conversation=touched(conversation, context.now, user_id=owner))
-        return Plan(head, lane, [], [stored[draft.message.id] for draft in append.drafts], created)
+        return Plan(head, lane, [], [stored[draft.message.id] for draft in append.drafts])
     check_quota(conversation, len(fresh), append.max_messages)
     lane = head.lane(append.branch)
     placed, seq, last = place(context, conversation, lane.id, head.seq, fresh)
@@ -55,9 +54,10 @@ def plan_append(
         last_message_at=last,
     )
     head = structs.replace(head, conversation=conversation, seq=seq, lanes={**head.lanes, lane.id: lane})
+    if len(placed) == len(append.drafts):
+        return Plan(head, lane, placed, [message for message, _ in placed])
     by_id = {message.id: message for message, _ in placed}
-    result = [by_id.get(draft.message.id) or stored[draft.message.id] for draft in append.drafts]
-    return Plan(head, lane, placed, result, created)
+    return Plan(head, lane, placed, [by_id.get(each.message.id) or stored[each.message.id] for each in append.drafts])
 
 
 def _owner(conversation: Conversation, append: Append) -> str | None:
@@ -72,7 +72,9 @@ def _owner(conversation: Conversation, append: Append) -> str | None:
     )
 
 
-def _fresh_drafts(append: Append, stored: Mapping[str, Message]) -> list[Draft]:
+def _fresh_drafts(append: Append, stored: Mapping[str, Message]) -> Sequence[Draft]:
+    if len(append.drafts) == 1 and not stored:
+        return append.drafts
     fresh: dict[str, Draft] = {}
     for draft in append.drafts:
         id = draft.message.id
@@ -104,9 +106,17 @@ _BODY = (
 def same_body(draft: Draft, stored: Message) -> bool:
     """Whether a draft says what is stored: everything its writer decides, its time if it gave one."""
     message = draft.message
-    return all(getattr(message, name) == getattr(stored, name) for name in _BODY) and (
-        message.created_at is NOT_YET or message.created_at == stored.created_at
+    return (
+        all(getattr(message, name) == getattr(stored, name) for name in _BODY)
+        and (message.created_at is NOT_YET or message.created_at == stored.created_at)
+        and _is_verbatim(message.content, stored.content)
+        and _is_verbatim(message.metadata, stored.metadata)
     )
+
+
+def _is_verbatim(one: Any, other: Any) -> bool:
+    """Whether equal values also say the same: Python takes 1, 1.0 and True for equal, whatever the order of keys."""
+    return isinstance(one, str) or one is None or codec.encode(one) == codec.encode(other)
 
 
 def check_quota(conversation: Conversation, more: int, limit: int) -> None:

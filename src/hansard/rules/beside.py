@@ -22,6 +22,8 @@ def plan_record(context: Context, write: RecordWrite, current: Record | None) ->
         )
     if write.delete:
         return None
+    if write.exact is not None:
+        return write.exact
     return Record(
         namespace=write.namespace,
         key=write.key,

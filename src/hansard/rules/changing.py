@@ -7,12 +7,12 @@ Branches share lines of messages. A cut branch leaves what others read in place;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import UNSET, Struct, structs
 
 from hansard.errors import Conflict, MessageNotFound
-from hansard.model import MAIN, NOT_YET, Branch, Conversation, Message
+from hansard.model import MAIN, Branch, Conversation, Message
 from hansard.requests import Context, Draft, Lane, MessageChange, NewBranch, Remove, Replace
 from hansard.rules.appending import place, same_body
 from hansard.rules.heads import Head, check_version, touched
@@ -29,10 +29,15 @@ def plan_update(context: Context, head: Head, message: Message, change: MessageC
     if change.draft is not None:
         new = change.draft.message
         changes |= {"content": new.content, "format": new.format, "blobs": new.blobs}
-    updated = structs.replace(message, updated_at=max(context.now, message.updated_at or NOT_YET), **changes)
+    updated = structs.replace(message, updated_at=_later(context.now, message.updated_at), **changes)
     if message.status == updated.status == "in_progress":
         return head, updated
     return structs.replace(head, conversation=touched(head.conversation, context.now)), updated
+
+
+def _later(now: datetime, before: datetime | None) -> datetime:
+    """The time of a change. It always grows, whatever the clock says: that is how a watcher knows what it has seen."""
+    return now if before is None or now > before else before + timedelta(microseconds=1)
 
 
 def segments(lane: Lane) -> tuple[tuple[int, int], ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
 
-from hansard.model import Problem, Receipt, Stats
+from hansard.model import Problem, Receipt, Report, Stats
 from hansard.requests import Context
-from hansard.store import checks
+from hansard.store import checks, transfers
 from hansard.store.core import Core
+
+if TYPE_CHECKING:
+    from hansard.transfer.target import OnConflict, Progress
 
 
 class Admin(Core):
@@ -28,3 +32,15 @@ class Admin(Core):
         """Looks at the whole store: yields each problem, and now and then how many conversations it has looked at."""
         async for found in self._backend.check(None):
             yield found
+
+    async def copy_to(
+        self,
+        other: Core,
+        *,
+        tenants: Iterable[str] | None = None,
+        on_conflict: OnConflict = "skip",
+        progress: Progress | None = None,
+    ) -> Report:
+        """Copies all tenants, or these, into the other store. See `Store.copy_to`."""
+        names = await self.tenants() if tenants is None else list(tenants)
+        return await transfers.copy_tenants(self._view, other, names, on_conflict, progress)

@@ -98,7 +98,7 @@ class Branches(MessageParts):
         target = structs.replace(
             source,
             id=ids.conversation_id() if new_id is None else checks.id_of(new_id, "new_id", limits),
-            metadata=source.metadata | checks.metadata(metadata or {}),
+            metadata=source.metadata | checks.metadata(metadata),
             created_at=NOT_YET,
             updated_at=NOT_YET,
         )

@@ -76,7 +76,10 @@ def time(value: object, what: str) -> datetime:
         raise ValidationError(f"{what} must be a datetime, not {_kind(value)}")
     if value.tzinfo is None:
         raise ValidationError(f"{what} has no time zone: use datetime.now(UTC), or give it one")
-    return value if value.tzinfo is UTC else value.astimezone(UTC)
+    try:
+        return value if value.tzinfo is UTC else value.astimezone(UTC)
+    except OverflowError as error:
+        raise ValidationError(f"{what} is {value.isoformat()}, which UTC cannot say") from error
 
 
 def optional_time(value: object, what: str) -> datetime | None:
@@ -85,17 +88,30 @@ def optional_time(value: object, what: str) -> datetime | None:
 
 def moment(value: object, now: datetime, what: str) -> datetime:
     """A time, or an age before now."""
-    if isinstance(value, timedelta):
-        return now - value
-    return time(value, what)
+    return _shifted(now, -value, what) if isinstance(value, timedelta) else time(value, what)
 
 
-def count(value: object, what: str, most: int | None = None, least: int = 1) -> int:
+def deadline(value: object, now: datetime, what: str) -> datetime | None:
+    """A time, or how long from now; None for never."""
+    return _shifted(now, value, what) if isinstance(value, timedelta) else optional_time(value, what)
+
+
+def _shifted(now: datetime, by: timedelta, what: str) -> datetime:
+    try:
+        return now + by
+    except OverflowError as error:
+        raise ValidationError(f"{what} lies {by.days:,} days from now, beyond what a datetime can say") from error
+
+
+MOST = 1 << 62
+"""A number that every storage can keep."""
+
+
+def count(value: object, what: str, most: int = MOST, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValidationError(f"{what} must be a whole number, not {_kind(value)}")
-    if value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise ValidationError(f"{what} is {value}: it must be {bounds}")
+    if value < least or value > most:
+        raise ValidationError(f"{what} is {value}: it must be between {least} and {most}")
     return value
 
 
@@ -103,7 +119,15 @@ def optional_count(value: object, what: str, least: int = 0) -> int | None:
     return None if value is None else count(value, what, least=least)
 
 
+def flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{what} must be True or False, not {value!r}")
+    return value
+
+
 def metadata(value: object, what: str = "metadata") -> dict[str, Any]:
+    if value is None:
+        return {}
     if not isinstance(value, Mapping):
         raise ValidationError(f"{what} must be a mapping, not {_kind(value)}")
     return codec.snapshot(dict(value), what)[1]  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ class Conversations(Core):
             agent_id=checks.optional_id(agent_id, "agent_id", limits),
             audit_id=checks.optional_id(audit_id, "audit_id", limits),
             title=checks.optional_text(title, "title"),
-            metadata=checks.metadata(metadata or {}),
+            metadata=checks.metadata(metadata),
             expires_at=checks.optional_time(expires_at, "expires_at"),
         )
         return await self._backend.create_conversation(self._view.context(), conversation)
@@ -74,14 +74,14 @@ class Conversations(Core):
         checks.only_one(after=after, before=before)
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(sort, ("last_message_at", "updated_at"), "sort")
-        cursor = after or before
+        cursor = before if after is None else after
         place = cursors.conversation_position(checks.text(cursor, "the cursor"), sort) if cursor is not None else None
         newest_first = (order == "desc") != (before is not None)
         query = ConversationQuery(
             user_id=self._own_user(user_id) or self._view.user,
             agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
-            metadata=checks.metadata(metadata or {}),
-            archived=archived,
+            metadata=checks.metadata(metadata),
+            archived=None if archived is None else checks.flag(archived, "archived"),
             sort=sort,
             newest_first=newest_first,
             above=None if newest_first else place,
@@ -107,14 +107,17 @@ class Conversations(Core):
     ) -> Conversation:
         """Changes only what is given. Metadata merges by key, and None deletes the key; `user_id` hands it over."""
         context, limits = self._view.context(), self.limits
-        if self._view.user is not None and user_id is not UNSET and user_id != self._view.user:
+        owner = user_id if user_id is UNSET else checks.optional_id(user_id, "user_id", limits)
+        if self._view.user is not None and owner is not UNSET and owner != self._view.user:
             raise ValidationError("a user's view cannot hand a conversation to another user")
+        if archived is not UNSET:
+            checks.flag(archived, "archived")
         change = ConversationChange(
             title=title if title is UNSET else checks.optional_text(title, "title"),
-            user_id=user_id if user_id is UNSET else checks.optional_id(user_id, "user_id", limits),
+            user_id=owner,
             agent_id=agent_id if agent_id is UNSET else checks.optional_id(agent_id, "agent_id", limits),
             audit_id=audit_id if audit_id is UNSET else checks.optional_id(audit_id, "audit_id", limits),
-            metadata=checks.metadata(metadata or {}),
+            metadata=checks.metadata(metadata),
             expires_at=expires_at if expires_at is UNSET else checks.optional_time(expires_at, "expires_at"),
             archived_at=archived if archived is UNSET else (context.now if archived else None),
             expected_version=checks.optional_count(expected_version, "expected_version"),

@@ -14,6 +14,9 @@ from hansard.model import NOT_YET, SCOPES, STATUSES, Message, Participant, Sourc
 from hansard.requests import Draft
 from hansard.store import checks
 
+_MOST_TOKENS = 10**15
+"""So that sums of them fit the integers of every storage."""
+
 
 class Drafts(Struct, frozen=True):
     """Drafts, and the bytes of the blobs that they refer to."""
@@ -42,6 +45,8 @@ def as_message(value: object) -> Message:
 
 
 def as_messages(value: object) -> list[Message]:
+    if type(value) is list and all(type(item) is Message for item in value):
+        return value
     if isinstance(value, Message | Mapping):
         return [as_message(value)]
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -56,25 +61,31 @@ def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
 
 def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:
     """A checked draft; the bytes that it moved out are added to `blobs`."""
-    given_id = bool(message.id) or message.id != ""
-    body = make_body(message.content, message.format, limits)
-    blobs.update(body.blobs)
+    if message.blobs:
+        raise ValidationError("a message read with blobs='refs' lacks what was moved out of it: read it with 'inline'")
+    given_id = message.id != ""
+    format = format_of(message.content, message.format)
+    body = make_body(message.content, format, limits)
+    if body.blobs:
+        blobs.update(body.blobs)
+    created_at = message.created_at
     checked = Message(
-        role=checks.role(message.role),
-        content=body.content,
-        id=checks.message_id(message.id, limits) if given_id else ids.message_id(),
-        format=format_of(message.content, message.format),
-        created_at=NOT_YET if message.created_at in (None, NOT_YET) else checks.time(message.created_at, "created_at"),
+        checks.role(message.role),
+        body.content,
+        checks.message_id(message.id, limits) if given_id else ids.message_id(),
+        format=format,
+        created_at=NOT_YET if created_at is NOT_YET or created_at is None else checks.time(created_at, "created_at"),
         blobs=body.refs,
-        **_rare_fields(message),
     )
+    if rare := _rare_fields(message):
+        checked = structs.replace(checked, **rare)
     return Draft(checked, body.text, body.size, given_id)
 
 
 def make_body(content: Any, format: str, limits: Limits) -> codec.Body:
     return codec.body_of(
         content,
-        format_of(content, format),
+        format,
         blob_bytes=limits.blob_bytes,
         content_bytes=limits.content_bytes,
         depth=limits.depth,
@@ -103,13 +114,13 @@ def _rare_fields(message: Message) -> dict[str, Any]:
     if message.status != "complete":
         fields["status"] = checks.one_of(message.status, STATUSES, "status")
     if message.pinned:
-        fields["pinned"] = flag(message.pinned, "pinned")
+        fields["pinned"] = checks.flag(message.pinned, "pinned")
     if message.trace_id is not None:
         fields["trace_id"] = checks.text(message.trace_id, "trace_id")
     if message.sources:
         fields["sources"] = sources(message.sources)
     if message.usage is not None:
-        fields["usage"] = checks.struct(message.usage, Usage, "usage")
+        fields["usage"] = usage(message.usage)
     if message.metadata is not None:
         fields["metadata"] = checks.metadata(message.metadata)
     return fields
@@ -125,7 +136,8 @@ def sources(value: object) -> tuple[Source, ...]:
     return tuple(checks.struct(item, Source, "a source") for item in value)
 
 
-def flag(value: object, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{what} must be True or False, not {value!r}")
-    return value
+def usage(value: object) -> Usage:
+    given = checks.struct(value, Usage, "usage")
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
+        checks.count(getattr(given, name), f"usage.{name}", _MOST_TOKENS, least=0)
+    return given

@@ -12,10 +12,13 @@ from hansard.requests import Context, ConversationQuery, Remove
 from hansard.store.core import View
 
 _BATCH = 100
+_SWEEP = 1000
 
 
 async def user(view: View, user_id: str) -> Receipt:
     """The conversations that the user owns, the user's messages in others, and what is kept beside them."""
+    # What has expired is invisible to all that follows, but it is still there.
+    await sweep(view)
     context = Context(view.tenant, view.clock())
     total = Receipt(at=context.now, physically_gone=True)
     async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
@@ -37,6 +40,16 @@ async def older_than(view: View, until: datetime, *, dry_run: bool) -> Receipt:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
         else:
             total += await view.backend.delete_conversation(context, conversation.id)
+    return total
+
+
+async def sweep(view: View) -> Receipt:
+    """What has expired or is needed by nothing, over all tenants."""
+    total = Receipt(at=view.clock(), physically_gone=True)
+    more = True
+    while more:
+        swept = await view.backend.sweep(view.context(), _SWEEP)
+        total, more = total + swept.receipt, swept.more
     return total
 
 

@@ -12,8 +12,6 @@ from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.store import checks, erasing, watching
 from hansard.store.core import Core
 
-_SWEEP = 1000
-
 
 class Lifecycle(Core):
     async def watch(
@@ -50,11 +48,7 @@ class Lifecycle(Core):
             total += await erasing.older_than(self._view, until, dry_run=dry_run)
         if dry_run or self._view.walled:
             return total
-        more = True
-        while more:
-            swept = await self._backend.sweep(self._view.context(), _SWEEP)
-            total, more = total + swept.receipt, swept.more
-        return total
+        return total + await erasing.sweep(self._view)
 
     async def backup(self, target: str | PathLike[str]) -> Path:
         """A consistent copy of the whole store in a new file, while others go on writing."""

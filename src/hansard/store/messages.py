@@ -86,13 +86,13 @@ class MessageParts(Core):
             id="" if id is None else checks.message_id(id, self.limits),
             format=format or "",
             participant=participant,  # type: ignore[arg-type]  # mappings are converted when the draft is checked
-            mentions=tuple(mentions),
+            mentions=mentions,  # type: ignore[arg-type]
             scope=scope,
             status=status,
             pinned=pinned,
             created_at=NOT_YET if created_at is None else created_at,
             trace_id=trace_id,
-            sources=tuple(sources),  # type: ignore[arg-type]
+            sources=sources,  # type: ignore[arg-type]
             usage=usage,  # type: ignore[arg-type]
             metadata=metadata,  # type: ignore[arg-type]
         )
@@ -133,24 +133,26 @@ class MessageParts(Core):
         `expected_version` the batch applies only at that version. `split` lets a backend with a largest atomic batch
         take a longer one in pieces. `revive` stores what was deleted before.
         """
-        limits = self.limits
+        limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
         made = drafts.make_drafts(drafts.as_messages(messages), limits)
-        user = self._writer(user_id)
+        user = None if user_id is None else self._writer(user_id)
         new = NewConversation(
             user_id=user,
-            agent_id=checks.optional_id(agent_id, "agent_id", limits),
-            audit_id=checks.optional_id(audit_id, "audit_id", limits),
-            title=checks.optional_text(title, "title"),
-            metadata=checks.metadata(metadata) if metadata else {},
-            expires_at=checks.optional_time(expires_at, "expires_at"),
+            agent_id=None if agent_id is None else checks.id_of(agent_id, "agent_id", limits),
+            audit_id=None if audit_id is None else checks.id_of(audit_id, "audit_id", limits),
+            title=None if title is None else checks.text(title, "title"),
+            metadata={} if metadata is None else checks.metadata(metadata),
+            expires_at=None if expires_at is None else checks.time(expires_at, "expires_at"),
         )
         append = Append(
             made.drafts,
             new if create else None,
             user_id=user,
-            branch=checks.optional_id(branch, "branch", limits),
-            expected_version=checks.optional_count(expected_version, "expected_version"),
+            branch=None if branch is None else checks.id_of(branch, "branch", limits),
+            expected_version=None
+            if expected_version is None
+            else checks.count(expected_version, "expected_version", least=0),
             on_duplicate=checks.one_of(on_duplicate, ("first", "error"), "on_duplicate"),
             max_messages=limits.messages,
             blobs=made.blobs,
@@ -159,12 +161,19 @@ class MessageParts(Core):
         context = self._view.context()
         if not made.drafts:
             return await self._append_nothing(context, id, append)
-        appended = await self._append_pieces(context, id, append, split=split)
+        if self._largest_batch is None:
+            appended = await self._backend.append(context, id, append)
+        else:
+            appended = await self._append_pieces(context, id, append, self._largest_batch, split=split)
         if appended.created and title is None and self._view.auto_title is not None:
-            await self._give_title(context, id, appended.messages)
-        if not made.blobs and not any(message.blobs for message in appended.messages):
-            return appended
-        whole = await reading.with_blobs(self._view, context, appended.messages, "inline")
+            version = await self._give_title(context, id, appended.messages)
+            appended = structs.replace(appended, version=version or appended.version)
+        if any([message.blobs for message in appended.messages]):
+            return await self._whole(context, appended, made.blobs)
+        return appended
+
+    async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
+        whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
         return structs.replace(appended, messages=whole)
 
     def _writer(self, user_id: str | int | None) -> str | None:
@@ -181,9 +190,8 @@ class MessageParts(Core):
             rules.check_version(conversation, append.expected_version)
         return Appended([], conversation.version if conversation else 0)
 
-    async def _append_pieces(self, context: Context, id: str, append: Append, *, split: bool) -> Appended:
-        largest = self.capabilities.atomic_batch
-        if largest is None or len(append.drafts) <= largest:
+    async def _append_pieces(self, context: Context, id: str, append: Append, largest: int, *, split: bool) -> Appended:
+        if len(append.drafts) <= largest:
             return await self._backend.append(context, id, append)
         if not split:
             raise Unsupported(
@@ -206,15 +214,17 @@ class MessageParts(Core):
         expected = append.expected_version if number == 0 else None
         return await self._backend.append(context, id, structs.replace(append, drafts=piece, expected_version=expected))
 
-    async def _give_title(self, context: Context, id: str, messages: list[Message]) -> None:
+    async def _give_title(self, context: Context, id: str, messages: list[Message]) -> int | None:
+        """The version after the title was given; None when there is none to give."""
         titler = self._view.auto_title
         assert titler is not None
         title = titler(messages)
         if inspect.isawaitable(title):
             title = await title
-        if title:
-            change = ConversationChange(title=checks.text(title, "the title"))
-            await self._backend.update_conversation(context, id, change)
+        if not title:
+            return None
+        change = ConversationChange(title=checks.text(title, "the title"))
+        return (await self._backend.update_conversation(context, id, change)).version
 
     async def replace_messages(
         self,
@@ -240,8 +250,7 @@ class MessageParts(Core):
         )
         context = self._view.context()
         appended = await self._backend.replace_messages(context, id, replace)
-        whole = await reading.with_blobs(self._view, context, appended.messages, "inline")
-        return structs.replace(appended, messages=whole)
+        return await self._whole(context, appended, made.blobs)
 
     async def update_message(
         self,
@@ -270,16 +279,16 @@ class MessageParts(Core):
             draft=draft,
             metadata=checks.metadata(metadata) if isinstance(metadata, Mapping) else _none_or_unset(metadata),
             status=status if status is UNSET else checks.one_of(status, STATUSES, "status"),
-            usage=usage if usage is UNSET or usage is None else checks.struct(usage, Usage, "usage"),
+            usage=usage if usage is UNSET or usage is None else drafts.usage(usage),
             sources=sources if isinstance(sources, UnsetType) else drafts.sources(sources),
-            pinned=pinned if pinned is UNSET else drafts.flag(pinned, "pinned"),
+            pinned=pinned if pinned is UNSET else checks.flag(pinned, "pinned"),
             expected_version=checks.optional_count(expected_version, "expected_version"),
             blobs=blobs,
         )
         context = self._view.context()
         wanted = checks.message_id(message_id, self.limits)
         message = await self._backend.update_message(context, id, wanted, change)
-        return (await reading.with_blobs(self._view, context, [message], "inline"))[0]
+        return (await reading.with_blobs(self._view, context, [message], "inline", blobs))[0]
 
     async def delete_message(
         self, conversation_id: str | int, message_id: str | int, *, expected_version: int | None = None
@@ -428,6 +437,7 @@ class MessageParts(Core):
     ) -> AsyncIterator[Message]:
         """Every message of a branch, page by page: any length in constant memory."""
         checks.one_of(order, ("asc", "desc"), "order")
+        checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         narrow = reading.filters(roles, participant_ids, scope, since, until)
         query = structs.replace(reading.query(self.limits, branch, sort, narrow), limit=_CHUNK)

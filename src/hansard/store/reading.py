@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -17,6 +17,7 @@ from hansard.store import checks
 from hansard.store.core import View
 
 BlobMode = Literal["inline", "refs"]
+NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class Filters(Struct, frozen=True):
@@ -83,16 +84,21 @@ async def position(view: View, context: Context, conversation_id: str, place: st
     return rules.position(found[0])
 
 
-async def with_blobs(view: View, context: Context, messages: list[Message], mode: BlobMode) -> list[Message]:
-    """The messages with their blobs put back into their content, unless references were asked for."""
+async def with_blobs(
+    view: View, context: Context, messages: list[Message], mode: BlobMode, known: Mapping[str, bytes] = NO_BLOBS
+) -> list[Message]:
+    """The messages with their blobs put back into their content, unless references were asked for.
+
+    `known` are blobs at hand: what was just written need not be read again.
+    """
     if mode == "refs" or not any(message.blobs for message in messages):
         return messages
-    digests = list(dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs))
-    found = await view.backend.get_blobs(context, digests)
-    return [_whole(message, found) for message in messages]
+    digests = dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs if ref.sha256 not in known)
+    found = await view.backend.get_blobs(context, list(digests)) if digests else {}
+    return [_whole(message, {**known, **found}) for message in messages]
 
 
-def _whole(message: Message, found: dict[str, bytes]) -> Message:
+def _whole(message: Message, found: Mapping[str, bytes]) -> Message:
     for ref in message.blobs:
         if ref.sha256 not in found:
             where = f"message {message.id!r} of conversation {message.conversation_id!r}"

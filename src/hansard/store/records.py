@@ -85,17 +85,18 @@ class Records(Core):
         return await self._backend.write_records(context, writes) if writes else []
 
     def _write(self, item: Put | Delete, now: datetime) -> RecordWrite:
+        if not isinstance(item, Put | Delete):
+            raise ValidationError(f"a batch of records is made of Put and Delete, not of a {type(item).__name__}")
         namespace, key = self._namespace(item.namespace), self._key(item.key)
         expected = checks.optional_count(item.expected_revision, "expected_revision")
         if isinstance(item, Delete):
             return RecordWrite(namespace, key, delete=True, expected_revision=expected)
-        expires = item.expires_at
         return RecordWrite(
             namespace,
             key,
             self._value(item.value),
             expected_revision=expected,
-            expires_at=now + expires if isinstance(expires, timedelta) else checks.optional_time(expires, "expires_at"),
+            expires_at=checks.deadline(item.expires_at, now, "expires_at"),
             conversation_id=checks.optional_id(item.conversation_id, "conversation_id", self.limits),
         )
 

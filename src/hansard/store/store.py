@@ -22,9 +22,10 @@ from hansard.store.core import Clock, Titler, View, utc_now
 from hansard.store.lifecycle import Lifecycle
 from hansard.store.messages import first_words
 from hansard.store.records import Records
+from hansard.store.transfers import Transfers
 
 
-class Store(Conversations, Branches, Lifecycle):
+class Store(Conversations, Branches, Lifecycle, Transfers):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(

@@ -20,8 +20,8 @@ from hansard import codec, cursors, rules
 from hansard.backend import Capabilities
 from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, is_by, with_summary
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
-from hansard.backends.memory.values import own_conversation, own_message, own_record
 from hansard.backends.signals import Signals
+from hansard.backends.values import own_conversation, own_message, own_record
 from hansard.errors import Closed, Conflict, Unsupported
 from hansard.model import (
     Appended,
@@ -83,13 +83,21 @@ class MemoryBackend:
     async def close(self) -> None:
         self._closed = True
         self._tenants.clear()
+        self._signals.notify_all()
 
     # Finding
 
-    def _tenant(self, context: Context) -> Tenant:
+    def _open(self) -> None:
         if self._closed:
             raise Closed("this store was closed")
+
+    def _tenant(self, context: Context) -> Tenant:
+        self._open()
         return self._tenants.setdefault(context.tenant, Tenant())
+
+    def _chosen(self, tenant: str | None) -> dict[str, Tenant]:
+        self._open()
+        return {name: each for name, each in self._tenants.items() if tenant in (None, name)}
 
     def _find(self, context: Context, id: str) -> Kept | None:
         conversations = self._tenant(context).conversations
@@ -204,15 +212,15 @@ class MemoryBackend:
                 if draft.given_id and (message := kept.find(draft.message.id))
             }
             self._refuse_buried(context, kept, append, stored)
-            plan = rules.plan_append(context, kept.head, append, stored, created=created)
+            plan = rules.plan_append(context, kept.head, append, stored)
             if created:
                 kept = self._make(context, id, kept.head)
-            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs)
             kept.head = plan.head
+            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs)
             self._evict_messages(context, kept)
             self._changed(context, id)
             messages = [own_message(message) for message in plan.result]
-            return Appended(messages, plan.head.conversation.version, len(plan.fresh), created)
+            return Appended(messages, kept.head.conversation.version, len(plan.fresh), created)
 
     def _find_or_new(self, context: Context, id: str, append: Append) -> tuple[Kept, bool]:
         kept = self._find(context, id)
@@ -269,6 +277,7 @@ class MemoryBackend:
             kept.head = rules.replaced(context, plan, len(gone), kept.newest())
             kept.head = with_summary(kept.head, summary)
             self._tenant(context).drop_blobs(context, digests(gone))
+            self._evict_messages(context, kept)
             self._changed(context, id)
             result = [*plan.kept, *(message for message, _ in plan.fresh)]
             return Appended([own_message(each) for each in result], kept.head.conversation.version, len(plan.fresh))
@@ -511,6 +520,7 @@ class MemoryBackend:
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         with self._lock:
+            self._open()
             total = Receipt(at=context.now, physically_gone=True)
             tombstones = 0
             for name, tenant in self._tenants.items():
@@ -547,10 +557,10 @@ class MemoryBackend:
 
     async def stats(self, tenant: str | None) -> Stats:
         with self._lock:
-            chosen = [kept for name, kept in self._tenants.items() if tenant in (None, name)]
+            chosen = self._chosen(tenant).values()
             return Stats(
                 backend="memory",
-                tenants=len(chosen),
+                tenants=sum(each.holds_anything for each in chosen),
                 conversations=sum(len(each.conversations) for each in chosen),
                 messages=sum(len(kept.places) for each in chosen for kept in each.conversations.values()),
                 records=sum(len(each.records) for each in chosen),
@@ -563,19 +573,18 @@ class MemoryBackend:
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         with self._lock:
             kept = [
-                (name, each)
-                for name, kept in self._tenants.items()
-                if tenant in (None, name)
-                for each in kept.conversations.values()
+                (f"{name}/{id}", each.head, list(each.all_messages()))
+                for name, chosen in self._chosen(tenant).items()
+                for id, each in chosen.conversations.items()
             ]
-        for name, each in kept:
-            for problem in rules.audit(f"{name}/{each.head.conversation.id}", each.head, list(each.all_messages())):
+        for where, head, messages in kept:
+            for problem in rules.audit(where, head, messages):
                 yield problem
         yield len(kept)
 
     async def list_tenants(self) -> list[str]:
         with self._lock:
-            return sorted(name for name, tenant in self._tenants.items() if tenant.conversations or tenant.records)
+            return sorted(name for name, tenant in self._chosen(None).items() if tenant.holds_anything)
 
     async def delete_tenant(self, context: Context) -> Receipt:
         with self._lock:
@@ -598,4 +607,5 @@ class MemoryBackend:
         raise Unsupported("memory has no file to copy: use copy_to(another store)", capability="backup")
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        self._open()
         return await self._signals.wait((context.tenant, id), seen, timeout)

@@ -107,7 +107,7 @@ class Kept:
         return rules.Cut(places[-1][:2], len(places)) if places else rules.Cut()
 
     def fresh_line(self) -> int:
-        return 1 + max(*self.lines, *(lane.line for lane in self.head.lanes.values()))
+        return 1 + max([*self.lines, *(lane.line for lane in self.head.lanes.values())])
 
     def all_messages(self) -> Iterator[tuple[int, Message]]:
         lines = ([(line, message) for message in messages] for line, messages in self.lines.items())

@@ -36,6 +36,10 @@ class Tenant:
         self.usage: dict[rules.UsageKey, UsageRow] = {}
         self.tombstones: dict[str, datetime] = {}
 
+    @property
+    def holds_anything(self) -> bool:
+        return bool(self.conversations or self.records)
+
     # Records
 
     def live_record(self, context: Context, key: RecordKey) -> Record | None:

@@ -28,8 +28,6 @@ def own_message(message: Message) -> Message:
 
 
 def own_conversation(conversation: Conversation) -> Conversation:
-    if not conversation.metadata:
-        return conversation
     return structs.replace(conversation, metadata=_copy(conversation.metadata))
 
 

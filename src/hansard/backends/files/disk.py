@@ -1,0 +1,156 @@
+"""Bytes on disk: written whole or not at all, and told apart when they fail.
+
+Everything that this backend writes goes through here. `durable` says whether a write waits until the disk has it. An
+append that fails is cut off again; a whole file is written under another name and renamed into its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hansard.errors import Denied, Unavailable
+
+try:
+    from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined,unused-ignore]
+except ImportError:
+    F_FULLFSYNC = fcntl = None  # type: ignore[assignment]
+
+TEMPORARY = ".tmp"
+
+_BINARY: int = getattr(os, "O_BINARY", 0)
+READ = os.O_RDONLY | _BINARY
+UPDATE = os.O_RDWR | _BINARY
+CREATE = os.O_RDWR | os.O_CREAT | _BINARY
+LOG = os.O_RDWR | os.O_APPEND | _BINARY
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EINTR)
+
+
+@contextlib.contextmanager
+def map_errors() -> Iterator[None]:
+    """The only place where an OSError becomes one of ours."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or "the store's folder"
+        if error.errno in _FORBIDDEN:
+            raise Denied(f"{where} may not be changed or read: {error.strerror}") from error
+        if error.errno in _FULL:
+            raise Unavailable(f"the disk is full, nothing was written: {error.strerror} ({where})") from error
+        retryable = error.errno in _BUSY
+        raise Unavailable(f"{where} cannot be used: {error.strerror or error}", retryable=retryable) from error
+
+
+def read(fd: int, at: int, length: int) -> bytes:
+    """Up to `length` bytes; fewer only at the end of the file."""
+    os.lseek(fd, at, os.SEEK_SET)
+    data = os.read(fd, length)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    missing = length - len(data)
+    while missing and (data := os.read(fd, missing)):
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
+def _write_all(fd: int, data: bytes | memoryview) -> None:
+    written = os.write(fd, data)
+    if written < len(data):
+        _write_all(fd, memoryview(data)[written:])
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    fd = os.open(path, flags, 0o666)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class Disk:
+    """How this store writes: waiting for the disk, or only for the system."""
+
+    def __init__(self, *, durable: bool) -> None:
+        self.durable = durable
+
+    def sync(self, fd: int) -> None:
+        if not self.durable:
+            return
+        if F_FULLFSYNC is not None:
+            fcntl(fd, F_FULLFSYNC)
+        elif hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        """Makes the names in a folder as durable as the files."""
+        if self.durable and os.name != "nt":
+            with opened(path, READ) as fd:
+                os.fsync(fd)
+
+    def make_folder(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        self.make_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+        self.sync_folder(path.parent)
+
+    def append(self, fd: int, at: int, data: bytes) -> None:
+        """Writes at the end, which is at `at`. Whatever stops it, the file ends there again."""
+        try:
+            os.lseek(fd, at, os.SEEK_SET)
+            _write_all(fd, data)
+            self.sync(fd)
+        except BaseException:
+            self.cut(fd, at)
+            raise
+
+    def cut(self, fd: int, at: int) -> None:
+        try:
+            os.ftruncate(fd, at)
+            self.sync(fd)
+        except OSError as error:
+            raise Unavailable(
+                f"a write failed and could not be taken back: {error.strerror}", retryable=False, outcome="unknown"
+            ) from error
+
+    def replace(self, path: Path, chunks: Iterable[bytes]) -> None:
+        """Puts a whole file in place, so that others see the old one or the new one."""
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+        try:
+            with opened(temporary, CREATE | os.O_EXCL) as fd:
+                for chunk in chunks:
+                    _write_all(fd, chunk)
+                self.sync(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self.sync_folder(path.parent)
+
+    def move(self, path: Path, target: Path) -> None:
+        os.replace(path, target)
+        self.sync_folder(target.parent)
+        self.sync_folder(path.parent)
+
+    def remove(self, path: Path) -> bool:
+        """Whether there was anything to remove."""
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        self.sync_folder(path.parent)
+        return True

@@ -1,0 +1,192 @@
+"""The lines of a journal: JSON objects that each carry a checksum, and how to read them on.
+
+A journal is the truth about one conversation, one space of records, or what a tenant keeps beside them. A line is one
+write, and the last thing in it is `"check"`: the CRC-32 of everything before it, begun with the number of the line, so
+that a line which is damaged, moved or missing is noticed. A journal only grows, or is replaced by another file.
+
+What a crash can leave is a *torn tail*: bytes at the very end that are no whole line. Readers stop before it; the next
+writer takes it away.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hansard.backends.files import disk
+from hansard.errors import Corrupt, FormatMismatch
+
+FORMAT = 1
+
+_SEAL = b',"check":"%08x"}\n'
+_SEAL_LENGTH = 21
+_TAIL_LENGTH = 11
+
+
+def seal(body: bytes, number: int) -> bytes:
+    """A line from a JSON object."""
+    inside = body[:-1]
+    return b"%b" % inside + _SEAL % zlib.crc32(inside, number)
+
+
+def is_sound(line: bytes, number: int) -> bool:
+    inside = memoryview(line)[:-_SEAL_LENGTH]
+    return line.endswith(b"\n") and line[-_SEAL_LENGTH:] == _SEAL % zlib.crc32(inside, number)
+
+
+class Spot(Struct):
+    """How far a journal has been read, and of which file."""
+
+    inode: int = 0
+    size: int = 0
+    lines: int = 0
+    tail: bytes = b""
+    """The end of the last line, checksum and all: a file of the same number and length may be another one."""
+
+    def step(self, line: bytes) -> None:
+        self.size += len(line)
+        self.lines += 1
+        self.tail = line[-_TAIL_LENGTH:]
+
+
+class Replay(Protocol):
+    """What is known of a journal by having read it."""
+
+    spot: Spot
+
+    def apply(self, line: bytes, at: int) -> None:
+        """Takes in the line that begins at `at`."""
+
+
+R = TypeVar("R", bound=Replay)
+
+
+def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
+    """The state of an open journal: `state` read on, or `fresh` when it belongs to another file."""
+    facts = os.fstat(fd)
+    if not _goes_on(fd, facts, state.spot):
+        state = fresh()
+        state.spot.inode = facts.st_ino
+    if facts.st_size > state.spot.size:
+        _read_on(fd, state, path)
+    return state
+
+
+def _goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
+    if facts.st_ino != spot.inode or facts.st_size < spot.size:
+        return False
+    return not spot.size or disk.read(fd, spot.size - _TAIL_LENGTH, _TAIL_LENGTH) == spot.tail
+
+
+def _read_on(fd: int, state: Replay, path: Path) -> None:
+    with open(fd, "rb", buffering=1 << 18, closefd=False) as file:
+        file.seek(state.spot.size)
+        for line in file:
+            number = state.spot.lines + 1
+            if not is_sound(line, number):
+                if file.peek(1):
+                    raise damaged(path, number, "its checksum does not fit")
+                return
+            take(state, line, path)
+
+
+def take(state: Replay, line: bytes, path: Path) -> None:
+    """Takes in the next line of a journal."""
+    try:
+        state.apply(line, state.spot.size)
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError) as error:
+        if isinstance(error, FormatMismatch):
+            raise
+        raise damaged(path, state.spot.lines + 1, str(error)) from error
+    state.spot.step(line)
+
+
+def damaged(path: Path, number: int, why: str) -> Corrupt:
+    return Corrupt(f"{path} is damaged in line {number}: {why}", where=f"{path}:{number}")
+
+
+def line_at(fd: int, offset: int) -> int:
+    """The number of the line that holds this byte."""
+    number, at = 1, 0
+    while at < offset:
+        data = disk.read(fd, at, min(1 << 20, offset - at))
+        if not data:
+            break
+        number += data.count(b"\n")
+        at += len(data)
+    return number
+
+
+def check_format(found: int, path: str) -> None:
+    if found > FORMAT:
+        raise FormatMismatch(
+            f"{path} is of format {found}, and this version of Hansard reads up to {FORMAT}: install a newer one",
+            found=str(found),
+            wanted=str(FORMAT),
+        )
+
+
+class Piece(Struct, frozen=True):
+    """Where a JSON value stands in a journal, and its checksum."""
+
+    offset: int
+    length: int
+    crc: int
+
+
+def pieces(line: bytes, at: int, mark: bytes, values: list[msgspec.Raw]) -> list[Piece]:
+    """The places of the elements of an array, which `mark` opens.
+
+    Our own encoder puts exactly one byte between them, and `mark` stands only once before it.
+    """
+    offset = at + line.index(mark) + len(mark)
+    found = []
+    for value in values:
+        found.append(Piece(offset, len(bytes(value)), zlib.crc32(value)))
+        offset += len(bytes(value)) + 1
+    return found
+
+
+def read_pieces(fd: int, wanted: list[Piece], path: Path) -> list[bytes]:
+    """The values at these places, each checked."""
+    found: list[bytes] = []
+    for run in _runs(wanted):
+        start = run[0].offset
+        data = disk.read(fd, start, run[-1].offset + run[-1].length - start)
+        for piece in run:
+            value = data[piece.offset - start : piece.offset - start + piece.length]
+            if len(value) != piece.length or zlib.crc32(value) != piece.crc:
+                raise damaged(path, line_at(fd, piece.offset), "its checksum does not fit")
+            found.append(value)
+    return found
+
+
+_GAP = 4096
+_RUN = 1 << 22
+
+
+def _runs(wanted: list[Piece]) -> list[list[Piece]]:
+    """Neighbours are read together: in the order given, forwards."""
+    runs: list[list[Piece]] = []
+    for piece in wanted:
+        last = runs[-1] if runs else None
+        if last is not None:
+            gap = piece.offset - last[-1].offset - last[-1].length
+            if 0 <= gap <= _GAP and piece.offset + piece.length - last[0].offset <= _RUN:
+                last.append(piece)
+                continue
+        runs.append([piece])
+    return runs
+
+
+def decode(decoder: msgspec.json.Decoder[Any], data: bytes, where: str) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error

@@ -1,0 +1,112 @@
+"""Locks between threads and processes, on files that hold nothing else worth keeping.
+
+A lock lives as long as its file is open: a process that dies lets go of it. Whoever removes a lock file does so while
+holding it, and whoever has waited looks whether the file that it now holds is still the one at that path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hansard.backends.files import disk
+from hansard.errors import TimedOut
+
+_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02
+
+try:
+    import fcntl
+
+    def _try_lock(fd: int, *, shared: bool) -> bool:
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+except ImportError:  # Windows
+    import msvcrt
+
+    _BEYOND = 1 << 30  # such a lock is mandatory, and the file must stay readable
+
+    def _try_lock(fd: int, *, shared: bool) -> bool:
+        os.lseek(fd, _BEYOND, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError:
+            return False
+        return True
+
+
+def is_at(fd: int, path: Path) -> bool:
+    """Whether an open file is the one at that path."""
+    try:
+        here = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(here, os.fstat(fd))
+
+
+class Locks:
+    """Exclusive locks hand over between threads without a look at the file; shared ones are left to the system."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._guard = threading.Lock()
+        self._threads: dict[Path, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def hold(self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE) -> Iterator[int]:
+        """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
+        deadline = time.monotonic() + self._timeout
+        if shared:
+            with _held(path, what, deadline, shared=True, flags=flags) as fd:
+                yield fd
+            return
+        with self._thread(path, what, deadline), _held(path, what, deadline, shared=False, flags=flags) as fd:
+            yield fd
+
+    @contextlib.contextmanager
+    def _thread(self, path: Path, what: str, deadline: float) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._threads.get(path) or (threading.Lock(), 0)
+            self._threads[path] = (lock, users + 1)
+        try:
+            if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                raise _timed_out(path, what)
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            with self._guard:
+                lock, users = self._threads.pop(path)
+                if users > 1:
+                    self._threads[path] = (lock, users - 1)
+
+
+@contextlib.contextmanager
+def _held(path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> Iterator[int]:
+    while True:
+        with disk.opened(path, flags) as fd:
+            _wait(fd, path, what, deadline, shared=shared)
+            if is_at(fd, path):
+                yield fd
+                return
+
+
+def _wait(fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
+    nap = _FIRST_NAP
+    while not _try_lock(fd, shared=shared):
+        if time.monotonic() + nap > deadline:
+            raise _timed_out(path, what)
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP)
+
+
+def _timed_out(path: Path, what: str) -> TimedOut:
+    return TimedOut(f"another writer has held {what} for too long ({path}): nothing was written, try again")

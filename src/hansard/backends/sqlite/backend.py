@@ -1,0 +1,274 @@
+"""The embedded default: one SQLite file, group-committed writes, reads that never wait.
+
+A read runs where it is called, on a connection of its own, because it is bounded and costs less than a thread's
+hand-over; only what may be long goes to a thread. Writes go through the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from hansard import rules
+from hansard.backend import Capabilities
+from hansard.backends.sqlite import beside, reading, writing
+from hansard.backends.sqlite.engine import open_engine
+from hansard.backends.sqlite.poll import Poll
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.writer import Writer
+from hansard.errors import Closed
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
+)
+from hansard.requests import (
+    Append,
+    Context,
+    ConversationChange,
+    ConversationQuery,
+    Image,
+    MessageChange,
+    MessageQuery,
+    NewBranch,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Remove,
+    Removed,
+    Replace,
+    Restore,
+    Row,
+    Slice,
+    Swept,
+)
+
+T = TypeVar("T")
+
+_LONG_READ = 1_000_000
+"""Bytes that a read may touch in the calling thread."""
+_CHECK_PAGE = 200
+
+
+class SqliteBackend:
+    def __init__(self, path: Path, *, durability: str = "full", blocking: bool = False, upgrade: bool = False) -> None:
+        self._engine = open_engine(path, durability, upgrade=upgrade)
+        self._blocking = blocking
+        self._poll = Poll(self._engine)
+        self._closed = False
+        self._capabilities = Capabilities(
+            name="sqlite",
+            durability="machine" if durability == "full" else "process",
+            shared=True,
+            watch="poll",
+            backup=True,
+            secure_delete=True,
+            blocking=blocking,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def path(self) -> Path:
+        return self._engine.path
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._poll.close()
+            await self._long(self._engine.close)
+
+    # Running
+
+    async def _write(self, run: Callable[[Writer], T], *, erases: bool = False) -> T:
+        if self._closed:
+            raise Closed("this store was closed")
+        if self._blocking:
+            return self._engine.write(run, erases=erases)
+        return await self._engine.submit(run, erases=erases)
+
+    def _read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise Closed("this store was closed")
+        with self._engine.reader() as connection:
+            return run(connection)
+
+    async def _long(self, run: Callable[[], T]) -> T:
+        """What may take a while leaves the event loop alone."""
+        return run() if self._blocking else await asyncio.to_thread(run)
+
+    async def _long_read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._long(partial(self._read, run))
+
+    # Conversations
+
+    async def create_conversation(self, context: Context, conversation: Conversation) -> Conversation:
+        return await self._write(lambda writer: writing.create_conversation(writer, context, conversation))
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return self._read(lambda connection: reading.find_conversation(connection, context, id))
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        def run(connection: sqlite3.Connection) -> tuple[list[Conversation], bool]:
+            return reading.list_conversations(connection, context, query)
+
+        return await self._long_read(run) if query.metadata or query.offset > 1000 else self._read(run)
+
+    async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
+        return await self._write(lambda writer: writing.update_conversation(writer, context, id, change))
+
+    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+        return await self._write(lambda writer: writing.delete_conversation(writer, context, id), erases=True)
+
+    # Messages
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        return await self._write(lambda writer: writing.append(writer, context, id, append))
+
+    async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
+        return await self._write(lambda writer: writing.replace_messages(writer, context, id, replace))
+
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        if self._closed:
+            raise Closed("this store was closed")
+        with self._engine.reader() as connection:
+            place = reading.find_place(connection, context, id, query.branch)
+            if place is None:
+                return Slice([], False)
+            if query.sort == "seq" and place.largest * ((query.limit or 0) + 1) <= _LONG_READ and query.limit:
+                return reading.get_messages(connection, place, id, query)
+        return await self._long_read(lambda connection: reading.get_messages(connection, place, id, query))
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        def run(connection: sqlite3.Connection) -> list[Message]:
+            place = reading.find_place(connection, context, id, None)
+            return reading.find_messages(connection, place.pk, id, message_ids) if place else []
+
+        return self._read(run)
+
+    async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
+        return await self._write(lambda writer: writing.update_message(writer, context, id, message_id, change))
+
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        return await self._write(lambda writer: writing.remove_messages(writer, context, id, remove), erases=True)
+
+    # Branches and summaries
+
+    async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
+        return await self._write(lambda writer: writing.create_branch(writer, context, id, new))
+
+    async def list_branches(self, context: Context, id: str) -> list[Branch]:
+        entry = self._read(lambda connection: reading.find_entry(connection, context, id))
+        lanes = entry.head.lanes.values() if entry else ()
+        return [rules.as_branch(lane, entry.head.conversation) for lane in lanes] if entry else []
+
+    async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
+        def run(writer: Writer) -> Receipt:
+            return writing.delete_branch(writer, context, id, branch, expected_version)
+
+        return await self._write(run, erases=True)
+
+    async def put_summary(self, context: Context, summary: Summary) -> None:
+        await self._write(lambda writer: writing.put_summary(writer, context, summary))
+
+    async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
+        return self._read(lambda connection: beside.list_summaries(connection, context, id, branch))
+
+    # Records
+
+    async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
+        return self._read(lambda connection: [beside.find_record(connection, context, *key)[1] for key in keys])
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self._write(lambda writer: beside.write_records(writer, context, writes))
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return self._read(lambda connection: beside.scan_records(connection, context, query))
+
+    # Blobs
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        await self._write(lambda writer: beside.put_blob(writer, context, sha256, data, keep_until))
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self._long_read(lambda connection: beside.get_blobs(connection, context, digests))
+
+    # Copying
+
+    async def read_image(self, context: Context, id: str) -> Image | None:
+        return self._read(lambda connection: reading.read_image(connection, context, id))
+
+    async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        def run(connection: sqlite3.Connection) -> list[Row]:
+            entry = reading.find_entry(connection, context, id)
+            return list(reading.read_rows(connection, entry.head, after_seq, limit, max_bytes)) if entry else []
+
+        return await self._long_read(run)
+
+    async def restore(self, context: Context, restore: Restore) -> int:
+        return await self._write(lambda writer: writing.restore(writer, context, restore))
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return self._read(
+            lambda connection: [owner for (owner,) in connection.execute(QUERIES["record_owners"], (context.tenant,))]
+        )
+
+    # Lifecycle
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return await self._long_read(
+            lambda connection: beside.participations(connection, context, participant_id, limit)
+        )
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        return await self._write(lambda writer: beside.erase_user_data(writer, context, user_id), erases=True)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await self._write(lambda writer: beside.sweep(writer, context, limit), erases=True)
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        return self._read(lambda connection: beside.usage(connection, context, since, until))
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self._long_read(lambda connection: beside.stats(connection, tenant))
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        for problem in await self._long_read(beside.check_file):
+            yield problem
+        after, seen = 0, 0
+        while True:
+            page, found = await self._long_read(
+                partial(beside.check_page, tenant=tenant, after=after, limit=_CHECK_PAGE)
+            )
+            for problem in found:
+                yield problem
+            if not page:
+                return
+            after, seen = page[-1], seen + len(page)
+            yield seen
+
+    async def list_tenants(self) -> list[str]:
+        return self._read(lambda connection: [name for (name,) in connection.execute(QUERIES["list_tenants"])])
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await self._write(lambda writer: beside.delete_tenant(writer, context), erases=True)
+
+    async def backup(self, target: Path) -> None:
+        await self._long_read(partial(beside.backup, target=target))
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        return await self._poll.wait((context.tenant, id), seen, timeout)

@@ -1,0 +1,262 @@
+"""What is kept beside the messages, and what happens to the whole file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hansard import codec, rules
+from hansard.backends.sqlite import reading, rows, writing
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import Row
+from hansard.backends.sqlite.writer import Writer, entry_of
+from hansard.errors import HansardError, ValidationError
+from hansard.model import Conversation, Problem, Receipt, Record, Stats, Summary, UsageRow, to_micros
+from hansard.requests import Context, Participation, RecordQuery, RecordWrite, Swept
+
+_FIND_RECORD = QUERIES["find_record"]
+_FOREVER = "9999-99-99"
+
+
+# Summaries and blobs
+
+
+def list_summaries(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> list[Summary]:
+    entry = reading.find_entry(connection, context, id)
+    if entry is None:
+        return []
+    found = connection.execute(QUERIES["find_summaries"], (entry.pk,))
+    return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
+
+
+def get_blobs(connection: sqlite3.Connection, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+    found = ((each, connection.execute(QUERIES["find_blob"], (context.tenant, each)).fetchone()) for each in digests)
+    return {sha256: row[0] for sha256, row in found if row}
+
+
+def put_blob(writer: Writer, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+    writer.run("keep_blob", context.tenant, sha256, to_micros(keep_until), data)
+
+
+# Records
+
+
+def find_record(
+    connection: sqlite3.Connection, context: Context, namespace: tuple[str, ...], key: str
+) -> tuple[int | None, Record | None]:
+    """A record that is alive, and the pk of its conversation."""
+    place = (context.tenant, context.user or "", codec.pack_namespace(namespace), key)
+    row = connection.execute(_FIND_RECORD, place).fetchone()
+    return (row[8], _live(connection, context, row)) if row else (None, None)
+
+
+def _live(connection: sqlite3.Connection, context: Context, row: Row) -> Record | None:
+    """The record of a row, unless it or its conversation is not there for this context."""
+    conversation_id = None
+    if row[8] is not None:
+        owner = connection.execute(QUERIES["conversation_of_record"], (row[8],)).fetchone()
+        if owner is None or not rules.is_visible(_shadow(owner), context):
+            return None
+        conversation_id = owner[0]
+    record = rows.record_of(row, conversation_id)
+    return record if rules.is_alive(record, context.now) else None
+
+
+def _shadow(row: Row) -> Conversation:
+    return Conversation(row[0], row[1], expires_at=rows.time_of(row[2]))
+
+
+def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+    """Plans everything before it writes anything: a conflict leaves nothing to undo."""
+    planned: dict[tuple[tuple[str, ...], str], tuple[Record | None, int | None]] = {}
+    results: list[Record | None] = []
+    for write in writes:
+        owner = None
+        if write.conversation_id is not None and not write.delete:
+            owner = writer.need(context, write.conversation_id).pk
+        key = (write.namespace, write.key)
+        current = planned[key][0] if key in planned else find_record(writer.connection, context, *key)[1]
+        after = rules.plan_record(context, write, current)
+        planned[key] = (after, owner)
+        results.append(current if write.delete else after)
+    for (namespace, name), (record, owner) in planned.items():
+        _put_record(writer, context, namespace, name, record, owner)
+    return results
+
+
+def _put_record(
+    writer: Writer,
+    context: Context,
+    namespace: tuple[str, ...],
+    key: str,
+    record: Record | None,
+    conversation: int | None,
+) -> None:
+    owner = context.user or ""
+    writer.run("delete_record", context.tenant, owner, codec.pack_namespace(namespace), key)
+    if record is not None:
+        writer.run("insert_record", *rows.record_row(context.tenant, owner, record, conversation))
+
+
+def scan_records(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+    found = list(islice(_scan(connection, context, query), query.limit + 1))
+    return found[: query.limit], len(found) > query.limit
+
+
+def _scan(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> Iterator[Record]:
+    prefix = codec.pack_namespace(query.prefix)
+    conditions = ["tenant = ?", "owner = ?", "namespace >= ?", "namespace < ?"]
+    values: list[Any] = [context.tenant, context.user or "", prefix, prefix + b"\xff"]
+    if query.exact:
+        conditions.append("namespace = ?")
+        values.append(prefix)
+    if query.after is not None:
+        conditions.append(f"(namespace, key) {'<' if query.newest_first else '>'} (?, ?)")
+        values += [codec.pack_namespace(query.after[0]), query.after[1]]
+    if query.exact and query.key_prefix:
+        conditions.append("key >= ?")
+        values.append(query.key_prefix)
+    direction = "DESC" if query.newest_first else "ASC"
+    sql = (
+        "SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records "
+        f"WHERE {' AND '.join(conditions)} ORDER BY namespace {direction}, key {direction}"
+    )
+    for row in connection.execute(sql, values):
+        if row[2].startswith(query.key_prefix):
+            record = _live(connection, context, row)
+            if record is not None:
+                yield record
+
+
+# Users and time
+
+
+def participations(
+    connection: sqlite3.Connection, context: Context, participant_id: str, limit: int
+) -> list[Participation]:
+    found: dict[str, list[str]] = {}
+    for id, user_id, expires_at, message_id, extra in connection.execute(
+        QUERIES["participations"], (participant_id, context.tenant)
+    ):
+        who = codec.decode_extra(extra, f"message {message_id!r}").participant
+        if who is None or who.kind != "user" or not rules.is_visible(_shadow((id, user_id, expires_at)), context):
+            continue
+        found.setdefault(id, []).append(message_id)
+        limit -= 1
+        if limit == 0:
+            break
+    return [Participation(id, ids) for id, ids in found.items()]
+
+
+def erase_user_data(writer: Writer, context: Context, user_id: str) -> Receipt:
+    records = writer.run("delete_records_of_owner", context.tenant, user_id).rowcount
+    usage_rows = writer.run("delete_usage_of", context.tenant, user_id).rowcount
+    return Receipt(records=records, usage_rows=usage_rows, at=context.now)
+
+
+def sweep(writer: Writer, context: Context, limit: int) -> Swept:
+    """Removes a bounded amount of what has expired or is needed by nothing."""
+    now = to_micros(context.now)
+    total = Receipt(at=context.now)
+    expired = writer.run("expired_conversations", now, limit).fetchall()
+    for tenant, id in expired:
+        entry = writer.load(tenant, id)
+        if entry is not None:
+            total += writing.drop(writer, Context(tenant, context.now), id, entry)
+    records = [pk for (pk,) in writer.run("expired_records", now, limit)]
+    for pk in records:
+        writer.run("delete_record_by_pk", pk)
+    blobs = [pk for (pk,) in writer.run("unused_blobs", now, limit)]
+    for pk in blobs:
+        writer.run("drop_blob", pk, now)
+    old = to_micros(context.now - rules.TOMBSTONE_LIFE)
+    tombstones = writer.run("delete_old_tombstones", old).rowcount
+    total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
+    return Swept(receipt=total, tombstones=tombstones, more=limit in (len(expired), len(records), len(blobs)))
+
+
+def usage(connection: sqlite3.Connection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+    found = connection.execute(QUERIES["find_usage"], (context.tenant, since or "", until or _FOREVER))
+    made = (rows.usage_of(row) for row in found)
+    return [row for row in made if context.user is None or row.user_id == context.user]
+
+
+# The whole file
+
+
+def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
+    tenants, conversations, messages, records, blobs, blob_bytes = connection.execute(
+        QUERIES["count_tenant"], (tenant,)
+    ).fetchone()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    return Stats(
+        backend="sqlite",
+        tenants=tenants,
+        conversations=conversations,
+        messages=messages,
+        records=records,
+        blobs=blobs,
+        blob_bytes=blob_bytes,
+        bytes=pages * size if tenant is None else None,
+    )
+
+
+def check_file(connection: sqlite3.Connection) -> list[Problem]:
+    """SQLite's own look at the file."""
+    found = connection.execute("PRAGMA integrity_check").fetchall()
+    return [Problem("file", text) for (text,) in found if text != "ok"]
+
+
+def check_page(
+    connection: sqlite3.Connection, *, tenant: str | None, after: int, limit: int
+) -> tuple[list[int], list[Problem]]:
+    """Our own look at a page of conversations: counts, order, branches, bodies, blobs."""
+    connection.execute("BEGIN")
+    page = connection.execute(QUERIES["conversations_of_tenant"], (tenant, after, limit)).fetchall()
+    problems = [problem for _, name, id in page for problem in _check_conversation(connection, name, id)]
+    connection.execute("COMMIT")
+    return [pk for pk, _, _ in page], problems
+
+
+def _check_conversation(connection: sqlite3.Connection, tenant: str, id: str) -> Iterator[Problem]:
+    where = f"{tenant}/{id}"
+    row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
+    try:
+        entry = entry_of(connection, row, tenant)
+        found = [
+            (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
+        ]
+    except HansardError as error:
+        yield Problem(where, str(error))
+        return
+    yield from rules.audit(where, entry.head, found)
+    for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:
+        if connection.execute(QUERIES["find_blob"], (tenant, sha256)).fetchone() is None:
+            yield Problem(where, f"blob {sha256} is missing")
+
+
+def delete_tenant(writer: Writer, context: Context) -> Receipt:
+    writer.flush()
+    total = Receipt(at=context.now)
+    for _, tenant, id in writer.run("conversations_of_tenant", context.tenant, 0, -1).fetchall():
+        entry = writer.load(tenant, id)
+        assert entry is not None
+        total += writing.drop(writer, context, id, entry)
+    records = writer.run("delete_tenant_records", context.tenant).rowcount
+    blobs = writer.run("delete_tenant_blobs", context.tenant).rowcount
+    usage_rows = writer.run("delete_tenant_usage", context.tenant).rowcount
+    writer.run("delete_tenant_tombstones", context.tenant)
+    return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
+
+
+def backup(connection: sqlite3.Connection, target: Path) -> None:
+    if target.exists():
+        raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
+    with closing(sqlite3.connect(target)) as copy:
+        connection.backup(copy)

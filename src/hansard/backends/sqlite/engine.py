@@ -1,0 +1,291 @@
+"""One database file in this process: one connection that writes, a few that read, and group commit.
+
+Every write is a *job*: a function of the `Writer` that runs inside a transaction. The blocking API runs its job in the
+calling thread. The async API puts jobs into a queue; one thread takes whatever has queued up while the last commit ran,
+runs all of it in one transaction, commits once, and wakes each event loop once. A job that is refused by the rules has
+changed nothing, and the others go on; any other failure rolls the transaction back and runs its jobs one by one. All
+stores of a process that open the same file share one engine, and so one lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from msgspec import structs
+
+from hansard.backends.signals import Signals
+from hansard.backends.sqlite import schema
+from hansard.backends.sqlite.errors import map_errors, translate
+from hansard.backends.sqlite.writer import Writer
+from hansard.errors import Closed, HansardError, Unavailable
+from hansard.model import Receipt
+from hansard.requests import Removed, Swept
+
+T = TypeVar("T")
+
+_MAX_BATCH = 512
+_IDLE_READERS = 4
+
+
+class Job(Generic[T]):
+    """A write on its way, and what became of it."""
+
+    __slots__ = ("erases", "error", "future", "run", "value")
+
+    def __init__(self, run: Callable[[Writer], T], *, erases: bool, future: asyncio.Future[T] | None = None) -> None:
+        self.run = run
+        self.erases = erases
+        """It deletes, and the deleted text shall not stay in the write-ahead log."""
+        self.future = future
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Answers the caller, in the caller's event loop."""
+        future = self.future
+        if future is None or future.done():
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.value)  # type: ignore[arg-type]
+
+
+_engines: dict[str, Engine] = {}
+_engines_lock = threading.Lock()
+
+
+def open_engine(path: Path, durability: str, *, upgrade: bool) -> Engine:
+    """The engine of a file, shared by all that have it open with the same durability."""
+    key = f"{os.path.realpath(path)}?{durability}"
+    with _engines_lock:
+        engine = _engines.get(key)
+        if engine is None:
+            engine = _engines[key] = Engine(key, path, durability, upgrade=upgrade)
+        engine.users += 1
+        return engine
+
+
+def _forget_engines() -> None:
+    # A forked child must not touch its parent's connections; it opens its own.
+    global _engines_lock  # noqa: PLW0603
+    _engines_lock = threading.Lock()
+    _engines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_engines)
+
+
+class Engine:
+    def __init__(self, key: str, path: Path, durability: str, *, upgrade: bool) -> None:
+        self.path = path
+        self.users = 0
+        self.signals = Signals()
+        self.commits = 0
+        self._key = key
+        self._durability = durability
+        self._pid = os.getpid()
+        self._connection = schema.prepare(path, durability, upgrade=upgrade)
+        self._writer = Writer(self._connection)
+        self._lock = threading.RLock()
+        self._readers: list[sqlite3.Connection] = []
+        self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """The last user of the engine ends it, after everything queued is done."""
+        with _engines_lock:
+            self.users -= 1
+            if self.users > 0:
+                return
+            self._closed = True
+            if _engines.get(self._key) is self:
+                del _engines[self._key]
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        with self._lock:
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+            self._connection.close()
+
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise Closed("this store was closed")
+        if os.getpid() != self._pid:
+            raise Unavailable("this store was opened before a fork: open it again in the child", retryable=False)
+
+    # Reading
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one read. It sees the newest commit, and never waits for a writer."""
+        self._check_alive()
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = self.open_reader()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            self._give_back(connection)
+
+    def open_reader(self) -> sqlite3.Connection:
+        self._check_alive()
+        with map_errors(str(self.path)):
+            return schema.connect(self.path, self._durability, readonly=True)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if len(self._readers) < _IDLE_READERS and not self._closed:
+            self._readers.append(connection)
+        else:
+            connection.close()
+
+    # Writing
+
+    def write(self, run: Callable[[Writer], T], *, erases: bool = False) -> T:
+        """Runs a job in the calling thread and returns when it is committed."""
+        self._check_alive()
+        with self._lock:
+            return self._alone(run, erases=erases)
+
+    async def submit(self, run: Callable[[Writer], T], *, erases: bool = False) -> T:
+        """Runs a job on the writing thread, together with whatever else has queued up."""
+        self._check_alive()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._thread is None:
+            self._start()
+        self._queue.put(Job(run, erases=erases, future=future))
+        return await future
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="hansard-writer", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            jobs = [job]
+            last = False
+            while len(jobs) < _MAX_BATCH:
+                try:
+                    more = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    last = True
+                    break
+                jobs.append(more)
+            self._execute(jobs)
+            _deliver(jobs)
+            if last:
+                return
+
+    def _execute(self, jobs: list[Job[Any]]) -> None:
+        with self._lock:
+            if len(jobs) > 1:
+                try:
+                    self._together(jobs)
+                    return
+                except BaseException:
+                    self._writer.rollback()
+            for job in jobs:
+                try:
+                    job.value, job.error = self._alone(job.run, erases=job.erases), None
+                except BaseException as error:
+                    job.error = error
+
+    def _alone(self, run: Callable[[Writer], T], *, erases: bool) -> T:
+        """One job in a transaction of its own."""
+        writer = self._writer
+        try:
+            writer.begin()
+            value = run(writer)
+            writer.commit()
+        except BaseException as error:
+            writer.rollback()
+            if isinstance(error, sqlite3.Error):
+                raise translate(error, str(self.path)) from error
+            raise
+        self._tell(writer)
+        return sealed(value, physically_gone=self._truncate_log()) if erases else value
+
+    def _together(self, jobs: list[Job[Any]]) -> None:
+        """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
+        writer = self._writer
+        writer.begin()
+        for job in jobs:
+            before = writer.changes
+            try:
+                job.value = job.run(writer)
+            except HansardError as error:
+                if writer.changes != before:
+                    raise
+                job.error = error
+        writer.commit()
+        self._tell(writer)
+        erasing = [job for job in jobs if job.erases and job.error is None]
+        if erasing:
+            gone = self._truncate_log()
+            for job in erasing:
+                job.value = sealed(job.value, physically_gone=gone)
+
+    def _tell(self, writer: Writer) -> None:
+        self.commits += 1
+        for key in writer.touched:
+            self.signals.notify(key)
+
+    def _truncate_log(self) -> bool:
+        """Moves the log into the file and empties it; False when a reader holds on to it."""
+        self._connection.execute("PRAGMA busy_timeout = 100")
+        try:
+            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")
+
+
+def sealed(value: Any, *, physically_gone: bool) -> Any:
+    """A receipt that says whether what it names is physically gone."""
+    if isinstance(value, Receipt):
+        return structs.replace(value, physically_gone=physically_gone) if value else value
+    if isinstance(value, Removed | Swept):
+        return structs.replace(value, receipt=sealed(value.receipt, physically_gone=physically_gone))
+    return value
+
+
+def _deliver(jobs: list[Job[Any]]) -> None:
+    """One wake-up for each event loop, whatever the number of its jobs."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    for job in jobs:
+        if job.future is not None:
+            loops.setdefault(job.future.get_loop(), []).append(job)
+    for loop, settled in loops.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            # The loop was closed while its write ran: the write stands, nobody is left to be told.
+            continue
+
+
+def _settle(jobs: list[Job[Any]]) -> None:
+    for job in jobs:
+        job.settle()

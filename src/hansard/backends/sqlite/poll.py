@@ -1,0 +1,53 @@
+"""Seeing other processes' writes: a look at the file's `data_version` now and then, shared by all who wait."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Hashable
+
+from hansard.backends.sqlite.engine import Engine
+
+_INTERVAL = 0.05
+
+
+class Poll:
+    """Counts the commits to a file, looking at most once an interval, on a connection of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: sqlite3.Connection | None = None
+        self._version = 0
+        self._changes = 0
+        self._looked_at = 0.0
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def wait(self, key: Hashable, seen: int, timeout: float) -> int:
+        """Writes of this process and changes of the file, added up, when the sum differs from `seen`.
+
+        Both only grow.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            others = self._look()
+            mark = others + await self._engine.signals.wait(key, seen - others, min(_INTERVAL, timeout))
+            if mark != seen or time.monotonic() >= deadline:
+                return mark
+
+    def _look(self) -> int:
+        now = time.monotonic()
+        if now - self._looked_at >= _INTERVAL:
+            self._looked_at = now
+            version = self._data_version()
+            self._changes += version != self._version
+            self._version = version
+        return self._changes
+
+    def _data_version(self) -> int:
+        if self._connection is None:
+            self._connection = self._engine.open_reader()
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

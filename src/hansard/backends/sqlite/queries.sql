@@ -1,0 +1,284 @@
+-- find_head --
+-- A conversation by id.
+SELECT pk, id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at, seq, buried, largest
+FROM conversations WHERE tenant = ? AND id = ?;
+
+-- find_lanes --
+-- The branches of a conversation, oldest first.
+SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ? ORDER BY line;
+
+-- find_place --
+-- What a read of the active branch needs of its conversation.
+SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch
+WHERE c.tenant = ? AND c.id = ?;
+
+-- find_place_of_branch --
+-- The same for a named branch; its columns are NULL when there is none.
+SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk AND b.id = ?3
+WHERE c.tenant = ?1 AND c.id = ?2;
+
+-- insert_conversation --
+-- A new conversation; its pk is the last inserted rowid.
+INSERT INTO conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at,
+    last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried, largest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- save_conversation --
+-- Everything of a conversation that can change.
+UPDATE conversations SET user_id = ?, agent_id = ?, audit_id = ?, title = ?, metadata = ?, summary = ?, created_at = ?,
+    updated_at = ?, last_message_at = ?, active_at = ?, message_count = ?, version = ?, branch = ?, expires_at = ?,
+    archived_at = ?, seq = ?, buried = ?, largest = ?
+WHERE pk = ?;
+
+-- save_counters --
+-- What an append changes of a conversation.
+UPDATE conversations SET updated_at = ?, last_message_at = ?, active_at = ?, message_count = ?, version = ?, seq = ?,
+    largest = ?
+WHERE pk = ?;
+
+-- insert_branch --
+-- A new branch; its line is the last inserted rowid.
+INSERT INTO branches (conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- save_branch --
+-- A branch as it now is; its line, path and count may have changed.
+INSERT INTO branches (line, conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count;
+
+-- reserve_line --
+-- A fresh line: a branch row is made and removed, and AUTOINCREMENT never gives its number again.
+INSERT INTO branches (conversation, id, created_at) VALUES (-1, '', 0);
+
+-- release_line --
+-- The other half of reserve_line.
+DELETE FROM branches WHERE conversation = -1;
+
+-- delete_branch --
+-- One branch.
+DELETE FROM branches WHERE conversation = ? AND id = ?;
+
+-- delete_branches --
+-- All branches of a conversation.
+DELETE FROM branches WHERE conversation = ?;
+
+-- insert_message --
+-- One message.
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, participant, scope, extra)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- find_message --
+-- A message by id.
+SELECT key, id, role, format, body, created_at, extra FROM messages WHERE conversation = ? AND id = ?;
+
+-- save_message --
+-- What an update can change of a message.
+UPDATE messages SET format = ?, body = ?, extra = ? WHERE key = ?;
+
+-- tail --
+-- The newest messages of a line, downwards from a key.
+SELECT key, id, role, format, body, created_at, extra FROM messages
+WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?;
+
+-- head --
+-- The oldest messages of a line, upwards from a key.
+SELECT key, id, role, format, body, created_at, extra FROM messages
+WHERE key > ? AND key < ? ORDER BY key LIMIT ?;
+
+-- keys_between --
+-- Keys and ids of a run of messages.
+SELECT key, id FROM messages WHERE key > ? AND key < ? ORDER BY key;
+
+-- newest_between --
+-- The last message of a run.
+SELECT key, created_at FROM messages WHERE key > ? AND key < ? ORDER BY key DESC LIMIT 1;
+
+-- count_between --
+-- How many messages a run has.
+SELECT count(*) FROM messages WHERE key > ? AND key < ?;
+
+-- first_between --
+-- The first message of a run.
+SELECT key FROM messages WHERE key > ? AND key < ? ORDER BY key LIMIT 1;
+
+-- delete_message --
+-- One message.
+DELETE FROM messages WHERE key = ?;
+
+-- delete_between --
+-- A run of messages.
+DELETE FROM messages WHERE key > ? AND key < ?;
+
+-- insert_summary --
+-- A summary.
+INSERT INTO summaries (conversation, branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- find_summaries --
+-- The summaries of a conversation, oldest first.
+SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at FROM summaries
+WHERE conversation = ? ORDER BY pk;
+
+-- delete_summaries_from --
+-- Summaries that cover a seq, or build on one that does.
+DELETE FROM summaries WHERE conversation = ? AND to_seq >= ?;
+
+-- delete_summaries_of --
+-- Summaries of a branch.
+DELETE FROM summaries WHERE conversation = ? AND branch = ?;
+
+-- delete_summaries --
+-- All summaries of a conversation.
+DELETE FROM summaries WHERE conversation = ?;
+
+-- newest_summary --
+-- The text of the latest summary.
+SELECT text FROM summaries WHERE conversation = ? ORDER BY pk DESC LIMIT 1;
+
+-- delete_conversation --
+-- The conversation's own row.
+DELETE FROM conversations WHERE pk = ?;
+
+-- find_record --
+-- A record by key.
+SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records
+WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
+
+-- conversation_of_record --
+-- The conversation that a record belongs to.
+SELECT id, user_id, expires_at FROM conversations WHERE pk = ?;
+
+-- insert_record --
+-- A new record.
+INSERT INTO records (tenant, owner, namespace, key, value, revision, created_at, updated_at, expires_at, conversation)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- delete_record --
+-- A record by key.
+DELETE FROM records WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
+
+-- delete_records_of --
+-- The records of a conversation.
+DELETE FROM records WHERE conversation = ?;
+
+-- delete_records_of_owner --
+-- The records of a user's own space.
+DELETE FROM records WHERE tenant = ? AND owner = ?;
+
+-- record_owners --
+-- Users with records of their own.
+SELECT DISTINCT owner FROM records WHERE tenant = ? AND owner > '' ORDER BY owner;
+
+-- expired_records --
+-- Records whose time is over.
+SELECT pk FROM records WHERE expires_at <= ? LIMIT ?;
+
+-- delete_record_by_pk --
+-- One expired record.
+DELETE FROM records WHERE pk = ?;
+
+-- keep_blob --
+-- Bytes, once; kept for longer if they are there.
+INSERT INTO blobs (tenant, sha256, keep_until, data) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = max(keep_until, ?3);
+
+-- use_blob --
+-- A message refers to a blob.
+INSERT OR IGNORE INTO blob_uses (message, blob)
+SELECT ?1, pk FROM blobs WHERE tenant = ?2 AND sha256 = ?3;
+
+-- used_blobs_between --
+-- The blobs that a run of messages refers to.
+SELECT DISTINCT blob FROM blob_uses WHERE message > ? AND message < ?;
+
+-- release_blobs_between --
+-- A run of messages refers to nothing any longer.
+DELETE FROM blob_uses WHERE message > ? AND message < ?;
+
+-- drop_blob --
+-- A blob, unless something needs it.
+DELETE FROM blobs WHERE pk = ?1 AND keep_until <= ?2 AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = ?1);
+
+-- find_blob --
+-- The bytes of a blob.
+SELECT data FROM blobs WHERE tenant = ? AND sha256 = ?;
+
+-- unused_blobs --
+-- Blobs that nothing refers to and nobody keeps.
+SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk) LIMIT ?;
+
+-- bury --
+-- A tombstone.
+INSERT INTO tombstones (tenant, digest, at) VALUES (?1, ?2, ?3) ON CONFLICT (tenant, digest) DO UPDATE SET at = ?3;
+
+-- find_tombstone --
+-- When something was deleted.
+SELECT at FROM tombstones WHERE tenant = ? AND digest = ?;
+
+-- delete_old_tombstones --
+-- Tombstones that are no longer needed.
+DELETE FROM tombstones WHERE at <= ?;
+
+-- add_usage --
+-- Adds to a usage row.
+INSERT INTO usage (tenant, day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens,
+    reasoning_tokens, cost)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, day, user_id, agent_id, model) DO UPDATE SET messages = messages + excluded.messages,
+    input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
+    cached_tokens = cached_tokens + excluded.cached_tokens,
+    reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens, cost = cost + excluded.cost;
+
+-- find_usage --
+-- The usage rows of a tenant between two days.
+SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
+FROM usage WHERE tenant = ? AND day >= ? AND day < ? AND messages <> 0 ORDER BY day, user_id, agent_id, model;
+
+-- delete_usage_of --
+-- The usage rows of a user.
+DELETE FROM usage WHERE tenant = ? AND user_id = ?;
+
+-- participations --
+-- Messages of a participant, over a tenant.
+SELECT c.id, c.user_id, c.expires_at, m.id, m.extra FROM messages m JOIN conversations c ON c.pk = m.conversation
+WHERE m.participant = ? AND c.tenant = ?;
+
+-- expired_conversations --
+-- Conversations whose time is over.
+SELECT tenant, id FROM conversations WHERE expires_at <= ? LIMIT ?;
+
+-- list_tenants --
+-- Tenants that hold anything.
+SELECT tenant FROM conversations UNION SELECT tenant FROM records ORDER BY tenant;
+
+-- conversations_of_tenant --
+-- The conversations of a tenant, a page after a pk.
+SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
+
+-- count_tenant --
+-- The size of a tenant, or of all.
+SELECT
+    (SELECT count(DISTINCT tenant) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
+    (SELECT count(*) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
+    (SELECT coalesce(sum(message_count), 0) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
+    (SELECT count(*) FROM records WHERE ?1 IS NULL OR tenant = ?1),
+    (SELECT count(*) FROM blobs WHERE ?1 IS NULL OR tenant = ?1),
+    (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE ?1 IS NULL OR tenant = ?1);
+
+-- delete_tenant_records --
+-- Everything beside conversations that a tenant holds.
+DELETE FROM records WHERE tenant = ?;
+
+-- delete_tenant_blobs --
+-- See delete_tenant_records.
+DELETE FROM blobs WHERE tenant = ?;
+
+-- delete_tenant_usage --
+-- See delete_tenant_records.
+DELETE FROM usage WHERE tenant = ?;
+
+-- delete_tenant_tombstones --
+-- See delete_tenant_records.
+DELETE FROM tombstones WHERE tenant = ?;

@@ -1,0 +1,279 @@
+"""Reads: functions of a connection, each on one snapshot of the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from typing import Any
+
+from msgspec import Struct
+
+from hansard import rules
+from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import Row, run, unpack
+from hansard.backends.sqlite.writer import Entry, entry_of
+from hansard.errors import NotFound
+from hansard.model import Conversation, Message, from_micros, to_micros
+from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, NewBranch, Slice
+from hansard.requests import Row as StoredRow
+from hansard.rules import Head
+
+_FIND_HEAD = QUERIES["find_head"]
+_FIND_PLACE = QUERIES["find_place"]
+_FIND_PLACE_OF_BRANCH = QUERIES["find_place_of_branch"]
+_TAIL = QUERIES["tail"]
+_HEAD = QUERIES["head"]
+_NO_LIMIT = -1
+
+
+class Place(Struct, frozen=True):
+    """What a read of a branch needs to know of it."""
+
+    pk: int
+    largest: int
+    lane: Lane
+
+
+def find_entry(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
+    row = connection.execute(_FIND_HEAD, (context.tenant, id)).fetchone()
+    if row is None:
+        return None
+    entry = entry_of(connection, row, context.tenant)
+    return entry if rules.is_visible(entry.head.conversation, context) else None
+
+
+def find_conversation(connection: sqlite3.Connection, context: Context, id: str) -> Conversation | None:
+    row = connection.execute(_FIND_HEAD, (context.tenant, id)).fetchone()
+    if row is None:
+        return None
+    conversation = rows.conversation_of(row[1:], f"conversation {id!r}")
+    return conversation if rules.is_visible(conversation, context) else None
+
+
+def find_place(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> Place | None:
+    """Where a branch lies; None when the conversation is not visible."""
+    if branch is None:
+        row = connection.execute(_FIND_PLACE, (context.tenant, id)).fetchone()
+    else:
+        row = connection.execute(_FIND_PLACE_OF_BRANCH, (context.tenant, id, branch)).fetchone()
+    if row is None or not _is_visible(row[1], row[2], context):
+        return None
+    pk, _, _, largest, line, path = row
+    if line is None:
+        raise NotFound(f"conversation {id!r} has no branch {branch!r}")
+    return Place(pk, largest, Lane("", line, rows.path_of(path, f"conversation {id!r}")))
+
+
+def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
+    """`rules.is_visible` for a row, without making a Conversation of it."""
+    return (expires_at is None or from_micros(expires_at) > context.now) and context.user in (None, user_id)
+
+
+# Messages
+
+
+def get_messages(connection: sqlite3.Connection, place: Place, id: str, query: MessageQuery) -> Slice:
+    if query.sort == "time" or _is_filtered(query):
+        return _bounded(_select(connection, place.lane, query), id, query)
+    if query.limit is None or place.lane.path or place.largest * query.limit > (query.max_bytes or 0):
+        return _bounded(_plain(connection, place.lane, query), id, query)
+    # One line, and bodies that cannot pass the bound in bytes: the page is taken in one go.
+    found = _line(connection, place.lane.line, query, query.limit + 1).fetchall()
+    return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
+
+
+def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
+    """As many rows as the limit and the bound in bytes allow, but always one."""
+    messages: list[Message] = []
+    size = 0
+    for row in found:
+        if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
+            return Slice(messages, True)
+        messages.append(rows.message_of(row, id))
+        size += len(row[4])
+    return Slice(messages, False)
+
+
+def _is_filtered(query: MessageQuery) -> bool:
+    narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
+    return any(each is not None for each in narrow)
+
+
+def _plain(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
+    """The rows of a branch by seq, one more than the limit if there are more."""
+    wanted = _NO_LIMIT if query.limit is None else query.limit + 1
+    parts = rules.segments(lane)
+    for line, upto in reversed(parts) if query.newest_first else parts:
+        for row in _line(connection, line, query, wanted, upto):
+            yield row
+            wanted -= wanted > 0
+        if wanted == 0:
+            return
+
+
+def _line(
+    connection: sqlite3.Connection, line: int, query: MessageQuery, wanted: int, upto: int = rules.NO_END
+) -> sqlite3.Cursor:
+    """The rows of one line between the query's places."""
+    above = query.above[1] if query.above else 0
+    if query.below:
+        upto = min(upto, query.below[1] - 1)
+    return connection.execute(_TAIL if query.newest_first else _HEAD, (*run(line, above, max(upto, above)), wanted))
+
+
+def read_line(
+    connection: sqlite3.Connection, lane: Lane, *, newest_first: bool = False, limit: int | None = None
+) -> list[Row]:
+    """The rows of a branch by seq, from either end."""
+    query = MessageQuery(newest_first=newest_first, limit=limit)
+    return list(_plain(connection, lane, query))[:limit]
+
+
+def _select(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
+    """The rows of a branch with filters, or by time. Built from constant fragments only."""
+    runs, values = _runs(lane, query)
+    conditions = [f"({' OR '.join(runs)})", *_conditions(query, values)]
+    direction = "DESC" if query.newest_first else "ASC"
+    order = (
+        f"created_at {direction}, key & {rows.SEQ_MASK} {direction}"
+        if query.sort == "time"
+        else (f"key & {rows.SEQ_MASK} {direction}" if len(runs) > 1 else f"key {direction}")
+    )
+    limit = "" if query.limit is None else f" LIMIT {query.limit + 1:d}"
+    sql = (
+        "SELECT key, id, role, format, body, created_at, extra FROM messages "
+        f"WHERE {' AND '.join(conditions)} ORDER BY {order}{limit}"
+    )
+    return connection.execute(sql, values)
+
+
+def _runs(lane: Lane, query: MessageQuery) -> tuple[list[str], list[Any]]:
+    by_seq = query.sort == "seq"
+    above = query.above[1] if query.above and by_seq else 0
+    below = query.below[1] if query.below and by_seq else rules.NO_END
+    values: list[Any] = []
+    for line, upto in rules.segments(lane):
+        values += run(line, above, max(min(upto, below - 1), above))
+    return ["(key > ? AND key < ?)"] * (len(values) // 2), values
+
+
+def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
+    for names, column in ((query.roles, "role"), (query.participant_ids, "participant")):
+        if names is not None:
+            values += sorted(names)
+            yield f"{column} IN ({', '.join('?' * len(names))})"
+    for value, condition in (
+        (query.scope, "scope = ?"),
+        (query.since and to_micros(query.since), "created_at >= ?"),
+        (query.until and to_micros(query.until), "created_at < ?"),
+    ):
+        if value is not None:
+            values.append(value)
+            yield condition
+    for place, sign in ((query.above, ">"), (query.below, "<")):
+        if place is not None and query.sort == "time":
+            values += place
+            yield f"(created_at, key & {rows.SEQ_MASK}) {sign} (?, ?)"
+
+
+def find_messages(connection: sqlite3.Connection, pk: int, id: str, message_ids: Sequence[str]) -> list[Message]:
+    found = (connection.execute(QUERIES["find_message"], (pk, each)).fetchone() for each in message_ids)
+    return [rows.message_of(row, id) for row in found if row]
+
+
+def cut_of(connection: sqlite3.Connection, pk: int, head: Head, new: NewBranch) -> rules.Cut:
+    """Where a new branch leaves its source, and how many messages it shares."""
+    if new.empty:
+        return rules.Cut()
+    lane = head.lane(new.source)
+    wanted = new.at or new.before
+    if wanted is None:
+        last = read_line(connection, lane, newest_first=True, limit=1)
+        return rules.Cut(unpack(last[0][0]), lane.count) if last else rules.Cut()
+    row = connection.execute(QUERIES["find_message"], (pk, wanted)).fetchone()
+    if row is None or not rules.sees(lane, *unpack(row[0])):
+        raise rules.no_message(head.conversation.id, wanted)
+    seq = unpack(row[0])[1]
+    end = seq + 1 if new.at else seq
+    count = sum(
+        connection.execute(QUERIES["count_between"], run(line, 0, min(upto, end - 1))).fetchone()[0]
+        for line, upto in rules.segments(lane)
+    )
+    if not count:
+        return rules.Cut()
+    query = MessageQuery(newest_first=True, below=(0, end), limit=1)
+    return rules.Cut(unpack(next(_plain(connection, lane, query))[0]), count)
+
+
+# Conversations
+
+_LISTING = (
+    "SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
+    "message_count, version, branch, expires_at, archived_at FROM conversations WHERE "
+)
+
+
+def list_conversations(
+    connection: sqlite3.Connection, context: Context, query: ConversationQuery
+) -> tuple[list[Conversation], bool]:
+    sql, values = _listing(context, query)
+    found: list[Conversation] = []
+    skip = query.offset if query.metadata else 0
+    for row in connection.execute(sql, values):
+        conversation = rows.conversation_of(row, f"conversation {row[0]!r}")
+        if query.metadata and not rules.has_metadata(conversation, query.metadata):
+            continue
+        if skip:
+            skip -= 1
+        elif len(found) == query.limit:
+            return found, True
+        else:
+            found.append(conversation)
+    return found, False
+
+
+def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]]:
+    column = "active_at" if query.sort == "last_message_at" else "updated_at"
+    values: list[Any] = [context.tenant]
+    conditions = ["tenant = ?"]
+    for name, value in (("user_id", query.user_id), ("user_id", context.user), ("agent_id", query.agent_id)):
+        if value is not None:
+            conditions.append(f"{name} = ?")
+            values.append(value)
+    if query.archived is not None:
+        conditions.append(f"archived_at IS {'NOT ' if query.archived else ''}NULL")
+    conditions.append("(expires_at IS NULL OR expires_at > ?)")
+    values.append(to_micros(context.now))
+    for place, sign in ((query.above, ">"), (query.below, "<")):
+        if place is not None:
+            conditions.append(f"({column}, id) {sign} (?, ?)")
+            values += place
+    direction = "DESC" if query.newest_first else "ASC"
+    # Metadata is compared in Python, so the limit can only be applied there.
+    limit = "" if query.metadata else f" LIMIT {query.limit + 1:d} OFFSET {query.offset:d}"
+    return f"{_LISTING}{' AND '.join(conditions)} ORDER BY {column} {direction}, id {direction}{limit}", values
+
+
+# Copying and checking
+
+
+def read_image(connection: sqlite3.Connection, context: Context, id: str) -> Image | None:
+    entry = find_entry(connection, context, id)
+    return Image(entry.head.conversation, entry.head.seq, tuple(entry.head.lanes.values())) if entry else None
+
+
+def read_rows(
+    connection: sqlite3.Connection, head: Head, after_seq: int, limit: int, max_bytes: int
+) -> Iterator[StoredRow]:
+    """Messages of all lines in the order of seq."""
+    lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
+    found = [connection.execute(_HEAD, (*run(line, after_seq), limit)) for line in lines]
+    everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
+    size = 0
+    for count, row in enumerate(everything):
+        if count == limit or size >= max_bytes:
+            return
+        size += len(row[4])
+        yield StoredRow(row[0] >> rows.SEQ_BITS, rows.message_of(row, head.conversation.id))

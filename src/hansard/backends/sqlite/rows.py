@@ -1,0 +1,283 @@
+"""Rows of the database to values of the model, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hansard import codec
+from hansard.errors import Corrupt
+from hansard.model import (
+    Conversation,
+    Message,
+    Record,
+    Summary,
+    UsageRow,
+    from_micros,
+    to_micros,
+)
+from hansard.requests import Draft, Lane
+from hansard.rules import Head
+
+NO_EXTRA = codec.Extra()
+_decode = msgspec.json.Decoder().decode
+_decode_extra = msgspec.json.Decoder(codec.Extra).decode
+
+SEQ_BITS = 30
+SEQ_MASK = (1 << SEQ_BITS) - 1
+
+Row = tuple[Any, ...]
+
+
+def pack(line: int, seq: int) -> int:
+    """The key of a message: its line and its place on it."""
+    return line << SEQ_BITS | seq
+
+
+def unpack(key: int) -> tuple[int, int]:
+    return key >> SEQ_BITS, key & SEQ_MASK
+
+
+def run(line: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
+    """The open interval of keys of a line after seq `above`, up to and with seq `upto`."""
+    return pack(line, above), pack(line, min(upto, SEQ_MASK)) + 1
+
+
+def time_of(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def micros_of(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
+
+
+# Conversations
+
+
+def conversation_of(row: Row, where: str) -> Conversation:
+    """From the columns of `find_head` after the pk."""
+    metadata = row[5]
+    return Conversation(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        codec.decode(metadata, where) if metadata is not None else {},
+        row[6],
+        from_micros(row[7]),
+        from_micros(row[8]),
+        time_of(row[9]),
+        row[10],
+        row[11],
+        row[12],
+        time_of(row[13]),
+        time_of(row[14]),
+    )
+
+
+def conversation_row(head: Head, largest: int) -> Row:
+    """The columns of `save_conversation`, in order."""
+    conversation = head.conversation
+    return (
+        conversation.user_id,
+        conversation.agent_id,
+        conversation.audit_id,
+        conversation.title,
+        codec.encode(conversation.metadata) if conversation.metadata else None,
+        conversation.summary,
+        to_micros(conversation.created_at),
+        to_micros(conversation.updated_at),
+        micros_of(conversation.last_message_at),
+        to_micros(conversation.last_message_at or conversation.created_at),
+        conversation.message_count,
+        conversation.version,
+        conversation.branch,
+        micros_of(conversation.expires_at),
+        micros_of(conversation.archived_at),
+        head.seq,
+        head.buried,
+        largest,
+    )
+
+
+def counters_row(head: Head, largest: int, pk: int) -> Row:
+    """The columns of `save_counters`, in order."""
+    conversation = head.conversation
+    last = micros_of(conversation.last_message_at)
+    return (
+        to_micros(conversation.updated_at),
+        last,
+        to_micros(conversation.created_at) if last is None else last,
+        conversation.message_count,
+        conversation.version,
+        head.seq,
+        largest,
+        pk,
+    )
+
+
+def lane_of(row: Row, count: int, where: str) -> Lane:
+    """From the columns of `find_lanes`. `count` stands in while the branch is alone."""
+    id, line, path, own_count, parent, from_seq, created_at = row
+    return Lane(
+        id,
+        line,
+        path_of(path, where),
+        count if own_count is None else own_count,
+        parent,
+        from_seq,
+        from_micros(created_at),
+    )
+
+
+def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
+    return () if text is None else tuple((line, upto) for line, upto in codec.decode(text, where))
+
+
+def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
+    """The columns of `insert_branch`, in order. A branch that is alone has its conversation's count."""
+    path = codec.encode(lane.path) if lane.path else None
+    count = None if alone else lane.count
+    return pk, lane.id, path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)
+
+
+# Messages
+
+
+def message_row(key: int, conversation: int, message: Message, draft: Draft) -> Row:
+    """The columns of `insert_message`, in order."""
+    format = message.format
+    who = message.participant
+    return (
+        key,
+        conversation,
+        message.id,
+        message.role,
+        None if format == "text" else format,
+        draft.body,
+        to_micros(message.created_at),
+        who.id if who else None,
+        message.scope,
+        codec.encode_extra(message, micros_of(message.updated_at)),
+    )
+
+
+def message_of(row: Row, conversation_id: str) -> Message:
+    """From the columns of `tail`."""
+    return messages_of((row,), conversation_id)[0]
+
+
+def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
+    """Reading is mostly this loop: it makes each message at once, and plain ones, which are most, by the short way."""
+    made: list[Message] = []
+    for key, id, role, format, body, created_at, extra in found:
+        try:
+            content = body if format is None else _decode(body)
+            more = NO_EXTRA if extra is None else _decode_extra(extra)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = f"message {id!r} of conversation {conversation_id!r}"
+            raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+        message = Message(
+            role,
+            content,
+            id,
+            conversation_id,
+            key & SEQ_MASK,
+            more.branch,
+            format or "text",
+            more.participant,
+            more.mentions,
+            more.scope,
+            more.status,
+            more.pinned,
+            from_micros(created_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
+            more.trace_id,
+            more.sources,
+            more.usage,
+            more.metadata,
+            more.blobs,
+        )
+        made.append(message)
+    return made
+
+
+# Beside the messages
+
+
+def summary_of(row: Row, conversation_id: str) -> Summary:
+    branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at = row
+    return Summary(
+        conversation_id, from_seq, to_seq, text, branch, model, prompt_id, token_count, from_micros(created_at)
+    )
+
+
+def summary_row(pk: int, summary: Summary) -> Row:
+    return (
+        pk,
+        summary.branch,
+        summary.from_seq,
+        summary.to_seq,
+        summary.text,
+        summary.model,
+        summary.prompt_id,
+        summary.token_count,
+        to_micros(summary.created_at),
+    )
+
+
+def record_of(row: Row, conversation_id: str | None) -> Record:
+    """From the columns of `find_record`."""
+    _, namespace, key, value, revision, created_at, updated_at, expires_at, _ = row
+    names = codec.unpack_namespace(namespace)
+    return Record(
+        names,
+        key,
+        value if isinstance(value, bytes) else codec.decode(value, f"record {key!r} in {names!r}"),
+        revision,
+        from_micros(created_at),
+        from_micros(updated_at),
+        time_of(expires_at),
+        conversation_id,
+    )
+
+
+def record_row(tenant: str, owner: str, record: Record, conversation: int | None) -> Row:
+    value = record.value
+    return (
+        tenant,
+        owner,
+        codec.pack_namespace(record.namespace),
+        record.key,
+        value if isinstance(value, bytes) else codec.encode(value),
+        record.revision,
+        to_micros(record.created_at),
+        to_micros(record.updated_at),
+        micros_of(record.expires_at),
+        conversation,
+    )
+
+
+def usage_of(row: Sequence[Any]) -> UsageRow:
+    day, user_id, agent_id, model, *numbers = row
+    return UsageRow(day, user_id or None, agent_id or None, model or None, *numbers)
+
+
+def usage_row(tenant: str, row: UsageRow) -> Row:
+    return (
+        tenant,
+        row.day,
+        row.user_id or "",
+        row.agent_id or "",
+        row.model or "",
+        row.messages,
+        row.input_tokens,
+        row.output_tokens,
+        row.cached_tokens,
+        row.reasoning_tokens,
+        row.cost,
+    )

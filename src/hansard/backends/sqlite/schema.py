@@ -1,0 +1,177 @@
+"""Opening a database file: settings, first schema, migrations.
+
+The ledger stores the name, checksum and time of every migration. An empty file gets the whole schema; an older one is
+only migrated on request (`hansard upgrade`); a newer one, or one of another program, is refused. Several processes may
+open a new file at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+from msgspec import Struct
+
+from hansard.backends.sqlite.errors import map_errors
+from hansard.errors import Corrupt, Denied, FormatMismatch, ValidationError
+
+APPLICATION_ID = 0x48414E53
+"""'HANS': marks a file as ours."""
+
+BUSY_SECONDS = 30.0
+
+_LEDGER = """
+CREATE TABLE migrations (
+    name TEXT PRIMARY KEY,
+    checksum TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+"""
+
+SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "off": "OFF"}
+
+
+class Migration(Struct, frozen=True):
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrations() -> list[Migration]:
+    folder = resources.files(__package__).joinpath("migrations")
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
+
+
+def connect(path: Path, durability: str, *, readonly: bool = False) -> sqlite3.Connection:
+    """A connection with our settings. Threads take turns on it, under our own locks."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute(f"PRAGMA query_only = {'ON' if readonly else 'OFF'}")
+    return connection
+
+
+def prepare(path: Path, durability: str, *, upgrade: bool) -> sqlite3.Connection:
+    """The writing connection to a file that is made, checked and, if asked, migrated."""
+    _check_place(path)
+    with map_errors(str(path)):
+        connection = connect(path, durability)
+        try:
+            _refuse_foreign(connection, path)
+            _enter_wal(connection)
+            _apply(connection, path, upgrade=upgrade)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise ValidationError(f"{str(path)!r} is a folder: name a file in it, such as 'sqlite:///{path}/hansard.db'")
+    if not path.parent.is_dir():
+        raise ValidationError(f"the folder {str(path.parent)!r} does not exist: make it first")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    """Looks before it writes: not one byte changes in a file that is not ours."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    if tables and (mark != APPLICATION_ID or "migrations" not in tables):
+        raise FormatMismatch(
+            f"{str(path)!r} is a SQLite database of another program: choose another file",
+            found="a foreign database",
+            wanted="a Hansard store",
+        )
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Write-ahead logging. Two processes that make a file at once collide here without SQLite waiting, so we do."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise Denied(f"this file system cannot do write-ahead logging (journal mode {mode!r})")
+        return
+
+
+def _apply(connection: sqlite3.Connection, path: Path, *, upgrade: bool) -> None:
+    known = migrations()
+    done = _ledger(connection)
+    if done is not None and _pending(path, known, done) == []:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been first.
+        done = _ledger(connection)
+        pending = known if done is None else _pending(path, known, done)
+        if pending and done is not None and not upgrade:
+            raise FormatMismatch(
+                f"{str(path)!r} was written by an older version and lacks {pending[0].name!r}: run `hansard upgrade`",
+                found=max(done, default="nothing"),
+                wanted=known[-1].name,
+            )
+        if done is None:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(_LEDGER)
+        for migration in pending:
+            _run(connection, migration)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _ledger(connection: sqlite3.Connection) -> dict[str, str] | None:
+    """Checksums by name; None for an empty file."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
+        return None
+    return dict(connection.execute("SELECT name, checksum FROM migrations"))
+
+
+def _pending(path: Path, known: list[Migration], done: dict[str, str]) -> list[Migration]:
+    names = {migration.name for migration in known}
+    if newer := sorted(set(done) - names):
+        raise FormatMismatch(
+            f"{str(path)!r} was written by a newer version of Hansard ({newer[-1]!r}): install that version",
+            found=newer[-1],
+            wanted=known[-1].name,
+        )
+    for migration in known:
+        if done.get(migration.name, migration.checksum) != migration.checksum:
+            raise Corrupt(f"the schema {migration.name!r} of {str(path)!r} is not the one we know", where=str(path))
+    return [migration for migration in known if migration.name not in done]
+
+
+def _run(connection: sqlite3.Connection, migration: Migration) -> None:
+    for statement in _statements(migration.sql):
+        connection.execute(statement)
+    now = time.time_ns() // 1000
+    connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (migration.name, migration.checksum, now))
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """executescript would commit first: the statements run one by one, inside our transaction."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,192 @@
+"""What a job works with: the writing connection, and the heads of conversations.
+
+Heads are cached across transactions and trusted only while `data_version` says that no other connection has written.
+Those that appends change are saved once, when the transaction ends: a conversation that many callers append to costs
+one UPDATE.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.requests import Context, Lane
+from hansard.rules import Head
+
+_MAX_HEADS = 4096
+
+_FIND_HEAD = QUERIES["find_head"]
+_FIND_LANES = QUERIES["find_lanes"]
+_SAVE_COUNTERS = QUERIES["save_counters"]
+_DATA_VERSION = "PRAGMA data_version"
+
+
+class Entry:
+    """A conversation as the writer knows it."""
+
+    __slots__ = ("head", "largest", "pk")
+
+    def __init__(self, pk: int, head: Head, largest: int) -> None:
+        self.pk = pk
+        self.head = head
+        self.largest = largest
+
+
+class Writer:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.execute = connection.execute
+        self.touched: set[tuple[str, str]] = set()
+        """Conversations that this transaction has changed."""
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._dirty: dict[tuple[str, str], Entry] = {}
+        """Those whose counters are not saved yet."""
+        self._data_version = -1
+        self._marks = 0
+
+    # The transaction
+
+    def begin(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+        self.touched.clear()
+        version = self.execute(_DATA_VERSION).fetchone()[0]
+        if version != self._data_version or len(self._entries) > _MAX_HEADS:
+            self._entries.clear()
+            self._data_version = version
+
+    def commit(self) -> None:
+        self.flush()
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        self._entries.clear()
+        self._dirty.clear()
+        self.touched.clear()
+        if self.connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    @property
+    def changes(self) -> int:
+        """Grows with every change, so that a refused job can be seen to have made none."""
+        return self.connection.total_changes + self._marks
+
+    def run(self, name: str, *values: Any) -> sqlite3.Cursor:
+        return self.execute(QUERIES[name], values)
+
+    def one(self, name: str, *values: Any) -> Any:
+        return self.execute(QUERIES[name], values).fetchone()
+
+    # Heads
+
+    def find(self, context: Context, id: str) -> Entry | None:
+        """A conversation that the context may see."""
+        entry = self.load(context.tenant, id)
+        return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
+
+    def need(self, context: Context, id: str) -> Entry:
+        entry = self.find(context, id)
+        if entry is None:
+            raise rules.not_found(id)
+        return entry
+
+    def load(self, tenant: str, id: str) -> Entry | None:
+        key = (tenant, id)
+        entry = self._entries.get(key)
+        if entry is None:
+            row = self.execute(_FIND_HEAD, key).fetchone()
+            if row is None:
+                return None
+            entry = self._entries[key] = entry_of(self.connection, row, tenant)
+        return entry
+
+    def touch(self, tenant: str, id: str) -> None:
+        self.touched.add((tenant, id))
+        self._marks += 1
+
+    def save_later(self, tenant: str, id: str, entry: Entry, head: Head) -> None:
+        """Counters only: an append to a conversation that exists."""
+        entry.head = head
+        key = (tenant, id)
+        self._dirty[key] = entry
+        self.touched.add(key)
+        self._marks += 1
+
+    def save(self, tenant: str, id: str, entry: Entry, head: Head) -> None:
+        """Everything: the conversation's row and its branches."""
+        before, entry.head = entry.head, head
+        self._dirty.pop((tenant, id), None)
+        self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
+        self._save_lanes(entry, before.lanes, head.lanes)
+        self.touch(tenant, id)
+
+    def _save_lanes(self, entry: Entry, before: dict[str, Lane], after: dict[str, Lane]) -> None:
+        for id in before.keys() - after.keys():
+            self.run("delete_branch", entry.pk, id)
+        # A branch that is no longer alone, or is alone again, is saved too: its count moves.
+        same_company = (len(before) > 1) == (len(after) > 1)
+        for id, lane in after.items():
+            if not (same_company and lane is before.get(id)):
+                self._save_lane(entry.pk, lane, alone=len(after) == 1)
+
+    def _save_lane(self, pk: int, lane: Lane, *, alone: bool) -> None:
+        self.run("save_branch", lane.line, *rows.lane_row(pk, lane, alone=alone))
+
+    def insert(self, tenant: str, head: Head, largest: int) -> Entry:
+        """A new conversation with one branch; the entry holds the line that the branch was given."""
+        row = rows.conversation_row(head, largest)
+        pk = self.run("insert_conversation", tenant, head.conversation.id, *row).lastrowid
+        assert pk is not None
+        lanes = {id: self._insert_lane(pk, lane, alone=len(head.lanes) == 1) for id, lane in head.lanes.items()}
+        entry = Entry(pk, structs.replace(head, lanes=lanes), largest)
+        self._entries[tenant, head.conversation.id] = entry
+        self.touch(tenant, head.conversation.id)
+        return entry
+
+    def _insert_lane(self, pk: int, lane: Lane, *, alone: bool) -> Lane:
+        """A new branch; its line is the next that was never given."""
+        line = self.run("insert_branch", *rows.lane_row(pk, lane, alone=alone)).lastrowid
+        assert line is not None
+        return structs.replace(lane, line=line)
+
+    def fresh_line(self) -> int:
+        line = self.run("reserve_line").lastrowid
+        assert line is not None
+        self.run("release_line")
+        return line
+
+    def forget(self, tenant: str, id: str) -> None:
+        """The conversation is gone."""
+        self._entries.pop((tenant, id), None)
+        self._dirty.pop((tenant, id), None)
+        self.touch(tenant, id)
+
+    def forget_all(self) -> None:
+        self._entries.clear()
+        self._dirty.clear()
+        self._marks += 1
+
+    def flush(self) -> None:
+        """Saves what appends have changed."""
+        if not self._dirty:
+            return
+        for entry in self._dirty.values():
+            self.execute(_SAVE_COUNTERS, rows.counters_row(entry.head, entry.largest, entry.pk))
+            if len(entry.head.lanes) > 1:
+                for lane in entry.head.lanes.values():
+                    self._save_lane(entry.pk, lane, alone=False)
+        self._dirty.clear()
+
+
+def entry_of(connection: sqlite3.Connection, row: rows.Row, tenant: str) -> Entry:
+    """A conversation from the columns of `find_head`, with its branches."""
+    pk, *columns, seq, buried, largest = row
+    where = f"conversation {columns[0]!r} of tenant {tenant!r}"
+    conversation = rows.conversation_of(tuple(columns), where)
+    found = connection.execute(_FIND_LANES, (pk,)).fetchall()
+    lanes = {row[0]: rows.lane_of(row, conversation.message_count, where) for row in found}
+    return Entry(pk, Head(conversation, seq, lanes, bool(buried)), largest)

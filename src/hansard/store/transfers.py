@@ -1,0 +1,111 @@
+"""Moving conversations out of a store and into one: as a file, or straight into another store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
+
+from hansard.errors import ValidationError
+from hansard.model import Report
+from hansard.store import checks
+from hansard.store.core import Core, View
+
+if TYPE_CHECKING:
+    from hansard.transfer.importing import Lines
+    from hansard.transfer.source import Choice
+    from hansard.transfer.target import OnConflict, Progress, Target
+
+
+class Transfers(Core):
+    async def export(
+        self,
+        *,
+        conversation_ids: Iterable[str | int] | None = None,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The tenant as JSON Lines (docs/export-format.md): whole, or these conversations, this user or agent.
+
+        Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory.
+        """
+        from hansard.transfer.exporting import export
+
+        async for line in export(self._view, self._choice(conversation_ids, user_id, agent_id)):
+            yield line
+
+    async def import_(
+        self, lines: Lines, *, on_conflict: OnConflict = "skip", progress: Progress | None = None
+    ) -> Report:
+        """Stores an export: its lines, or the path of a file. Can be repeated, and goes on where it was cut off.
+
+        What is here already and the same is passed over. A conversation that is here with other content is left alone
+        and reported, or raises `Conflict` with `on_conflict="error"`. `progress` is called with the report so far.
+        """
+        from hansard.transfer.importing import import_lines
+
+        return await import_lines(_target(self._view, on_conflict, progress), lines)
+
+    async def copy_to(
+        self,
+        other: Transfers,
+        *,
+        conversation_ids: Iterable[str | int] | None = None,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        on_conflict: OnConflict = "skip",
+        progress: Progress | None = None,
+    ) -> Report:
+        """Copies the tenant, or a part of it, into the other store: exactly, and verified by reading it back.
+
+        Can be repeated: goes on where it was cut off, and adds what was written since. Conflicts are as in `import_`.
+        Where the other store cannot keep something exactly, the report lists it.
+        """
+        from hansard.transfer.copying import copy
+
+        target = _target(_view_of(other), on_conflict, progress)
+        return await copy(self._view, target, self._choice(conversation_ids, user_id, agent_id))
+
+    def _choice(
+        self, conversation_ids: Iterable[str | int] | None, user_id: str | int | None, agent_id: str | int | None
+    ) -> Choice:
+        from hansard.transfer.source import Choice
+
+        checks.only_one(conversation_ids=conversation_ids, user_id=user_id)
+        checks.only_one(conversation_ids=conversation_ids, agent_id=agent_id)
+        if isinstance(conversation_ids, str):
+            raise ValidationError("conversation_ids must be a list of ids")
+        ids = None
+        if conversation_ids is not None:
+            ids = tuple(checks.id_of(id, "a conversation id", self.limits) for id in conversation_ids)
+        user = checks.optional_id(user_id, "user_id", self.limits)
+        if self._view.user is not None and user not in (None, self._view.user):
+            raise ValidationError("a user's view reads only that user's: leave user_id out")
+        return Choice(ids, user, checks.optional_id(agent_id, "agent_id", self.limits))
+
+
+def _view_of(store: object) -> View:
+    if not isinstance(store, Core):
+        raise ValidationError(f"the other store must be a hansard.Store, not a {type(store).__name__}")
+    return store._view
+
+
+def _target(view: View, on_conflict: OnConflict, progress: Progress | None) -> Target:
+    from hansard.transfer.target import Target
+
+    return Target(view, checks.one_of(on_conflict, ("skip", "error"), "on_conflict"), progress)
+
+
+async def copy_tenants(
+    view: View, other: object, tenants: Iterable[str], on_conflict: OnConflict, progress: Progress | None
+) -> Report:
+    """Each tenant into the one of the same name."""
+    from hansard.transfer.copying import copy
+    from hansard.transfer.source import Choice
+
+    report = Report()
+    theirs = _view_of(other)
+    for name in tenants:
+        target = _target(theirs.of_tenant(name), on_conflict, progress)
+        target.share(report, f"tenant {name!r}, ")
+        await copy(view.of_tenant(name), target, Choice())
+    return report

@@ -1,0 +1,133 @@
+"""What every contract test stands on: the fixtures, the skips that name a gap, and a few words to write tests in.
+
+`target` comes from the test module of the backend. `store` opens it in both colours of the API, with the `clock` that
+the test may set. A test class names the capabilities that it `needs`; a test asks for more with `require`. Where a
+backend does not claim one, the test is skipped, and the skip says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from hansard.backend import Capabilities
+from hansard.model import Message
+from hansard.testing.clock import Clock
+from hansard.testing.targets import COLOURS, Colour, Driver, Target
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+_CLAIMS: dict[str, tuple[Callable[[Capabilities], bool], str]] = {
+    "keeps": (lambda it: it.keeps, "it stores nothing"),
+    "no eviction": (lambda it: not it.evicts, "it was told to drop the oldest"),
+    "durability": (lambda it: it.durability != "none", "what it holds ends with the process"),
+    "shared": (lambda it: it.shared, "only one process may use it"),
+    "compare_and_swap": (lambda it: it.compare_and_swap, "it cannot compare and swap"),
+    "branches": (lambda it: it.branches, "it has no branches"),
+    "records": (lambda it: it.records, "it has no records"),
+    "blobs": (lambda it: it.blobs, "it has no blobs"),
+    "our ids": (lambda it: not it.own_ids, "it gives ids of its own"),
+    "our times": (lambda it: not it.own_times, "it gives times of its own"),
+    "watch": (lambda it: it.watch != "none", "it cannot be watched"),
+    "backup": (lambda it: it.backup, "it has no backup"),
+    "secure_delete": (lambda it: it.secure_delete, "what it deletes is not overwritten"),
+}
+
+
+def require(store: Driver, *claims: str) -> None:
+    """Skips the test, naming the gap, unless the backend claims all this."""
+    for claim in claims:
+        holds, gap = _CLAIMS[claim]
+        if not holds(store.capabilities):
+            pytest.skip(f"{store.capabilities.name}: no {claim}: {gap}")
+
+
+def require_url(target: Target) -> str:
+    if target.url is None:
+        pytest.skip("it is not opened by a URL, so other processes cannot open it")
+    return target.url
+
+
+def require_folder(target: Target) -> None:
+    if target.folder is None:
+        pytest.skip("it has no files that can be read from outside")
+
+
+class Contract:
+    """A part of the contract. A backend runs all of it as it is: its tests cannot be overridden."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        for base in cls.__mro__[1:]:
+            softened = [name for name in vars(cls) if name.startswith("test") and name in vars(base)]
+            if softened:
+                raise TypeError(f"{cls.__name__} overrides contract tests: {', '.join(softened)}")
+
+    @pytest.fixture(autouse=True)
+    def _claimed(self, store: Driver) -> None:
+        require(store, "keeps", "no eviction", *self.needs)
+
+
+# Fixtures: imported into the backend's test module with the test classes.
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Colour:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def store(target: Target, colour: Colour, clock: Clock) -> Iterator[Driver]:
+    yield target.open(colour, clock=clock)
+    target.close()
+
+
+# Words to write tests in.
+
+
+def say(store: Driver, conversation: str, *texts: Any, role: str = "user", **options: Any) -> list[Message]:
+    """Appends a batch of plain messages and gives them as stored."""
+    return store.append(conversation, [Message(role, text) for text in texts], **options).messages
+
+
+def contents(messages: Iterable[Message]) -> list[Any]:
+    return [message.content for message in messages]
+
+
+def history(store: Driver, conversation: str, **options: Any) -> list[Any]:
+    """The contents of a branch from its first message to its last."""
+    return contents(store.iter_messages(conversation, **options))
+
+
+def version_of(store: Driver, conversation: str) -> int:
+    found = store.get_conversation(conversation)
+    assert found is not None
+    return found.version
+
+
+def assert_exact(store: Driver, conversation: str, after: str = "") -> None:
+    """The counters agree with what can be read, on every branch; `check` finds nothing wrong."""
+    found = store.get_conversation(conversation)
+    assert found is not None, after
+    seen: dict[str, Message] = {}
+    for branch in store.list_branches(conversation):
+        messages = list(store.iter_messages(conversation, branch=branch.id))
+        assert branch.message_count == len(messages), f"branch {branch.id} {after}"
+        assert branch.active == (branch.id == found.branch), f"branch {branch.id} {after}"
+        seqs = [message.seq for message in messages]
+        assert seqs == sorted(set(seqs)), f"branch {branch.id} is not in the order of seq {after}"
+        seen |= {message.id: message for message in messages}
+    assert found.message_count == len(seen), after
+    newest = max(seen.values(), key=lambda message: message.seq, default=None)
+    assert found.last_message_at == (newest.created_at if newest else None), after
+    assert store.check() == [], after

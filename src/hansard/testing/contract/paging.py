@@ -1,0 +1,175 @@
+"""Promise 8: reading is bounded. Pages both ways, by message id and by cursor, while others delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hansard.errors import MessageNotFound, NotFound, ValidationError
+from hansard.limits import Limits
+from hansard.model import Message, Messages, Order
+from hansard.testing.contract.base import Contract, contents, history, require, say
+from hansard.testing.targets import Driver
+
+Place = Callable[[Message], str]
+PLACES: dict[str, Place] = {"id": lambda message: message.id, "cursor": lambda message: message.cursor}
+ORDERS: tuple[Order, ...] = ("asc", "desc")
+
+
+def fill(store: Driver, count: int, conversation: str = "c") -> list[Message]:
+    return say(store, conversation, *range(count))
+
+
+def forwards(store: Driver, order: Order, place: Place, limit: int) -> list[Messages]:
+    pages = [store.get_messages("c", order=order, limit=limit)]
+    while pages[-1].has_more:
+        pages.append(store.get_messages("c", order=order, limit=limit, after=place(pages[-1][-1])))
+    return pages
+
+
+def backwards(store: Driver, order: Order, place: Place, last: Message, limit: int) -> list[Messages]:
+    """Pages before `last`, nearest first; each in `order`."""
+    pages = [store.get_messages("c", order=order, limit=limit, before=place(last))]
+    while pages[-1].has_more:
+        pages.append(store.get_messages("c", order=order, limit=limit, before=place(pages[-1][0])))
+    return pages
+
+
+class TestPaging(Contract):
+    def test_a_page_has_20_unless_told_otherwise(self, store: Driver) -> None:
+        fill(store, 23)
+        page = store.get_messages("c")
+        assert contents(page) == list(range(20))
+        assert page.has_more
+
+    @pytest.mark.parametrize("order", ORDERS)
+    @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+    @pytest.mark.parametrize("limit", [1, 3, 5, 100])
+    def test_forwards(self, store: Driver, order: Order, place: Place, limit: int) -> None:
+        fill(store, 10)
+        pages = forwards(store, order, place, limit)
+        numbers = list(range(10)) if order == "asc" else list(range(9, -1, -1))
+        assert [number for page in pages for number in contents(page)] == numbers
+        # An empty last page would mean that `has_more` only guessed.
+        assert [len(page) for page in pages] == [min(limit, 10 - done) for done in range(0, 10, limit)]
+
+    @pytest.mark.parametrize("order", ORDERS)
+    @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+    def test_backwards(self, store: Driver, order: Order, place: Place) -> None:
+        messages = fill(store, 10)
+        last = messages[-1] if order == "asc" else messages[0]
+        pages = backwards(store, order, place, last, 4)
+        assert [contents(page) for page in pages] == (
+            [[5, 6, 7, 8], [1, 2, 3, 4], [0]] if order == "asc" else [[4, 3, 2, 1], [8, 7, 6, 5], [9]]
+        )
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_deletes_between_pages(self, store: Driver, order: Order) -> None:
+        # Catches paging by offset: every delete would shift what follows.
+        messages = fill(store, 12)
+        first = store.get_messages("c", order=order, limit=4)
+        cursor = first[-1].cursor
+        store.delete_messages("c", [first[0].id, first[-1].id, messages[6].id])
+        rest = store.get_messages("c", order=order, limit=100, after=cursor)
+        expected = [number for number in range(12) if number not in (*contents(first), 6)]
+        assert contents(rest) == (expected if order == "asc" else expected[::-1])
+
+    def test_a_cursor_outlives_its_message(self, store: Driver) -> None:
+        messages = fill(store, 3)
+        cursor = messages[1].cursor
+        store.delete_message("c", messages[1].id)
+        assert contents(store.get_messages("c", after=cursor)) == [2]
+        assert contents(store.get_messages("c", before=cursor)) == [0]
+        store.clear_messages("c")
+        assert store.get_messages("c", after=cursor) == []
+        say(store, "c", "new")
+        assert contents(store.get_messages("c", after=cursor)) == ["new"]
+
+    def test_an_id_does_not_outlive_its_message(self, store: Driver) -> None:
+        messages = fill(store, 3)
+        store.delete_message("c", messages[1].id)
+        for place in ("after", "before"):
+            with pytest.raises(MessageNotFound):
+                store.get_messages("c", **{place: messages[1].id})
+        with pytest.raises(MessageNotFound):
+            store.get_messages("c", after="never there")
+
+    def test_a_cursor_of_another_conversation_is_refused(self, store: Driver) -> None:
+        foreign = fill(store, 3, "other")[1].cursor
+        fill(store, 3)
+        with pytest.raises(ValidationError, match="does not belong"):
+            store.get_messages("c", after=foreign)
+
+    @pytest.mark.parametrize("cut", [slice(0, -1), slice(0, -6), slice(0, 9), slice(0, 7)])
+    def test_a_damaged_cursor_is_refused(self, store: Driver, cut: slice) -> None:
+        cursor = fill(store, 1)[0].cursor[cut]
+        with pytest.raises(ValidationError, match="cursor"):
+            store.get_messages("c", after=cursor)
+
+    def test_cursors_of_other_listings_are_refused(self, store: Driver) -> None:
+        fill(store, 3)
+        fill(store, 3, "d")
+        listing = store.list_conversations(limit=1).next_cursor
+        assert listing is not None
+        with pytest.raises(ValidationError, match="cursor"):
+            store.get_messages("c", after=listing)
+        with pytest.raises(ValidationError, match="cursor"):
+            store.list_conversations(after=store.get_messages("c")[0].cursor)
+        with pytest.raises(ValidationError, match="cursor"):
+            store.list_conversations(after=listing, sort="updated_at")
+
+    @pytest.mark.parametrize("last", [1, 4, 10, 11, 5000])
+    def test_the_newest(self, store: Driver, last: int) -> None:
+        fill(store, 10)
+        page = store.get_messages("c", last=last)
+        assert contents(page) == list(range(10))[-last:]
+        assert page.has_more == (last < 10)
+
+    def test_more_than_a_page_of_the_newest(self, store: Driver) -> None:
+        fill(store, 150)
+        assert contents(store.get_messages("c", last=130)) == list(range(20, 150))
+
+    def test_everything_page_by_page(self, store: Driver) -> None:
+        messages = fill(store, 230)
+        assert history(store, "c") == list(range(230))
+        assert history(store, "c", order="desc") == list(range(229, -1, -1))
+        assert history(store, "c", after=messages[99].id) == list(range(100, 230))
+        assert history(store, "c", order="desc", after=messages[99].cursor) == list(range(98, -1, -1))
+
+    def test_pages_are_bounded_in_bytes(self, store: Driver) -> None:
+        small = store.again(limits=Limits(page_bytes=1000))
+        texts = [f"{number} {'x' * 300}" for number in range(9)] + ["y" * 5000, "end"]
+        say(small, "c", *texts)
+        pages = forwards(small, "asc", PLACES["cursor"], 100)
+        assert [text for page in pages for text in contents(page)] == texts
+        # A page stops after the message with which it passes the bound; one larger than a page is a page of its own.
+        assert [len(page) for page in pages] == [4, 4, 2, 1]
+        assert history(small, "c") == texts
+        newest = small.get_messages("c", last=5)
+        assert contents(newest) == texts[-2:]
+        assert newest.has_more
+
+    def test_what_is_missing(self, store: Driver) -> None:
+        page = store.get_messages("missing")
+        assert page == []
+        assert not page.has_more
+        assert store.get_messages("missing", last=3) == []
+        assert store.get_messages("missing", turns=3) == []
+        assert history(store, "missing") == []
+        assert store.get_conversation("missing") is None
+        fill(store, 1)
+        with pytest.raises(NotFound):
+            store.get_messages("c", branch="missing")
+        with pytest.raises(MessageNotFound):
+            store.get_message("c", "missing")
+        with pytest.raises(MessageNotFound):
+            store.get_message("missing", "missing")
+
+    def test_a_message_is_found_on_any_branch(self, store: Driver) -> None:
+        require(store, "branches")
+        first, second = fill(store, 2)
+        store.branch("c", at=first.id)
+        assert history(store, "c") == [0]
+        assert store.get_message("c", second.id).content == 1
+        assert contents(store.get_messages("c", before=second.id)) == [0]

@@ -1,0 +1,183 @@
+"""Writers in processes of their own, and what must hold after they were killed.
+
+A `Writer` starts `hansard.testing.writer`. `crash` kills writers with SIGKILL at random moments, again and again, and
+lets their successors retry the last batch that was not acknowledged, as a careful client does. `verify` then proves it:
+every acknowledged message is there, once and in order, batches are whole, counts are exact.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from hansard import sync
+from hansard.testing.targets import Target
+from hansard.testing.writer import Job
+
+PATIENCE = 60.0
+"""Seconds after which a writer that says nothing is taken for hung."""
+
+
+class Writer:
+    """A process that appends; `acknowledged` holds, for each stream, how many batches it was told are stored."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        conversations: Sequence[str] = ("c",),
+        batches: int | None = None,
+        batch: int = 3,
+        tasks: int = 0,
+        starts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.job = Job(url, name, list(conversations), batch, batches, tasks, dict(starts or {}))
+        self.acknowledged: dict[str, int] = {stream: self.job.starts.get(stream, 0) for stream in self.job.streams()}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hansard.testing.writer", msgspec.json.encode(self.job).decode()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Unbuffered: reading the first line must not swallow acknowledgements behind it.
+            bufsize=0,
+        )
+        self._errors = b""
+
+    def wait_until_open(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line != b"open\n":
+            self._collect()
+            raise AssertionError(self._failure())
+
+    def wait(self) -> None:
+        """Until it has written all that it should."""
+        self._collect()
+        assert self.process.returncode == 0, self._failure()
+
+    def kill(self) -> None:
+        """Kills it without warning. What it had been promised is read from its pipe."""
+        self.process.kill()
+        self._collect()
+
+    def _collect(self) -> None:
+        try:
+            output, self._errors = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        for line in output.decode().splitlines():
+            if line != "open":
+                stream, number = line.split()
+                # In a stream one batch follows another: anything else would be a fault of this kit.
+                assert int(number) == self.acknowledged[stream], line
+                self.acknowledged[stream] += 1
+
+    def _failure(self) -> str:
+        return f"writer {self.job.name} ended with {self.process.returncode}:\n{self._errors.decode()}"
+
+
+def verify(store: sync.Store, writers: Iterable[Writer], *, at_rest: bool = True) -> None:
+    """Proves that the store holds what was acknowledged, and nothing else twice or torn.
+
+    `at_rest` means that every batch was acknowledged in the end: then nothing else may be there at all.
+    """
+    promised: dict[str, int] = {}
+    jobs: dict[str, Job] = {}
+    for writer in writers:
+        for stream, count in writer.acknowledged.items():
+            promised[stream] = max(promised.get(stream, 0), count)
+            jobs[stream] = writer.job
+    assert len({job.batch for job in jobs.values()}) <= 1
+    found: dict[str, list[int]] = defaultdict(list)
+    for conversation in sorted({each for job in jobs.values() for each in job.conversations}):
+        size = next(iter(jobs.values())).batch
+        for stream, number in _batches(store, conversation, size):
+            assert jobs[stream].home(number) == conversation, f"batch {number} of {stream} lies in {conversation}"
+            found[stream].append(number)
+    for stream, count in promised.items():
+        numbers = found[stream]
+        assert len(numbers) == len(set(numbers)), f"{stream} is stored twice"
+        missing = set(range(count)) - set(numbers)
+        assert not missing, f"{stream} lost batches {sorted(missing)} that were acknowledged"
+        # The one that was on its way when its writer died may have landed, unacknowledged.
+        assert max(numbers, default=-1) < count + (not at_rest), f"{stream} has more than it wrote"
+    assert store.check() == []
+
+
+def _batches(store: sync.Store, conversation: str, size: int) -> Iterable[tuple[str, int]]:
+    """The batches of a conversation in order, after proof that each is whole and each stream's are in order."""
+    messages = list(store.iter_messages(conversation))
+    described = store.get_conversation(conversation)
+    assert (described.message_count if described else 0) == len(messages)
+    seqs = [message.seq for message in messages]
+    assert seqs == sorted(set(seqs))
+    assert len(messages) % size == 0, "a batch is torn"
+    last: dict[str, int] = {}
+    for start in range(0, len(messages), size):
+        ids = [message.id for message in messages[start : start + size]]
+        stream, number, _ = ids[0].rsplit(".", 2)
+        assert ids == [f"{stream}.{number}.{part}" for part in range(size)], f"a batch is torn: {ids}"
+        assert int(number) > last.get(stream, -1), f"{stream} is out of order"
+        last[stream] = int(number)
+        yield stream, int(number)
+
+
+def crash(target: Target, kills: int, *, seed: int = 0, batch: int = 3) -> int:
+    """Kills writers `kills` times and verifies. Gives the number of batches that were acknowledged."""
+    assert target.url is not None
+    chance = random.Random(seed)
+    starts: dict[str, int] = {}
+    for round in range((kills + 1) // 2):
+        writers = _pair(target.url, starts, batch)
+        for writer in writers:
+            _kill_at_some_moment(writer, chance)
+            starts |= writer.acknowledged
+        _verify_reopened(target, writers, thoroughly=round % 10 == 0)
+    writers = _pair(target.url, starts, batch, batches=2)
+    for writer in writers:
+        # The last successors retry what was left open and end well: then everything must be there exactly once.
+        writer.wait()
+        starts |= writer.acknowledged
+    verify(target.open("blocking"), writers)
+    target.close()
+    return sum(starts.values())
+
+
+def _pair(url: str, starts: Mapping[str, int], batch: int, batches: int | None = None) -> list[Writer]:
+    """One that blocks, and one with several tasks, on the same conversations."""
+    return [
+        Writer(url, name, conversations=("c", "d"), batch=batch, batches=batches, tasks=tasks, starts=starts)
+        for name, tasks in (("one", 0), ("many", 4))
+    ]
+
+
+def _kill_at_some_moment(writer: Writer, chance: random.Random) -> None:
+    if chance.random() < 0.15:
+        # While it opens the store, or before.
+        time.sleep(chance.uniform(0, 0.3))
+    else:
+        writer.wait_until_open()
+        time.sleep(chance.choice((0, 0.001, 0.01, 0.05)) * chance.random())
+    writer.kill()
+
+
+def _verify_reopened(target: Target, writers: Sequence[Writer], *, thoroughly: bool) -> None:
+    """The store opens again by itself, and its counters agree with it."""
+    store = target.open("blocking")
+    if thoroughly:
+        verify(store, writers, at_rest=False)
+    for conversation in ("c", "d"):
+        described = store.get_conversation(conversation)
+        if described is not None:
+            main = store.list_branches(conversation)[0]
+            assert main.message_count == described.message_count
+            assert described.message_count % writers[0].job.batch == 0, "a batch is torn"
+    target.close()

@@ -1,0 +1,161 @@
+"""A storage under test: how it is opened, again and again, in both colours of the API.
+
+Tests are plain functions. A `Driver` has the methods of `hansard.sync.Store`; in the colour `blocking` it is the
+blocking API, in the colour `async` it runs the async API on an event loop of its own, one call after another. So one
+test proves both, and a third party needs no plugin for async tests. What must happen at once is asked of
+`Driver.together` (tasks or threads) and `Driver.scenario` (async code on the store's own loop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from hansard import opening, sync
+from hansard.backend import Backend
+from hansard.requests import Context
+from hansard.store import Store
+
+Colour = Literal["async", "blocking"]
+COLOURS: tuple[Colour, ...] = ("async", "blocking")
+Factory = Callable[[bool], Awaitable[Backend]]
+"""Opens the storage; the argument says whether its methods must never suspend, if it can do that."""
+
+T = TypeVar("T")
+_END = object()
+
+
+class OnLoop(sync.Runner):
+    """Drives the async API from plain test code, on one event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.Runner()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run(coroutine)
+
+    def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
+        async def step() -> Any:
+            return await anext(iterator, _END)
+
+        try:
+            while (item := self.call(step())) is not _END:
+                yield cast(T, item)
+        finally:
+            self.call(cast(Any, iterator).aclose())
+
+    def close(self) -> None:
+        self._loop.close()
+
+
+class Driver(sync.Store):
+    """A store under test, driven without `await`, whichever API it is."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs one coroutine of the backend or of the async store."""
+        return self._runner.call(coroutine)
+
+    def context(self) -> Context:
+        """Who asks, and when: for calling the backend itself."""
+        return self._inner._view.context()
+
+    def again(self, **options: Any) -> Driver:
+        """The same open backend under another Store: with other limits, say."""
+        options.setdefault("clock", self._inner._view.clock)
+        return Driver(Store(self.backend, **options), self._runner)
+
+    def scenario(self, play: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Runs async code with the async store, on an event loop in both colours."""
+        run = self._runner.call if isinstance(self._runner, OnLoop) else self._runner.thread.run
+        return run(play(self._inner))
+
+    def together(self, calls: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        """Makes all these calls at once, as tasks or in threads; gives results and exceptions, in the order given."""
+        if isinstance(self._runner, OnLoop):
+            return self.run(self._gather(calls))
+        with ThreadPoolExecutor(len(calls)) as pool:
+            futures = [pool.submit(call, self) for call in calls]
+            return [future.exception() or future.result() for future in futures]
+
+    async def _gather(self, calls: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        return await asyncio.gather(*(call(self._inner) for call in calls), return_exceptions=True)
+
+    def dispose(self) -> None:
+        """Closes the store, once more if need be, and the loop that it ran on."""
+        self.close()
+        if isinstance(self._runner, OnLoop):
+            self._runner.close()
+
+
+class Target:
+    """A storage under test, by the URL that opens it or by a function that does.
+
+    `folder` is where its files lie, if it has files that can be read from outside: then the suite also looks at what
+    really lies there, and damages it.
+    """
+
+    def __init__(self, where: str | Factory, *, folder: Path | None = None) -> None:
+        self.where = where
+        self.folder = folder
+        self._opened: list[Driver] = []
+
+    @property
+    def url(self) -> str | None:
+        """None when other processes cannot open it."""
+        return self.where if isinstance(self.where, str) else None
+
+    def open(self, colour: Colour = "blocking", **options: Any) -> Driver:
+        """Opens the storage once more; the options are those of `hansard.Store`."""
+        runner = OnLoop() if colour == "async" else sync.Runner()
+        try:
+            driver = self._open(runner, options)
+        except BaseException:
+            runner.thread.stop()
+            if isinstance(runner, OnLoop):
+                runner.close()
+            raise
+        self._opened.append(driver)
+        return driver
+
+    def _open(self, runner: sync.Runner, options: dict[str, Any]) -> Driver:
+        if isinstance(runner, OnLoop):
+            return Driver(Store(runner.call(self._backend(blocking=False)), **options), runner)
+        direct = isinstance(self.where, str) and opening.opens_directly(self.where)
+        backend = (sync.step if direct else runner.thread.run)(self._backend(blocking=True))
+        return Driver._around(backend, runner, options)
+
+    async def _backend(self, *, blocking: bool) -> Backend:
+        if isinstance(self.where, str):
+            return await opening.open_backend(self.where, blocking=blocking)
+        return await self.where(blocking)
+
+    def close(self) -> None:
+        """Closes every store that was opened."""
+        while self._opened:
+            self._opened.pop().dispose()
+
+    # What lies in the files
+
+    def raw(self) -> bytes:
+        """Everything that lies in the storage's files, read past the store. The store should be closed."""
+        assert self.folder is not None
+        return b"\n".join(path.read_bytes() for path in self._files())
+
+    def damage(self, old: bytes, new: bytes) -> bool:
+        """Overwrites bytes in the files with as many others; False when they are nowhere to be found."""
+        assert len(old) == len(new)
+        found = False
+        for path in self._files():
+            content = path.read_bytes()
+            if old in content:
+                found = True
+                path.write_bytes(content.replace(old, new))
+        return found
+
+    def _files(self) -> list[Path]:
+        assert self.folder is not None
+        return sorted(path for path in self.folder.rglob("*") if path.is_file())

@@ -1,0 +1,85 @@
+"""The program of a writer process: appends batches to a store and tells its parent of each that was acknowledged.
+
+`python -m hansard.testing.writer '{"url": …}'`. Every line on its standard output is one acknowledgement, written only
+after `append` returned. So when the process is killed, what its parent has read is what the store has promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+
+import msgspec
+from msgspec import Struct
+
+import hansard
+from hansard import sync
+
+
+class Job(Struct, frozen=True):
+    """What to write. A stream is a writer, or each of its tasks; its batches are numbered from `starts`."""
+
+    url: str
+    name: str
+    conversations: list[str]
+    batch: int
+    batches: int | None
+    """None: until killed."""
+    tasks: int
+    """0 writes through the blocking API, more through the async one."""
+    starts: dict[str, int]
+
+    def streams(self) -> list[str]:
+        return [f"{self.name}{task}" for task in range(self.tasks)] if self.tasks else [self.name]
+
+    def numbers(self, stream: str) -> itertools.chain[int]:
+        start = self.starts.get(stream, 0)
+        finite = range(start, start + self.batches) if self.batches is not None else itertools.count(start)
+        return itertools.chain(finite)
+
+    def home(self, number: int) -> str:
+        return self.conversations[number % len(self.conversations)]
+
+    def messages(self, stream: str, number: int) -> list[hansard.Message]:
+        ids = [f"{stream}.{number}.{part}" for part in range(self.batch)]
+        return [hansard.Message("user", f"batch {id}", id=id) for id in ids]
+
+
+def acknowledge(stream: str, number: int) -> None:
+    # One write of a few bytes into a pipe: it arrives whole, and survives the death of this process.
+    os.write(1, f"{stream} {number}\n".encode())
+
+
+def write_blocking(job: Job) -> None:
+    (stream,) = job.streams()
+    with sync.connect(job.url) as store:
+        os.write(1, b"open\n")
+        for number in job.numbers(stream):
+            store.append(job.home(number), job.messages(stream, number))
+            acknowledge(stream, number)
+
+
+async def write_tasks(job: Job) -> None:
+    async with hansard.connect(job.url) as store:
+        os.write(1, b"open\n")
+
+        async def write(stream: str) -> None:
+            for number in job.numbers(stream):
+                await store.append(job.home(number), job.messages(stream, number))
+                acknowledge(stream, number)
+
+        await asyncio.gather(*(write(stream) for stream in job.streams()))
+
+
+def main(argument: str) -> None:
+    job = msgspec.json.decode(argument, type=Job)
+    if job.tasks:
+        asyncio.run(write_tasks(job))
+    else:
+        write_blocking(job)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

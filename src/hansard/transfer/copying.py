@@ -1,0 +1,94 @@
+"""From one store to another, exactly, piece by piece, and again where the source has changed meanwhile."""
+
+from __future__ import annotations
+
+from hansard.errors import ValidationError
+from hansard.model import Report
+from hansard.rules import not_found
+from hansard.store.core import View
+from hansard.transfer import records
+from hansard.transfer.landing import Landing
+from hansard.transfer.numbering import Numbered
+from hansard.transfer.source import Choice, Source
+from hansard.transfer.target import Target
+
+_PASSES = 3
+
+
+async def copy(source: View, target: Target, choice: Choice) -> Report:
+    """Copies what was chosen. What the target holds already, and is the same, is passed over."""
+    if source.backend is target.backend and source.tenant == target.view.tenant:
+        raise ValidationError("the source and the target are the same store")
+    target.warn()
+    before = await target.evictions()
+    reader = Source(source, choice)
+    async for id in reader.conversations():
+        await _Copied(reader, target, id, is_named=choice.conversation_ids is not None).copy()
+    async for owner, found in reader.records():
+        await records.put(target, owner, found)
+    await target.note_evictions(before)
+    return target.report
+
+
+class _Copied:
+    """One conversation. A pass copies it as it is; the next one adds what was written meanwhile."""
+
+    def __init__(self, source: Source, target: Target, id: str, *, is_named: bool) -> None:
+        self._source = source
+        self._target = target
+        self._id = id
+        self._is_named = is_named
+        self._is_new = False
+        self._is_stored = False
+        self._stored = 0
+
+    async def copy(self) -> None:
+        for attempt in range(_PASSES):
+            found = await self._source.image(self._id)
+            if found is None:
+                await self._vanished(attempt)
+                return
+            landing = await self._land(found, attempt)
+            if landing.refusal is not None and self._is_new:
+                # We made it in this run, and its source was edited since: begin again.
+                await self._take_back()
+            elif landing.is_closed:
+                if landing.refusal is not None:
+                    self._target.conflict(landing.where, landing.refusal)
+                return
+            elif await self._has_stayed(found):
+                self._target.landed(is_stored=self._is_stored)
+                return
+        self._target.landed(is_stored=self._is_stored)
+        self._target.lose(f"conversation {self._id!r}", "it was still being written to: copy again to get the rest")
+
+    async def _land(self, found: Numbered, attempt: int) -> Landing:
+        landing = Landing(self._target, found.image)
+        await landing.begin()
+        if not attempt:
+            self._is_new = landing.is_new
+        async for rows in self._source.rows(found):
+            if landing.is_closed:
+                break
+            await landing.take(rows, None, await self._source.blobs(landing.missing_blobs(rows)))
+        is_stored = await landing.finish(await self._source.summaries(self._id))
+        self._is_stored = self._is_stored or is_stored
+        self._stored += landing.stored
+        return landing
+
+    async def _has_stayed(self, found: Numbered) -> bool:
+        now = await self._source.image(self._id)
+        return now is not None and now.image.conversation.version == found.image.conversation.version
+
+    async def _vanished(self, attempt: int) -> None:
+        """It was deleted since it was listed, perhaps while we copied it."""
+        if self._is_named and not attempt:
+            raise not_found(self._id)
+        if self._is_new:
+            await self._take_back()
+
+    async def _take_back(self) -> None:
+        await self._target.remove(self._id)
+        self._target.report.messages -= self._stored
+        self._stored = 0
+        self._is_stored = False

@@ -1,0 +1,284 @@
+"""One conversation on its way into a target.
+
+What the target holds already is compared first, message by message. If it is the same as far as it goes, the rest is
+stored behind it; so whatever was cut off, or has grown since, goes on where it ended. If anything differs, the
+conversation is a conflict and is left alone. Every piece that was stored is read back and compared, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from hansard import codec
+from hansard.errors import ConversationNotFound
+from hansard.model import NOT_YET, Conversation, Message, Summary
+from hansard.requests import Draft, Image, Lane, Restore, RestoredRow, Row
+from hansard.transfer import fitting, lines
+from hansard.transfer.numbering import Numbered, numbered
+from hansard.transfer.source import BYTES
+from hansard.transfer.target import Target
+
+
+class _Piece(Struct, frozen=True):
+    rows: Sequence[Row]
+    raw: Sequence[bytes] | None
+    """The lines that the rows were read from, if they were."""
+    blobs: Mapping[str, bytes]
+
+
+_NOTHING = _Piece((), None, {})
+
+
+class Landing:
+    def __init__(self, target: Target, image: Image) -> None:
+        self._target = target
+        self._backend = target.backend
+        self._fit = fitting.fit(image, target.capabilities)
+        self._image = self._fit.image
+        self._id = image.conversation.id
+        self._times = not target.capabilities.own_times
+        self._theirs: Numbered | None = None
+        self._reached = 0
+        """The seq up to which the target held messages before."""
+        self._last = 0
+        self._count = 0
+        self._pending: _Piece | None = None
+        """The newest piece waits, so that the last one can be stored together with the end."""
+        self._has_settled = False
+        self.where = f"conversation {self._id!r}"
+        self.is_closed = False
+        """Nothing more goes in."""
+        self.refusal: str | None = None
+        """What the target holds instead, if that is why."""
+        self.is_new = False
+        self.stored = 0
+
+    async def begin(self) -> None:
+        context = self._target.view.context()
+        self._target.admit(self._image)
+        expires_at = self._image.conversation.expires_at
+        if expires_at is not None and expires_at <= context.now:
+            self.is_closed = True
+            self._target.lose(self.where, f"it expired at {expires_at.isoformat()}, and was left out")
+            return
+        found = await self._backend.read_image(context, self._id)
+        self.is_new = found is None
+        if found is not None:
+            self._theirs = numbered(found)
+            self._reached = found.seq
+            self._refuse(_difference(self._image, self._theirs.image, times=self._times))
+
+    def _refuse(self, why: str | None) -> None:
+        if why is not None:
+            self.is_closed = True
+            self.refusal = why
+            self._pending = None
+
+    def missing_blobs(self, rows: Sequence[Row]) -> set[str]:
+        """Blobs whose bytes must come with these rows."""
+        if self.is_closed or not self._target.capabilities.keeps:
+            return set()
+        fresh = [row for row in rows if row.message.seq > self._reached]
+        if self._fit.inline:
+            return {ref.sha256 for row in rows for ref in row.message.blobs}
+        return self._target.unknown_blobs(fresh)
+
+    # Messages
+
+    async def take(self, rows: Sequence[Row], raw: Sequence[bytes] | None, blobs: Mapping[str, bytes]) -> None:
+        """More of it, in the order of seq."""
+        if self.is_closed:
+            await self._target.put_blobs(blobs)
+            return
+        if not self._fit.is_exact:
+            rows, raw = self._fit.rows(rows, blobs), None
+            blobs = {} if self._fit.inline else blobs
+        there = sum(row.message.seq <= self._reached for row in rows) if self._last < self._reached else 0
+        if there:
+            await self._compare(rows[:there], raw and raw[:there])
+        if there < len(rows) and self.refusal is None and await self._settle():
+            await self._queue(_Piece(rows[there:], raw and raw[there:], blobs))
+        elif self.refusal is not None:
+            await self._target.put_blobs(blobs)
+
+    async def _compare(self, rows: Sequence[Row], raw: Sequence[bytes] | None) -> None:
+        different = await self._differs(rows, raw)
+        if different is not None:
+            self._refuse(f"the target holds other messages: {different}")
+
+    async def _settle(self) -> bool:
+        """Whether everything that the target held has been compared: it may hold still more."""
+        if not self._has_settled and self._reached > self._last:
+            for row in await self._read_back(self._last, 1):
+                self._refuse(f"the target holds a message {row.message.id!r} that the source does not")
+        self._has_settled = True
+        return self.refusal is None
+
+    async def _queue(self, piece: _Piece) -> None:
+        before, self._pending = self._pending, piece
+        if before is not None:
+            await self._store(before, done=False)
+
+    async def _store(self, piece: _Piece, *, done: bool) -> bool:
+        """Stores a piece and reads it back. False when the target will not have it."""
+        target = self._target
+        restore = Restore(self._image, tuple(_restored(row) for row in piece.rows), piece.blobs, done)
+        try:
+            await self._backend.restore(target.view.context(), restore)
+        except ConversationNotFound:
+            self._refuse("its id is taken")
+            return False
+        if done or self._theirs is None:
+            await self._look()
+        if target.capabilities.keeps:
+            await self._verify(piece)
+        target.report.messages += len(piece.rows)
+        self.stored += len(piece.rows)
+        target.sent_blobs(piece.blobs)
+        target.moved()
+        return True
+
+    async def _look(self) -> None:
+        found = await self._backend.read_image(self._target.view.context(), self._id)
+        self._theirs = None if found is None else numbered(found)
+
+    async def _verify(self, piece: _Piece) -> None:
+        different = await self._differs(piece.rows, piece.raw)
+        if different is not None:
+            self._target.lose(self.where, f"what was stored differs: {different}", verified=False)
+        for sha256 in await self._target.missing_blobs(piece.blobs):
+            self._target.lose(self.where, f"blob {sha256} was not kept", verified=False)
+
+    # Comparing
+
+    async def _differs(self, rows: Sequence[Row], raw: Sequence[bytes] | None) -> str | None:
+        """How the next messages of the target differ from these; None when they do not."""
+        if not rows:
+            return None
+        theirs = await self._read_back(self._last, len(rows))
+        self._last = rows[-1].message.seq
+        self._count += len(rows)
+        found = lines.message_lines(theirs)
+        if found == raw:
+            return None
+        wanted = lines.message_lines(rows)
+        return None if found == wanted else self._first_difference(rows, theirs, wanted)
+
+    def _first_difference(self, rows: Sequence[Row], theirs: Sequence[Row], wanted: Sequence[bytes]) -> str | None:
+        if len(theirs) < len(rows):
+            return f"{len(rows) - len(theirs)} messages are missing"
+        for row, their, line in zip(rows, theirs, wanted, strict=False):
+            given, message = row.message, their.message
+            if self._target.capabilities.own_ids and message.id != given.id:
+                self._target.renamed(self._id, given.id, message.id)
+            alike = fitting.as_given(message, given, self._target.capabilities)
+            if lines.message_line(their.line, alike) != line:
+                return f"message {given.id!r} (seq {given.seq}) is not the same"
+        return None
+
+    async def _read_back(self, after: int, count: int) -> list[Row]:
+        """The next messages of the target."""
+        found: list[Row] = []
+        while self._theirs is not None and len(found) < count:
+            context = self._target.view.context()
+            rows = await self._backend.read_rows(context, self._id, after, count - len(found), BYTES)
+            if not rows:
+                break
+            found += self._theirs.rows(rows)
+            after = rows[-1].message.seq
+        return found
+
+    # The end
+
+    async def finish(self, summaries: Sequence[Summary]) -> bool:
+        """Stores what waits, and gives the conversation its own times and version. False: it was the same already."""
+        if self.is_closed or not await self._settle():
+            return False
+        for loss in self._fit.losses:
+            self._target.lose(self.where, loss)
+        is_same = self._pending is None and self._is_same(self._theirs)
+        if not is_same and not await self._store(self._pending or _NOTHING, done=True):
+            return False
+        if self._target.capabilities.keeps:
+            if not self._is_same(self._theirs):
+                self._target.lose(self.where, "what was stored of the conversation itself differs", verified=False)
+            await self._put_summaries(summaries)
+        self._target.moved()
+        return not is_same
+
+    def _is_same(self, theirs: Numbered | None) -> bool:
+        if theirs is None:
+            return False
+        ours, found, times = self._image, theirs.image, self._times
+        # Messages that were removed while we read are in the image's counts, and not in the target's.
+        is_whole = ours.conversation.message_count == self._count
+        return (
+            found.conversation.message_count == self._count
+            and _fields(found.conversation, times=times) == _fields(ours.conversation, times=times)
+            and _shape(found, counts=is_whole, times=times) == _shape(ours, counts=is_whole, times=times)
+            and found.seq >= ours.seq
+        )
+
+    async def _put_summaries(self, summaries: Sequence[Summary]) -> None:
+        context = self._target.view.context()
+        there = await self._backend.list_summaries(context, self._id, None)
+        if there != list(summaries[: len(there)]):
+            self._refuse("the target holds other summaries")
+            return
+        branches = {lane.id for lane in self._image.lanes}
+        for summary in summaries[len(there) :]:
+            if summary.branch in branches:
+                await self._backend.put_summary(context, summary)
+                self._target.report.summaries += 1
+        if summaries[len(there) :]:
+            await self._verify_summaries(summaries, branches)
+
+    async def _verify_summaries(self, summaries: Sequence[Summary], branches: set[str]) -> None:
+        there = await self._backend.list_summaries(self._target.view.context(), self._id, None)
+        if there != [summary for summary in summaries if summary.branch in branches]:
+            self._target.lose(self.where, "its summaries differ", verified=False)
+
+
+def _restored(row: Row) -> RestoredRow:
+    message = row.message
+    body = message.content if message.format == "text" else codec.encode(message.content)
+    size = len(body) if body.isascii() else len(body.encode())
+    return RestoredRow(row.line, Draft(message, body, size + _lifted(message) if message.blobs else size, True))
+
+
+def _lifted(message: Message) -> int:
+    """The size of the base64 that became blobs."""
+    return sum(len(ref.prefix) + (ref.size + 2) // 3 * 4 for ref in message.blobs)
+
+
+def _fields(conversation: Conversation, *, times: bool) -> bytes:
+    """What a conversation says of itself, beside what follows from its messages and summaries."""
+    bare = structs.replace(conversation, message_count=0, last_message_at=None, summary=None)
+    return lines.encode(bare if times else structs.replace(bare, created_at=NOT_YET, updated_at=NOT_YET))
+
+
+def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, Lane]:
+    """The branches, whatever their order."""
+    bare: dict[str, Any] = {}
+    if not counts:
+        bare["count"] = 0
+    if not times:
+        bare["created_at"] = NOT_YET
+    return {lane.id: structs.replace(lane, **bare) for lane in image.lanes}
+
+
+def _difference(ours: Image, theirs: Image, *, times: bool) -> str | None:
+    """Why the target's conversation cannot be an earlier copy of ours; None when it may be one."""
+    mine, found = ours.conversation, theirs.conversation
+    if times and found.created_at != mine.created_at:
+        return f"the target holds another one, made at {found.created_at.isoformat()}"
+    if found.version > mine.version:
+        return f"the target's was written to since: it is at version {found.version}, ours at {mine.version}"
+    if theirs.seq > ours.seq:
+        return f"the target's was written to since: its last seq is {theirs.seq}, ours {ours.seq}"
+    if _shape(theirs, counts=False, times=times) != _shape(ours, counts=False, times=times):
+        return "the target's has other branches"
+    return None

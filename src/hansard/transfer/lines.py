@@ -1,0 +1,233 @@
+"""The export format: JSON Lines, specified in docs/export-format.md.
+
+One JSON object a line. The first names the format and its version, the last one (`eof`) says that nothing is missing.
+Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. Lines with a
+`sha256` seal the file: it is the hash of every line before them. So a reader stores nothing that it has not checked.
+
+Lines of messages are canonical (this encoder's field order, defaults left out, no spaces), so that two messages are
+the same when their lines are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from hansard.errors import Corrupt, FormatMismatch
+from hansard.model import (
+    MAIN,
+    BlobRef,
+    Conversation,
+    Message,
+    MessageScope,
+    Participant,
+    Record,
+    Source,
+    Status,
+    Summary,
+    Usage,
+)
+from hansard.requests import Image, Lane, Row
+
+FORMAT = "export"
+VERSION = 1
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    hansard: str = FORMAT
+    version: int = VERSION
+    tenant: str
+    user: str | None = None
+    exported_at: datetime
+    by: str
+
+
+class ConversationLine(Struct, frozen=True, tag="conversation"):
+    conversation: Conversation
+    seq: int
+    lanes: tuple[Lane, ...]
+
+    @property
+    def image(self) -> Image:
+        return Image(self.conversation, self.seq, self.lanes)
+
+
+class BlobLine(Struct, frozen=True, tag="blob"):
+    sha256: str
+    data: bytes
+
+
+class MessageLine(Struct, frozen=True, tag="message"):
+    line: int
+    message: Message
+
+
+class SummaryLine(Struct, frozen=True, tag="summary"):
+    summary: Summary
+
+
+class CheckLine(Struct, frozen=True, tag="check"):
+    sha256: str
+
+
+class EndLine(Struct, frozen=True, tag="end", omit_defaults=True):
+    """The end of a conversation. `changed`: messages of it were removed while it was exported."""
+
+    messages: int
+    sha256: str
+    changed: bool = False
+
+
+class RecordLine(Struct, frozen=True, tag="record", omit_defaults=True, kw_only=True):
+    """A record. Its value is JSON in `value`, or bytes in `data`; `owner` is the user in whose space it lies."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Any = UNSET
+    data: bytes | UnsetType = UNSET
+    owner: str | None = None
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    conversation_id: str | None = None
+
+    @property
+    def record(self) -> Record:
+        value = self.data if self.data is not UNSET else self.value
+        times = self.created_at, self.updated_at, self.expires_at
+        return Record(self.namespace, self.key, value, self.revision, *times, self.conversation_id)
+
+
+class EofLine(Struct, frozen=True, tag="eof", kw_only=True):
+    """The last line: what the file holds."""
+
+    conversations: int = 0
+    messages: int = 0
+    summaries: int = 0
+    records: int = 0
+    blobs: int = 0
+    sha256: str = ""
+
+
+Line = ConversationLine | BlobLine | MessageLine | SummaryLine | CheckLine | EndLine | RecordLine | EofLine
+
+_decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
+
+
+class _Canonical(Struct, frozen=True, omit_defaults=True):
+    """A message as its line says it: without what the conversation says, and without defaults."""
+
+    id: str
+    seq: int
+    role: str
+    content: Any
+    format: str
+    created_at: datetime
+    branch: str = MAIN
+    participant: Participant | None = None
+    mentions: tuple[str, ...] = ()
+    scope: MessageScope | None = None
+    status: Status = "complete"
+    pinned: bool = False
+    updated_at: datetime | None = None
+    trace_id: str | None = None
+    sources: tuple[Source, ...] = ()
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = None
+    blobs: tuple[BlobRef, ...] = ()
+
+
+class _CanonicalLine(Struct, frozen=True, tag="message"):
+    line: int
+    message: _Canonical
+
+
+def message_line(line: int, message: Message) -> bytes:
+    """The canonical line of a message, without its end."""
+    canonical = _Canonical(
+        message.id,
+        message.seq,
+        message.role,
+        message.content,
+        message.format,
+        message.created_at,
+        message.branch,
+        message.participant,
+        message.mentions,
+        message.scope,
+        message.status,
+        message.pinned,
+        message.updated_at,
+        message.trace_id,
+        message.sources,
+        message.usage,
+        message.metadata,
+        message.blobs,
+    )
+    return _encode(_CanonicalLine(line, canonical))
+
+
+def message_lines(rows: Sequence[Row]) -> list[bytes]:
+    return [message_line(row.line, row.message) for row in rows]
+
+
+def record_line(owner: str | None, record: Record) -> RecordLine:
+    is_bytes = isinstance(record.value, bytes)
+    return RecordLine(
+        namespace=record.namespace,
+        key=record.key,
+        value=UNSET if is_bytes else record.value,
+        data=record.value if is_bytes else UNSET,
+        owner=owner,
+        revision=record.revision,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        expires_at=record.expires_at,
+        conversation_id=record.conversation_id,
+    )
+
+
+def encode(line: Struct) -> bytes:
+    """A line without its end."""
+    return _encode(line)
+
+
+def decode(raw: bytes, number: int) -> Line:
+    try:
+        return _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(number, f"it cannot be read: {error}") from error
+
+
+def decode_header(raw: bytes) -> Header:
+    """The first line, or an error that says what the file is instead."""
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatMismatch("this is not a Hansard export: its first line is not JSON", wanted=FORMAT) from error
+    if not isinstance(found, dict) or found.get("hansard") != FORMAT:
+        raise FormatMismatch("this is not a Hansard export: its first line does not say so", wanted=FORMAT)
+    if found.get("version") != VERSION:
+        raise FormatMismatch(
+            f"this export has version {found.get('version')}, and this Hansard reads version {VERSION}: "
+            "install the version of Hansard that wrote it, or a newer one",
+            found=str(found.get("version")),
+            wanted=str(VERSION),
+        )
+    try:
+        return msgspec.convert(found, Header)
+    except msgspec.ValidationError as error:
+        raise damaged(1, f"it cannot be read: {error}") from error
+
+
+def damaged(number: int, what: str) -> Corrupt:
+    return Corrupt(f"the export is damaged at line {number:,}: {what}", where=f"line {number}")

@@ -1,0 +1,114 @@
+"""The store that a copy or an import writes to, and what is reported about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Literal
+
+from hansard.errors import Conflict, Denied
+from hansard.model import Problem, Report
+from hansard.requests import Image, Row
+from hansard.store.core import View
+
+OnConflict = Literal["skip", "error"]
+Progress = Callable[[Report], None]
+
+_KNOWN_BLOBS = 50_000
+_KEEP = timedelta(days=1)
+
+
+class Target:
+    def __init__(self, view: View, on_conflict: OnConflict, progress: Progress | None) -> None:
+        self.view = view
+        self.backend = view.backend
+        self.capabilities = view.backend.capabilities
+        self.report = Report()
+        self._prefix = ""
+        self._on_conflict = on_conflict
+        self._progress = progress
+        self._known_blobs: set[str] = set()
+
+    # Reporting
+
+    def share(self, report: Report, prefix: str) -> None:
+        """Reports into one that others report into as well."""
+        self.report = report
+        self._prefix = prefix
+
+    def warn(self) -> None:
+        """Says at once what this kind of target will not do."""
+        if not self.capabilities.keeps:
+            self.lose("the target", f"{self.capabilities.name} keeps nothing: nothing was stored", verified=False)
+
+    def moved(self) -> None:
+        if self._progress is not None:
+            self._progress(self.report)
+
+    def conflict(self, where: str, what: str) -> None:
+        if self._on_conflict == "error":
+            raise Conflict(f"{self._prefix}{where}: {what}")
+        self.report.conflicts.append(Problem(self._prefix + where, what))
+
+    def landed(self, *, is_stored: bool) -> None:
+        if is_stored:
+            self.report.conversations += 1
+        else:
+            self.report.skipped += 1
+
+    def lose(self, where: str, what: str, *, verified: bool = True) -> None:
+        self.report.losses.append(Problem(self._prefix + where, what))
+        self.report.verified = self.report.verified and verified
+
+    def admit(self, image: Image) -> None:
+        """A user's view takes only that user's conversations."""
+        user = self.view.user
+        if user is not None and image.conversation.user_id != user:
+            id = image.conversation.id
+            raise Denied(f"conversation {id!r} belongs to another user, and a user's view writes only for its own")
+
+    async def remove(self, id: str) -> None:
+        """Takes back a conversation that this run has made."""
+        await self.backend.delete_conversation(self.view.context(), id)
+
+    async def evictions(self) -> tuple[int, int]:
+        if not self.capabilities.evicts:
+            return 0, 0
+        stats = await self.backend.stats(None)
+        return stats.evicted_conversations, stats.evicted_messages
+
+    async def note_evictions(self, before: tuple[int, int]) -> None:
+        conversations, messages = (now - then for now, then in zip(await self.evictions(), before, strict=True))
+        if conversations or messages:
+            what = f"{self.capabilities.name} is full, and dropped {conversations} conversations, {messages} messages"
+            self.lose("the target", what, verified=False)
+
+    def renamed(self, id: str, old: str, new: str) -> None:
+        """The target gave a message an id of its own."""
+        self.report.id_map.setdefault(self._prefix + id, {})[old] = new
+
+    # Blobs
+
+    def unknown_blobs(self, rows: Iterable[Row]) -> set[str]:
+        """Those that the rows refer to and that this run has not stored yet."""
+        wanted = {ref.sha256 for row in rows for ref in row.message.blobs}
+        return wanted - self._known_blobs
+
+    def sent_blobs(self, digests: Iterable[str]) -> None:
+        fresh = set(digests) - self._known_blobs
+        self.report.blobs += len(fresh)
+        if len(self._known_blobs) > _KNOWN_BLOBS:
+            self._known_blobs.clear()
+        self._known_blobs |= fresh
+
+    async def put_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Keeps blobs whose conversation was refused, for one that comes later."""
+        for sha256, data in blobs.items():
+            context = self.view.context()
+            await self.backend.put_blob(context, sha256, data, context.now + _KEEP)
+
+    async def missing_blobs(self, digests: Iterable[str]) -> list[str]:
+        wanted = list(digests)
+        found = await self.backend.get_blobs(self.view.context(), wanted) if wanted else {}
+        return [each for each in wanted if hashlib.sha256(found.get(each, b"")).hexdigest() != each]
