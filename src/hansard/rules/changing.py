@@ -247,6 +247,12 @@ def shrunk(context: Context, head: Head, gone: int, newest: datetime | None) -> 
     )
 
 
+def branches_of(head: Head) -> list[Branch]:
+    """Oldest first; of two that were made at the same moment, by id."""
+    lanes = sorted(head.lanes.values(), key=lambda lane: (lane.created_at, lane.id != MAIN, lane.id))
+    return [as_branch(lane, head.conversation) for lane in lanes]
+
+
 def as_branch(lane: Lane, conversation: Conversation) -> Branch:
     return Branch(
         id=lane.id,

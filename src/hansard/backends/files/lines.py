@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,8 +31,8 @@ _TAIL_LENGTH = 11
 
 def seal(body: bytes, number: int) -> bytes:
     """A line from a JSON object."""
-    inside = body[:-1]
-    return b"%b" % inside + _SEAL % zlib.crc32(inside, number)
+    inside = memoryview(body)[:-1]
+    return b"".join((inside, _SEAL % zlib.crc32(inside, number)))
 
 
 def is_sound(line: bytes, number: int) -> bool:
@@ -132,7 +132,7 @@ def check_format(found: int, path: str) -> None:
         )
 
 
-class Piece(Struct, frozen=True):
+class Piece(NamedTuple):
     """Where a JSON value stands in a journal, and its checksum."""
 
     offset: int
@@ -140,53 +140,44 @@ class Piece(Struct, frozen=True):
     crc: int
 
 
-def pieces(line: bytes, at: int, mark: bytes, values: list[msgspec.Raw]) -> list[Piece]:
-    """The places of the elements of an array, which `mark` opens.
+def pieces(line: bytes, at: int, mark: bytes, values: Iterable[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, Piece]]:
+    """The elements of an array that `mark` opens, with their places.
 
-    Our own encoder puts exactly one byte between them, and `mark` stands only once before it.
+    Our own encoder puts exactly one byte between them. Before the array stand only strings and numbers, so that `mark`
+    with its bare quotes is nowhere inside them.
     """
     offset = at + line.index(mark) + len(mark)
-    found = []
     for value in values:
-        found.append(Piece(offset, len(bytes(value)), zlib.crc32(value)))
-        offset += len(bytes(value)) + 1
-    return found
-
-
-def read_pieces(fd: int, wanted: list[Piece], path: Path) -> list[bytes]:
-    """The values at these places, each checked."""
-    found: list[bytes] = []
-    for run in _runs(wanted):
-        start = run[0].offset
-        data = disk.read(fd, start, run[-1].offset + run[-1].length - start)
-        for piece in run:
-            value = data[piece.offset - start : piece.offset - start + piece.length]
-            if len(value) != piece.length or zlib.crc32(value) != piece.crc:
-                raise damaged(path, line_at(fd, piece.offset), "its checksum does not fit")
-            found.append(value)
-    return found
+        length = memoryview(value).nbytes
+        yield value, Piece(offset, length, zlib.crc32(value))
+        offset += length + 1
 
 
 _GAP = 4096
 _RUN = 1 << 22
 
 
-def _runs(wanted: list[Piece]) -> list[list[Piece]]:
-    """Neighbours are read together: in the order given, forwards."""
+def read_pieces(fd: int, wanted: Sequence[Piece], path: Path) -> list[bytes]:
+    """The values at these places, each checked. Neighbours are read together."""
+    found: dict[Piece, bytes] = {}
+    for run in _runs(sorted(wanted)):
+        start = run[0].offset
+        data = disk.read(fd, start, run[-1].offset + run[-1].length - start)
+        for piece in run:
+            value = data[piece.offset - start : piece.offset - start + piece.length]
+            if len(value) != piece.length or zlib.crc32(value) != piece.crc:
+                raise damaged(path, line_at(fd, piece.offset), "its checksum does not fit")
+            found[piece] = value
+    return [found[piece] for piece in wanted]
+
+
+def _runs(wanted: Iterable[Piece]) -> list[list[Piece]]:
     runs: list[list[Piece]] = []
     for piece in wanted:
-        last = runs[-1] if runs else None
-        if last is not None:
-            gap = piece.offset - last[-1].offset - last[-1].length
-            if 0 <= gap <= _GAP and piece.offset + piece.length - last[0].offset <= _RUN:
-                last.append(piece)
-                continue
-        runs.append([piece])
+        last = runs[-1] if runs else [piece]
+        end = last[-1].offset + last[-1].length
+        if runs and piece.offset - end <= _GAP and piece.offset + piece.length - last[0].offset <= _RUN:
+            last.append(piece)
+        else:
+            runs.append([piece])
     return runs
-
-
-def decode(decoder: msgspec.json.Decoder[Any], data: bytes, where: str) -> Any:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error

@@ -19,7 +19,9 @@ COMMON = "_common"
 
 _LONGEST = 120
 _KEPT = 80
-_PLAIN = {char: char for char in ascii_lowercase + digits + "-_."} | {char: "~" + char.lower() for char in ascii_uppercase}
+_PLAIN = {char: char for char in ascii_lowercase + digits + "-_."} | {
+    char: "~" + char.lower() for char in ascii_uppercase
+}
 _DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in digits)])
 """Windows opens a device for these, whatever their ending."""
 

@@ -24,6 +24,7 @@ from hansard.backends.signals import Signals
 from hansard.backends.values import own_conversation, own_message, own_record
 from hansard.errors import Closed, Conflict, Unsupported
 from hansard.model import (
+    NOT_YET,
     Appended,
     Branch,
     Conversation,
@@ -250,7 +251,7 @@ class MemoryBackend:
     ) -> None:
         tenant = self._tenant(context)
         for sha256, data in blobs.items():
-            tenant.blobs.setdefault(sha256, StoredBlob(data, context.now))
+            tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
         for message, draft in fresh:
             kept.insert(line, message, draft.size)
             tenant.count_usage(kept, message, None)
@@ -311,7 +312,7 @@ class MemoryBackend:
                 raise rules.no_message(id, message_id)
             head, message = rules.plan_update(context, kept.head, before, change)
             for sha256, data in change.blobs.items():
-                self._tenant(context).blobs.setdefault(sha256, StoredBlob(data, context.now))
+                self._tenant(context).blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
             kept.put(message, change.draft.size if change.draft else None)
             kept.head = head
             self._tenant(context).count_usage(kept, message, before)
@@ -394,8 +395,7 @@ class MemoryBackend:
     async def list_branches(self, context: Context, id: str) -> list[Branch]:
         with self._lock:
             kept = self._find(context, id)
-            lanes = kept.head.lanes.values() if kept else ()
-            return [rules.as_branch(lane, kept.head.conversation) for lane in lanes] if kept else []
+            return rules.branches_of(kept.head) if kept else []
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
         with self._lock:

@@ -21,7 +21,7 @@ from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.writer import Writer
-from hansard.errors import Closed
+from hansard.errors import Closed, Corrupt
 from hansard.model import (
     Appended,
     Branch,
@@ -173,8 +173,7 @@ class SqliteBackend:
 
     async def list_branches(self, context: Context, id: str) -> list[Branch]:
         entry = self._read(lambda connection: reading.find_entry(connection, context, id))
-        lanes = entry.head.lanes.values() if entry else ()
-        return [rules.as_branch(lane, entry.head.conversation) for lane in lanes] if entry else []
+        return rules.branches_of(entry.head) if entry else []
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
         def run(writer: Writer) -> Receipt:
@@ -249,11 +248,14 @@ class SqliteBackend:
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         for problem in await self._long_read(beside.check_file):
             yield problem
-        after, seen = 0, 0
+        after = seen = 0
         while True:
-            page, found = await self._long_read(
-                partial(beside.check_page, tenant=tenant, after=after, limit=_CHECK_PAGE)
-            )
+            look = partial(beside.check_page, tenant=tenant, after=after, limit=_CHECK_PAGE)
+            try:
+                page, found = await self._long_read(look)
+            except Corrupt as error:
+                yield Problem("file", str(error))
+                return
             for problem in found:
                 yield problem
             if not page:

@@ -209,7 +209,10 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
 
 def check_file(connection: sqlite3.Connection) -> list[Problem]:
     """SQLite's own look at the file."""
-    found = connection.execute("PRAGMA integrity_check").fetchall()
+    try:
+        found = connection.execute("PRAGMA integrity_check").fetchall()
+    except sqlite3.DatabaseError as error:
+        return [Problem("file", str(error))]
     return [Problem("file", text) for (text,) in found if text != "ok"]
 
 
@@ -232,7 +235,7 @@ def _check_conversation(connection: sqlite3.Connection, tenant: str, id: str) ->
         found = [
             (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]
-    except HansardError as error:
+    except (HansardError, sqlite3.DatabaseError) as error:
         yield Problem(where, str(error))
         return
     yield from rules.audit(where, entry.head, found)

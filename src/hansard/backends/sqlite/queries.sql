@@ -5,8 +5,8 @@ SELECT pk, id, user_id, agent_id, audit_id, title, metadata, summary, created_at
 FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_lanes --
--- The branches of a conversation, oldest first.
-SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ? ORDER BY line;
+-- The branches of a conversation.
+SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ?;
 
 -- find_place --
 -- What a read of the active branch needs of its conversation.

@@ -105,13 +105,13 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     if head.buried and not append.revive:
         _refuse_buried(writer, context, id, append, stored)
     plan = rules.plan_append(context, head, append, stored)
-    if plan.fresh:
-        entry.largest = max([entry.largest, *[draft.size for _, draft in plan.fresh]])
-        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs)
+    entry.largest = max([entry.largest, *[draft.size for _, draft in plan.fresh]])
     if plan.head.conversation.user_id != head.conversation.user_id:
         writer.save(context.tenant, id, entry, plan.head)
     elif plan.head is not head:
         writer.save_later(context.tenant, id, entry, plan.head)
+    if plan.fresh:
+        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh))
 
 
@@ -173,8 +173,9 @@ def insert(
 
 
 def keep_blobs(writer: Writer, context: Context, blobs: Mapping[str, bytes]) -> None:
+    """Bytes that come with a message need no keeping time: the message refers to them at once."""
     for sha256, data in blobs.items():
-        writer.run("keep_blob", context.tenant, sha256, to_micros(context.now), data)
+        writer.run("keep_blob", context.tenant, sha256, 0, data)
 
 
 def use_blobs(writer: Writer, context: Context, key: int, message: Message) -> None:

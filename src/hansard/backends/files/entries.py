@@ -1,0 +1,231 @@
+"""What stands in a line of a conversation's journal.
+
+An entry says what a write did to the conversation, not what was asked: so reading a journal needs no rules, only this
+page. Everything that is not its default is written. Messages that go, go before those of the same entry come; then the
+conversation takes its new facts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
+
+from hansard.backends.files import lines
+from hansard.model import (
+    MAIN,
+    NOT_YET,
+    BlobRef,
+    Conversation,
+    Message,
+    MessageScope,
+    Participant,
+    Source,
+    Status,
+    Summary,
+    Usage,
+    UsageRow,
+)
+from hansard.requests import Draft, Lane
+from hansard.rules import Head
+
+Text = str | UnsetType | None
+Time = datetime | UnsetType | None
+
+
+class Facts(Struct, omit_defaults=True, kw_only=True):
+    """Those fields of a conversation that a write changed."""
+
+    user_id: Text = UNSET
+    agent_id: Text = UNSET
+    audit_id: Text = UNSET
+    title: Text = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    summary: Text = UNSET
+    created_at: datetime | UnsetType = UNSET
+    updated_at: datetime | UnsetType = UNSET
+    last_message_at: Time = UNSET
+    message_count: int | UnsetType = UNSET
+    version: int | UnsetType = UNSET
+    branch: str | UnsetType = UNSET
+    expires_at: Time = UNSET
+    archived_at: Time = UNSET
+
+
+class Entry(Struct, omit_defaults=True, kw_only=True):
+    # The first line of a journal says what it is.
+    hansard: int = 0
+    kind: str = ""
+    tenant: str = ""
+    id: str = ""
+    journal: str = ""
+    """A random name that no other journal has, and that this one keeps when it is written anew."""
+
+    what: str = ""
+    """For people; nothing depends on it."""
+    at: datetime = NOT_YET
+    nonce: str = ""
+
+    messages: list[Raw] = []
+    """Messages as in `Stored`: one whose id is there already takes its place."""
+    cleared: bool = False
+    """All messages went."""
+    removed: list[str] = []
+    """The messages of these ids went."""
+
+    conversation: Facts | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+    buried: bool | UnsetType = UNSET
+    dropped: list[str] = []
+    """Branches that went."""
+    branches: list[Lane] = []
+    counts: dict[str, int] = {}
+    """New counts of branches that did not change otherwise."""
+    top: int = 0
+    """The highest line of messages that was ever used."""
+    summary: Summary | UnsetType = UNSET
+    """One more."""
+    summaries: list[Summary] | UnsetType = UNSET
+    """All that are left."""
+    usage: list[UsageRow] = []
+    """What to add to the usage rows."""
+    erased: str = ""
+    """The user whose usage rows went."""
+    owners: list[str] = []
+    """Spaces that hold records of this conversation."""
+    deleted: bool = False
+    tombstone: bool = False
+
+
+class Stored(Struct, omit_defaults=True, kw_only=True):
+    """A message in a journal."""
+
+    id: str
+    seq: int
+    line: int = 1
+    branch: str = MAIN
+    role: str
+    participant: Participant | None = None
+    mentions: tuple[str, ...] = ()
+    scope: MessageScope | None = None
+    status: Status = "complete"
+    pinned: bool = False
+    created_at: datetime
+    updated_at: datetime | None = None
+    trace_id: str | None = None
+    format: str
+    size: int
+    content: Any
+    sources: tuple[Source, ...] = ()
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = None
+    blobs: tuple[BlobRef, ...] = ()
+
+
+class Stub(Struct):
+    """The part of a stored message that the index needs."""
+
+    id: str
+    seq: int
+    size: int
+    created_at: datetime
+    line: int = 1
+    participant: Participant | None = None
+    blobs: tuple[BlobRef, ...] = ()
+
+
+MESSAGES = b'"messages":['
+
+_encode = msgspec.json.Encoder().encode
+_entry = msgspec.json.Decoder(Entry)
+_stub = msgspec.json.Decoder(Stub)
+_message = msgspec.json.Decoder(Message)
+
+
+def new_entry(what: str, at: datetime, **fields: Any) -> Entry:
+    return Entry(what=what, at=at, **fields)
+
+
+def encode_entry(entry: Entry, number: int) -> bytes:
+    return lines.seal(_encode(entry), number)
+
+
+def decode_entry(line: bytes) -> Entry:
+    return _entry.decode(line)
+
+
+def decode_stub(raw: Raw) -> Stub:
+    return _stub.decode(raw)
+
+
+def decode_message(data: bytes, conversation_id: str) -> Message:
+    message = _message.decode(data)
+    structs.force_setattr(message, "conversation_id", conversation_id)
+    return message
+
+
+def encode_message(line: int, message: Message, size: int, draft: Draft | None = None) -> Raw:
+    """A message as JSON. The draft's body is the content, encoded already."""
+    as_is = draft is None or message.format == "text"
+    stored = Stored(
+        id=message.id,
+        seq=message.seq,
+        line=line,
+        branch=message.branch,
+        role=message.role,
+        participant=message.participant,
+        mentions=message.mentions,
+        scope=message.scope,
+        status=message.status,
+        pinned=message.pinned,
+        created_at=message.created_at,
+        updated_at=message.updated_at,
+        trace_id=message.trace_id,
+        format=message.format,
+        size=size,
+        content=message.content if as_is or draft is None else Raw(draft.body.encode()),
+        sources=message.sources,
+        usage=message.usage,
+        metadata=message.metadata,
+        blobs=message.blobs,
+    )
+    return Raw(_encode(stored))
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------
+
+
+def set_head(entry: Entry, before: Head | None, after: Head) -> None:
+    """Puts the difference between two heads into an entry."""
+    entry.conversation = _facts(before.conversation if before else None, after.conversation)
+    if before is None or before.seq != after.seq:
+        entry.seq = after.seq
+    if after.buried != (before is not None and before.buried):
+        entry.buried = after.buried
+    old = before.lanes if before else {}
+    entry.dropped = [id for id in old if id not in after.lanes]
+    for id, lane in after.lanes.items():
+        if id not in old or structs.replace(old[id], count=lane.count) != lane:
+            entry.branches.append(lane)
+        elif old[id].count != lane.count:
+            entry.counts[id] = lane.count
+
+
+def _facts(before: Conversation | None, after: Conversation) -> Facts | UnsetType:
+    if before is after:
+        return UNSET
+    base = before or Conversation(after.id)
+    changed = {}
+    for name in Facts.__struct_fields__:
+        old, new = getattr(base, name), getattr(after, name)
+        # Metadata is another object when it changed: 1 and True are equal, but not the same JSON.
+        if (old is not new and (old or new)) if name == "metadata" else old != new:
+            changed[name] = new
+    return Facts(**changed) if changed else UNSET
+
+
+def with_facts(conversation: Conversation | None, id: str, facts: Facts) -> Conversation:
+    changed = {name: value for name in Facts.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
+    return structs.replace(conversation or Conversation(id), **changed)

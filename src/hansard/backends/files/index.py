@@ -1,0 +1,273 @@
+"""A conversation as its journal tells it: the head, and where each message stands.
+
+Messages stay in the file. For each line of messages there is a table of numbers, in the order of seq; so the newest N
+are found, and read, at the cost of N. What a write does here is exactly what reading its line again would do.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from heapq import merge
+from itertools import chain
+from typing import NamedTuple
+
+from msgspec import UNSET, structs
+
+from hansard import rules
+from hansard.backends.files import entries, lines
+from hansard.backends.files.entries import Entry, Stub
+from hansard.backends.files.lines import Piece, Spot
+from hansard.model import Summary, UsageRow, from_micros, to_micros
+from hansard.rules import Head
+
+_LINE_SHIFT = 40
+_SEQ_MASK = (1 << _LINE_SHIFT) - 1
+
+
+class Row(NamedTuple):
+    """Where a message stands: its line and seq in the conversation, its bytes in the journal."""
+
+    line: int
+    seq: int
+    created: int
+    size: int
+    piece: Piece
+
+
+class Table:
+    """The messages of one line, as columns of numbers."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.seq = array("q")
+        self.created = array("q")
+        self.size = array("q")
+        self.offset = array("q")
+        self.length = array("q")
+        self.crc = array("I")
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def columns(self) -> list[array[int]]:
+        return [self.seq, self.created, self.size, self.offset, self.length, self.crc]
+
+    def add(self, stub: Stub, piece: Piece) -> None:
+        values = (stub.seq, to_micros(stub.created_at), stub.size, *piece)
+        for column, value in zip(self.columns(), values, strict=True):
+            column.append(value)
+
+    def put(self, at: int, stub: Stub, piece: Piece) -> None:
+        values = (stub.seq, to_micros(stub.created_at), stub.size, *piece)
+        for column, value in zip(self.columns(), values, strict=True):
+            column[at] = value
+
+    def remove(self, at: int) -> None:
+        for column in self.columns():
+            del column[at]
+
+    def row(self, at: int) -> Row:
+        piece = Piece(self.offset[at], self.length[at], self.crc[at])
+        return Row(self.line, self.seq[at], self.created[at], self.size[at], piece)
+
+    def rows(self, start: int, end: int) -> Iterator[Row]:
+        return map(self.row, range(start, end))
+
+    def find(self, seq: int) -> int:
+        return bisect_left(self.seq, seq)
+
+    def upto(self, seq: int) -> int:
+        """How many of its messages have at most this seq."""
+        return bisect_right(self.seq, seq)
+
+    def last(self, gone: Collection[int]) -> tuple[int, int]:
+        """Seq and time of its last message that has not gone; zeros when there is none."""
+        at = len(self) - 1
+        while at >= 0 and self.seq[at] in gone:
+            at -= 1
+        return (self.seq[at], self.created[at]) if at >= 0 else (0, 0)
+
+    def copy(self, start: int = 0, end: int | None = None) -> Table:
+        twin = Table(self.line)
+        twin.seq, twin.created, twin.size, twin.offset, twin.length, twin.crc = (
+            column[start:end] for column in self.columns()
+        )
+        return twin
+
+
+class Index:
+    """All that a journal says about its conversation."""
+
+    def __init__(self) -> None:
+        self.spot = Spot()
+        self.id = ""
+        self.journal = ""
+        self.head: Head | None = None
+        self.deleted: Entry | None = None
+        self.tables: dict[int, Table] = {}
+        self.places: dict[str, int] = {}
+        self.summaries: list[Summary] = []
+        self.usage: dict[rules.UsageKey, UsageRow] = {}
+        self.refs: dict[int, tuple[str, ...]] = {}
+        """By seq, the blobs of messages that have any."""
+        self.users: set[str] = set()
+        """Participants of kind user, and perhaps some who have left."""
+        self.owners: set[str] = set()
+        self.top = 0
+        self.waste = 0
+        """Bytes in the journal that a rewrite would leave out."""
+
+    # Finding
+
+    def find(self, message_id: str) -> Row | None:
+        place = self.places.get(message_id)
+        if place is None:
+            return None
+        table = self.tables[place >> _LINE_SHIFT]
+        return table.row(table.find(place & _SEQ_MASK))
+
+    def spans(self, branch: str | None) -> list[tuple[Table, int]]:
+        """The tables that a branch reads, oldest first, and how many messages of each."""
+        assert self.head is not None
+        parts = rules.segments(self.head.lane(branch))
+        return [
+            (table, table.upto(seq)) for line, seq in parts if (table := self.tables.get(line)) is not None and table
+        ]
+
+    def rows(self, branch: str | None) -> Iterator[Row]:
+        return chain.from_iterable(table.rows(0, end) for table, end in self.spans(branch))
+
+    def newest_rows(self, branch: str | None, count: int) -> list[Row]:
+        """At most `count`, newest first."""
+        found: list[Row] = []
+        for table, end in reversed(self.spans(branch)):
+            start = max(0, end - (count - len(found)))
+            found += reversed(list(table.rows(start, end)))
+        return found
+
+    def all_rows(self) -> Iterator[Row]:
+        """Of every line, in the order of seq."""
+        return merge(*(table.rows(0, len(table)) for table in self.tables.values()), key=lambda row: row.seq)
+
+    def beyond(self, doomed: Sequence[tuple[int, int]]) -> list[Row]:
+        return [
+            row
+            for line, seq in doomed
+            if (table := self.tables.get(line)) is not None
+            for row in table.rows(table.upto(seq), len(table))
+        ]
+
+    def newest(self, gone: Collection[int] = ()) -> datetime | None:
+        """The time of the last message, those of the given seqs aside."""
+        last = max((table.last(gone) for table in self.tables.values()), default=None)
+        return from_micros(last[1]) if last and last[0] else None
+
+    def fresh_line(self) -> int:
+        assert self.head is not None
+        return 1 + max(self.top, *(lane.line for lane in self.head.lanes.values()))
+
+    def digests(self, seqs: Iterable[int] | None = None) -> set[str]:
+        """Blobs that these messages refer to, or all."""
+        found = self.refs.values() if seqs is None else (self.refs[seq] for seq in seqs if seq in self.refs)
+        return set(chain.from_iterable(found))
+
+    # Reading on
+
+    def apply(self, line: bytes, at: int) -> None:
+        entry = entries.decode_entry(line)
+        if entry.hansard:
+            lines.check_format(entry.hansard, f"the journal of conversation {entry.id!r}")
+            self.id, self.journal = entry.id, entry.journal
+        grown = len(self.places)
+        self._remove(entry)
+        if entry.messages:
+            for raw, piece in lines.pieces(line, at, entries.MESSAGES, entry.messages):
+                self._put(entries.decode_stub(raw), piece)
+        if len(self.places) <= grown:
+            self.waste += len(line)
+        self._change_head(entry)
+        self._change_rest(entry)
+
+    def _remove(self, entry: Entry) -> None:
+        if entry.cleared:
+            self.waste += sum(sum(table.length) for table in self.tables.values())
+            self.tables, self.places, self.refs, self.top = {}, {}, {}, 0
+        for id in entry.removed:
+            place = self.places.pop(id)
+            table = self.tables[place >> _LINE_SHIFT]
+            at = table.find(place & _SEQ_MASK)
+            self.waste += table.length[at]
+            table.remove(at)
+            self.refs.pop(place & _SEQ_MASK, None)
+
+    def _put(self, stub: Stub, piece: Piece) -> None:
+        place = self.places.get(stub.id)
+        if place is None:
+            self.tables.setdefault(stub.line, Table(stub.line)).add(stub, piece)
+            self.places[stub.id] = stub.line << _LINE_SHIFT | stub.seq
+            self.top = max(self.top, stub.line)
+        else:
+            table = self.tables[place >> _LINE_SHIFT]
+            at = table.find(place & _SEQ_MASK)
+            self.waste += table.length[at]
+            table.put(at, stub, piece)
+            self.refs.pop(stub.seq, None)
+        if stub.blobs:
+            self.refs[stub.seq] = tuple({ref.sha256 for ref in stub.blobs})
+        if stub.participant is not None and stub.participant.kind == "user":
+            self.users.add(stub.participant.id)
+
+    def _change_head(self, entry: Entry) -> None:
+        head = self.head
+        conversation = head.conversation if head else None
+        if entry.conversation is not UNSET:
+            conversation = entries.with_facts(conversation, self.id, entry.conversation)
+        if conversation is None:
+            return
+        if conversation.message_count != len(self.places):
+            raise ValueError(f"it counts {conversation.message_count} messages, and there are {len(self.places)}")
+        lanes = dict(head.lanes) if head else {}
+        for id in entry.dropped:
+            del lanes[id]
+        lanes.update((lane.id, lane) for lane in entry.branches)
+        for id, count in entry.counts.items():
+            lanes[id] = structs.replace(lanes[id], count=count)
+        seq = entry.seq if entry.seq is not UNSET else head.seq if head else 0
+        buried = entry.buried if entry.buried is not UNSET else head is not None and head.buried
+        self.head = Head(conversation, seq, lanes, buried)
+
+    def _change_rest(self, entry: Entry) -> None:
+        self.top = max(self.top, entry.top)
+        if entry.summaries is not UNSET:
+            self.summaries = entry.summaries
+        if entry.summary is not UNSET:
+            self.summaries.append(entry.summary)
+        for row in entry.usage:
+            key = (row.day, row.user_id, row.agent_id, row.model)
+            self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
+        if entry.erased:
+            self.usage = {key: row for key, row in self.usage.items() if key[1] != entry.erased}
+        self.owners.update(entry.owners)
+        if entry.deleted:
+            self.deleted = entry
+
+    # Writing anew
+
+    def copy(self) -> Index:
+        """A twin that may change without changing this one."""
+        twin = Index()
+        for name, value in vars(self).items():
+            setattr(twin, name, value)
+        twin.spot = structs.replace(self.spot)
+        twin.tables = {line: table.copy() for line, table in self.tables.items()}
+        twin.places, twin.usage, twin.refs = dict(self.places), dict(self.usage), dict(self.refs)
+        twin.summaries, twin.users, twin.owners = list(self.summaries), set(self.users), set(self.owners)
+        return twin
+
+    def moved(self, seq: int, line: int, offset: int) -> None:
+        """A message stands elsewhere in the file that this index is for."""
+        table = self.tables[line]
+        table.offset[table.find(seq)] = offset

@@ -1,0 +1,79 @@
+"""Where everything lies.
+
+hansard.json                       the format of this folder
+<tenant>/
+  <agent>/<conversation>.jsonl     the journals: the truth
+  _no_agent/<conversation>.jsonl
+  _tenant.jsonl                    the tenant's name, its tombstones, the usage of what was deleted
+  _records/<user>.jsonl            records of a user's own space; `_common.jsonl` for the rest
+  _blobs/<ab>/<sha256>
+  _torn/<conversation>.torn        damaged last lines, set aside
+  _locks/                          not to be removed while anybody uses the store
+  _cache/                          may be removed at any time: it is made again
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hansard.backends.files import names
+
+LEDGER = "hansard.json"
+ENDING = ".jsonl"
+
+
+class Layout:
+    """The paths of one tenant."""
+
+    def __init__(self, root: Path, tenant: str) -> None:
+        self.tenant = tenant
+        self.home = root / names.escape(tenant)
+        self.ledger = self.home / "_tenant.jsonl"
+        self.records = self.home / "_records"
+        self.blobs = self.home / "_blobs"
+        self.torn = self.home / "_torn"
+        self.locks = self.home / "_locks"
+        self.cache = self.home / "_cache"
+        self.changes = self.cache / "changes.log"
+        self.catalog = self.cache / "catalog.json"
+
+    def journal(self, folder: str, name: str) -> Path:
+        return self.home / folder / (name + ENDING)
+
+    def lock(self, name: str) -> Path:
+        return self.locks / f"{name}.lock"
+
+    def space(self, owner: str) -> Path:
+        return self.records / ((names.escape(owner) if owner else names.COMMON) + ENDING)
+
+    def blob(self, sha256: str) -> Path:
+        return self.blobs / sha256[:2] / sha256
+
+    def index(self, name: str) -> Path:
+        return self.cache / "index" / f"{name}.index"
+
+    def set_aside(self, name: str) -> Path:
+        return self.torn / f"{name}.torn"
+
+    def folders(self) -> list[str]:
+        """Those that hold conversations."""
+        return [name for name in folders_in(self.home) if name == names.NO_AGENT or not names.is_ours(name)]
+
+
+def folders_in(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(each.name for each in found if each.is_dir(follow_symlinks=True))
+    except FileNotFoundError:
+        return []
+
+
+def files_in(path: Path, ending: str = "") -> Iterator[os.DirEntry[str]]:
+    """A folder's files. What goes while it is read may be missing."""
+    try:
+        with os.scandir(path) as found:
+            yield from (each for each in found if each.name.endswith(ending) and each.is_file())
+    except FileNotFoundError:
+        return

@@ -1,0 +1,193 @@
+"""The file itself: its schema, its queries, its migrations, and files that are not ours."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import hansard
+import hansard.sync
+from hansard.backends.sqlite import schema
+from hansard.backends.sqlite.queries import QUERIES, parse
+
+PACKAGE = "hansard.backends.sqlite"
+SOURCE = Path(str(resources.files(PACKAGE)))
+
+
+def objects(connection: sqlite3.Connection) -> dict[str, str]:
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'")
+    return {name: " ".join(sql.split()) for name, sql in found}
+
+
+def open_raw(path: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(path, isolation_level=None))
+
+
+def make(path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{path}") as store:
+        store.append_message("c", "user", "hello")
+
+
+def test_schema_sql_equals_all_migrations(tmp_path: Path) -> None:
+    migrations = schema.prepare(tmp_path / "migrated.db", "full", upgrade=False)
+    with closing(migrations) as migrated, closing(sqlite3.connect(":memory:")) as whole:
+        whole.executescript((SOURCE / "schema.sql").read_text())
+        assert objects(migrated) == objects(whole)
+
+
+def test_every_query_is_used_and_every_used_name_exists() -> None:
+    code = "".join(path.read_text() for path in SOURCE.glob("*.py"))
+    used = set(re.findall(r'(?:QUERIES\[|\.run\(|\.one\()\s*"(\w+)"', code))
+    assert used == set(QUERIES)
+
+
+def test_a_query_that_stands_twice_is_noticed() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        parse("-- a --\n-- one\nSELECT 1;\n-- a --\n-- two\nSELECT 2;\n")
+
+
+HOT = {
+    "find_head": ("default", "c"),
+    "find_lanes": (1,),
+    "find_place": ("default", "c"),
+    "find_place_of_branch": ("default", "c", "main"),
+    "save_counters": (1, 1, 1, 1, 1, 1, 1, 1),
+    "find_message": (1, "m"),
+    "tail": (1, 2, 50),
+    "head": (1, 2, 50),
+    "newest_between": (1, 2),
+    "find_record": ("default", "", b"", "k"),
+    "find_blob": ("default", "x"),
+    "find_tombstone": ("default", "x"),
+    "expired_conversations": (1, 10),
+    "find_summaries": (1,),
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_query_uses_an_index(tmp_path: Path, name: str) -> None:
+    with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", HOT[name])]
+        assert plan
+        assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
+
+
+@pytest.mark.parametrize("sort", ["last_message_at", "updated_at"])
+@pytest.mark.parametrize("owner", [{}, {"user_id": "u"}, {"agent_id": "a"}])
+def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dict[str, str]) -> None:
+    from hansard.backends.sqlite import reading
+    from hansard.model import EPOCH
+    from hansard.requests import Context, ConversationQuery
+
+    query = ConversationQuery(sort=sort, below=(1, "x"), **owner)  # type: ignore[arg-type]
+    sql, values = reading._listing(Context("default", EPOCH), query)
+    with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+    assert len(plan) == 1
+    assert plan[0].startswith("SEARCH conversations USING INDEX"), plan
+
+
+def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with open_raw(path) as other:
+        other.execute("CREATE TABLE customers (id INTEGER)")
+    before = path.read_bytes()
+    with pytest.raises(hansard.FormatMismatch, match="another program"):
+        hansard.sync.connect(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary, " * 100)
+    with pytest.raises(hansard.FormatMismatch, match="not a SQLite database"):
+        hansard.sync.connect(f"sqlite:///{path}")
+    assert path.read_text() == "dear diary, " * 100
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    with open_raw(path) as raw:
+        raw.execute("INSERT INTO migrations VALUES ('9999_from_the_future', 'x', 0)")
+    with pytest.raises(hansard.FormatMismatch, match="newer version") as caught:
+        hansard.sync.connect(f"sqlite:///{path}")
+    assert caught.value.found == "9999_from_the_future"
+
+
+def test_an_older_schema_waits_for_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    known = schema.migrations()
+    later = schema.Migration("0002_later", "CREATE TABLE later (x INTEGER) STRICT;\n")
+    monkeypatch.setattr(schema, "migrations", lambda: [*known, later])
+    with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
+        schema.prepare(path, "full", upgrade=False)
+    with closing(schema.prepare(path, "full", upgrade=True)) as connection:
+        assert "later" in objects(connection)
+        names = [name for (name,) in connection.execute("SELECT name FROM migrations ORDER BY name")]
+    assert names == [migration.name for migration in [*known, later]]
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    known = schema.migrations()
+    broken = schema.Migration("0002_broken", "CREATE TABLE half (x INTEGER);\nCREATE TABLE half (x INTEGER);\n")
+    monkeypatch.setattr(schema, "migrations", lambda: [*known, broken])
+    with pytest.raises(hansard.HansardError):
+        schema.prepare(path, "full", upgrade=True)
+    with open_raw(path) as raw:
+        assert "half" not in objects(raw)
+
+
+def test_a_migration_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    with open_raw(path) as raw:
+        raw.execute("UPDATE migrations SET checksum = 'x'")
+    with pytest.raises(hansard.Corrupt, match="not the one we know"):
+        hansard.sync.connect(f"sqlite:///{path}")
+
+
+def test_processes_may_make_a_file_at_the_same_moment(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    script = (
+        "import sys, hansard.sync\n"
+        f"with hansard.sync.connect('sqlite:///{path}') as store:\n"
+        "    store.append_message('c', 'user', sys.argv[1])\n"
+    )
+    starts = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(6)]
+    assert [start.wait(60) for start in starts] == [0] * 6
+    with hansard.sync.connect(f"sqlite:///{path}") as store:
+        assert sorted(message.text for message in store.get_messages("c")) == [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://chats.db", "two slashes"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite:///no/such/folder/a.db", "does not exist"),
+        ("sqlite:///a.db?durability=some", "durability"),
+        ("sqlite:///a.db?durabilty=full", "did you mean 'durability'"),
+    ],
+)
+def test_a_wrong_url_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(hansard.ValidationError, match=words):
+        hansard.sync.connect(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(hansard.ValidationError, match="is a folder"):
+        hansard.sync.connect(f"sqlite:///{tmp_path}")
