@@ -1,8 +1,8 @@
 """What a job works with: the writing connection, and the heads of conversations.
 
 Heads are cached across transactions and trusted only while `data_version` says that no other connection has written.
-Those that appends change are saved once, when the transaction ends: a conversation that many callers append to costs
-one UPDATE.
+What appends insert and change is stored once, when the transaction ends: a conversation that many callers append to
+costs one UPDATE.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _MAX_HEADS = 4096
 _FIND_HEAD = QUERIES["find_head"]
 _FIND_LANES = QUERIES["find_lanes"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
+_INSERT_MESSAGE = QUERIES["insert_message"]
 _DATA_VERSION = "PRAGMA data_version"
 
 
@@ -46,6 +47,8 @@ class Writer:
         self._entries: dict[tuple[str, str], Entry] = {}
         self._dirty: dict[tuple[str, str], Entry] = {}
         """Those whose counters are not saved yet."""
+        self._messages: list[rows.Row] = []
+        """Those that are not inserted yet."""
         self._data_version = -1
         self._marks = 0
 
@@ -66,6 +69,7 @@ class Writer:
     def rollback(self) -> None:
         self._entries.clear()
         self._dirty.clear()
+        self._messages.clear()
         self.touched.clear()
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
@@ -170,16 +174,31 @@ class Writer:
         self._dirty.clear()
         self._marks += 1
 
+    def insert_later(self, messages: list[rows.Row]) -> None:
+        """Messages of this transaction go in together, by key: the pages of one line are touched together."""
+        self._messages += messages
+        self._marks += 1
+
     def flush(self) -> None:
-        """Saves what appends have changed."""
-        if not self._dirty:
-            return
-        for entry in self._dirty.values():
-            self.execute(_SAVE_COUNTERS, rows.counters_row(entry.head, entry.largest, entry.pk))
-            if len(entry.head.lanes) > 1:
-                for lane in entry.head.lanes.values():
-                    self._save_lane(entry.pk, lane, alone=False)
-        self._dirty.clear()
+        """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
+        if self._messages:
+            self._messages.sort()
+            self._many(_INSERT_MESSAGE, self._messages)
+            self._messages.clear()
+        if self._dirty:
+            entries = self._dirty.values()
+            self._many(_SAVE_COUNTERS, [rows.counters_row(each.head, each.largest, each.pk) for each in entries])
+            for entry in entries:
+                if len(entry.head.lanes) > 1:
+                    for lane in entry.head.lanes.values():
+                        self._save_lane(entry.pk, lane, alone=False)
+            self._dirty.clear()
+
+    def _many(self, sql: str, values: list[rows.Row]) -> None:
+        if len(values) == 1:
+            self.execute(sql, values[0])
+        else:
+            self.connection.executemany(sql, values)
 
 
 def entry_of(connection: sqlite3.Connection, row: rows.Row, tenant: str) -> Entry:

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backends.sqlite import rows
-from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.reading import cut_of, read_line
 from hansard.backends.sqlite.rows import pack, run, unpack
 from hansard.backends.sqlite.writer import Entry, Writer
@@ -30,7 +29,6 @@ from hansard.requests import (
 )
 from hansard.rules import Head
 
-_INSERT = QUERIES["insert_message"]
 Place = tuple[int, int]
 
 
@@ -134,11 +132,12 @@ def new_head(writer: Writer, context: Context, id: str, append: Append) -> Head:
 
 def find_stored(writer: Writer, entry: Entry, id: str, drafts: Iterable[Draft]) -> dict[str, Message]:
     """Those of the drafts whose ids were given and are there already."""
-    found: dict[str, Message] = {}
-    for draft in drafts:
-        if draft.given_id and (row := writer.one("find_message", entry.pk, draft.message.id)):
-            found[draft.message.id] = rows.message_of(row, id)
-    return found
+    given = [draft.message.id for draft in drafts if draft.given_id]
+    if not given:
+        return {}
+    writer.flush()
+    found = [row for each in given if (row := writer.one("find_message", entry.pk, each))]
+    return {message.id: message for message in rows.messages_of(found, id)}
 
 
 def _refuse_buried(writer: Writer, context: Context, id: str, append: Append, stored: Mapping[str, Message]) -> None:
@@ -158,11 +157,7 @@ def insert(
 ) -> None:
     """Inserts messages on a line, with their blobs and usage."""
     pk = entry.pk
-    made = [rows.message_row(pack(line, message.seq), pk, message, draft) for message, draft in fresh]
-    if len(made) == 1:
-        writer.execute(_INSERT, made[0])
-    else:
-        writer.connection.executemany(_INSERT, made)
+    writer.insert_later([rows.message_row(pack(line, message.seq), pk, message, draft) for message, draft in fresh])
     if blobs:
         keep_blobs(writer, context, blobs)
     for message, _ in fresh:
@@ -195,6 +190,7 @@ def count_usage(writer: Writer, context: Context, entry: Entry, message: Message
 
 def update_message(writer: Writer, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
     entry = writer.need(context, id)
+    writer.flush()
     row = writer.one("find_message", entry.pk, message_id)
     if row is None:
         raise rules.no_message(id, message_id)
@@ -335,17 +331,18 @@ def _clear(writer: Writer, context: Context, entry: Entry, remove: Remove) -> Re
 
 def replace_messages(writer: Writer, context: Context, id: str, replace: Replace) -> Appended:
     entry = writer.need(context, id)
+    writer.flush()
     found = read_line(writer.connection, entry.head.lane(replace.branch))
     current = [(unpack(row[0])[0], rows.message_of(row, id)) for row in found]
     plan = rules.plan_replace(context, entry.head, replace, current, writer.fresh_line)
     doomed = [row for line, seq in plan.doomed for row in writer.run("keys_between", *run(line, seq))]
     _refuse_taken(writer, entry, plan, {row[1] for row in doomed})
     rules.check_quota(entry.head.conversation, len(plan.fresh) - len(doomed), replace.max_messages)
-    writer.flush()
     if doomed:
         forget_summaries(writer, entry, min(unpack(row[0])[1] for row in doomed))
     gone, _ = remove_runs(writer, context, plan.doomed)
     insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs)
+    writer.flush()
     entry.largest = max([entry.largest, *(draft.size for _, draft in plan.fresh)])
     head = rules.replaced(context, plan, gone, newest(writer, plan.head))
     writer.save(context.tenant, id, entry, with_summary(head, entry.head.conversation.summary))
