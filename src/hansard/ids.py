@@ -11,25 +11,33 @@ import threading
 import time
 
 _RANDOM_BITS = 80
+_RANDOM_BYTES = _RANDOM_BITS // 8
 # The top bit of the random part stays clear, so that counting up cannot run into the milliseconds.
-_RANDOM_BYTES = 10
 _CLEAR_TOP = (1 << (_RANDOM_BITS - 1)) - 1
+# Asking the system lets other threads run; often enough, that would tear the batches of a group commit apart.
+_POOL = 512 * _RANDOM_BYTES
 
 
 class _Clock:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.last = 0
+        self.pool = b""
 
     def tick(self) -> int:
         floor = (time.time_ns() // 1_000_000) << _RANDOM_BITS
         with self.lock:
             if floor > self.last:
-                self.last = floor | (int.from_bytes(os.urandom(_RANDOM_BYTES)) & _CLEAR_TOP)
+                self.last = floor | (self._random() & _CLEAR_TOP)
             else:
                 # Same millisecond, or the clock went back: keep growing from the last one.
                 self.last += 1
             return self.last
+
+    def _random(self) -> int:
+        pool = self.pool or os.urandom(_POOL)
+        self.pool = pool[_RANDOM_BYTES:]
+        return int.from_bytes(pool[:_RANDOM_BYTES])
 
 
 _clock = _Clock()

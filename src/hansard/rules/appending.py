@@ -32,44 +32,50 @@ def plan_append(context: Context, head: Head, append: Append, stored: Mapping[st
     id wins. A call that brings nothing new succeeds whatever its expected version, so that a retry is always safe.
     """
     conversation = head.conversation
-    owner = _owner(conversation, append)
+    owner = conversation.user_id
+    if append.user_id is not None and append.user_id != owner:
+        owner = _new_owner(conversation, append.user_id)
     fresh = _fresh_drafts(append, stored)
-    if fresh or any(not same_body(draft, stored[draft.message.id]) for draft in append.drafts):
+    if append.expected_version is not None and (fresh or not _all_same(append.drafts, stored)):
         check_version(conversation, append.expected_version)
+    lane = head.lane(append.branch)
     if not fresh:
-        # An empty batch still makes the conversation, and a retry may still name its owner.
-        lane = head.lane(append.branch)
+        # A retry may still name the owner of a conversation that has none.
         if owner != conversation.user_id:
             head = structs.replace(head, conversation=touched(conversation, context.now, user_id=owner))
         return Plan(head, lane, [], [stored[draft.message.id] for draft in append.drafts])
-    check_quota(conversation, len(fresh), append.max_messages)
-    lane = head.lane(append.branch)
+    count = len(fresh)
+    if conversation.message_count + count > append.max_messages:
+        check_quota(conversation, count, append.max_messages)
     placed, seq, last = place(context, conversation, lane.id, head.seq, fresh)
-    lane = structs.replace(lane, count=lane.count + len(placed))
-    conversation = touched(
+    lane = structs.replace(lane, count=lane.count + count)
+    conversation = structs.replace(
         conversation,
-        context.now,
         user_id=owner,
-        message_count=conversation.message_count + len(placed),
+        version=conversation.version + 1,
+        updated_at=max(context.now, conversation.updated_at),
+        message_count=conversation.message_count + count,
         last_message_at=last,
     )
-    head = structs.replace(head, conversation=conversation, seq=seq, lanes={**head.lanes, lane.id: lane})
-    if len(placed) == len(append.drafts):
+    head = Head(conversation, seq, {**head.lanes, lane.id: lane}, head.buried)
+    if count == len(append.drafts):
         return Plan(head, lane, placed, [message for message, _ in placed])
     by_id = {message.id: message for message, _ in placed}
     return Plan(head, lane, placed, [by_id.get(each.message.id) or stored[each.message.id] for each in append.drafts])
 
 
-def _owner(conversation: Conversation, append: Append) -> str | None:
-    owner = conversation.user_id
-    if append.user_id is None or append.user_id == owner:
-        return owner
-    if owner is None:
-        return append.user_id
+def _new_owner(conversation: Conversation, user_id: str) -> str:
+    """The first user who is named owns a conversation that nobody owned."""
+    if conversation.user_id is None:
+        return user_id
     raise Conflict(
-        f"conversation {conversation.id!r} belongs to another user than {append.user_id!r}: "
+        f"conversation {conversation.id!r} belongs to another user than {user_id!r}: "
         "update_conversation(user_id=…) hands it over"
     )
+
+
+def _all_same(drafts: Iterable[Draft], stored: Mapping[str, Message]) -> bool:
+    return all(same_body(draft, stored[draft.message.id]) for draft in drafts)
 
 
 def _fresh_drafts(append: Append, stored: Mapping[str, Message]) -> Sequence[Draft]:

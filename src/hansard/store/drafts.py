@@ -45,18 +45,16 @@ def as_message(value: object) -> Message:
 
 
 def as_messages(value: object) -> list[Message]:
-    if type(value) is list and all(type(item) is Message for item in value):
-        return value
     if isinstance(value, Message | Mapping):
         return [as_message(value)]
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ValidationError(f"messages must be a list of messages, not a {type(value).__name__}")
-    return [as_message(item) for item in value]
+    return [item if type(item) is Message else as_message(item) for item in value]
 
 
 def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
     blobs: dict[str, bytes] = {}
-    return Drafts(tuple(make_draft(message, limits, blobs) for message in messages), blobs)
+    return Drafts(tuple([make_draft(message, limits, blobs) for message in messages]), blobs)
 
 
 def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:

@@ -153,7 +153,7 @@ class MessageParts(Core):
             expected_version=None
             if expected_version is None
             else checks.count(expected_version, "expected_version", least=0),
-            on_duplicate=checks.one_of(on_duplicate, ("first", "error"), "on_duplicate"),
+            on_duplicate=_on_duplicate(on_duplicate),
             max_messages=limits.messages,
             blobs=made.blobs,
             revive=revive,
@@ -168,9 +168,7 @@ class MessageParts(Core):
         if appended.created and title is None and self._view.auto_title is not None:
             version = await self._give_title(context, id, appended.messages)
             appended = structs.replace(appended, version=version or appended.version)
-        if any([message.blobs for message in appended.messages]):
-            return await self._whole(context, appended, made.blobs)
-        return appended
+        return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
         whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
@@ -467,6 +465,17 @@ class MessageParts(Core):
             messages = 20
         found = await self.get_messages(conversation_id, last=messages, turns=turns, branch=branch)
         return windows.valid(found)
+
+
+def _on_duplicate(value: OnDuplicate) -> OnDuplicate:
+    return value if value == "first" else checks.one_of(value, ("first", "error"), "on_duplicate")
+
+
+def _have_blobs(messages: list[Message]) -> bool:
+    for message in messages:  # noqa: SIM110  (a generator costs more than the loop, on every append)
+        if message.blobs:
+            return True
+    return False
 
 
 def _none_or_unset(value: object) -> UnsetType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ def find_conversation(connection: sqlite3.Connection, context: Context, id: str)
     row = connection.execute(_FIND_HEAD, (context.tenant, id)).fetchone()
     if row is None:
         return None
-    conversation = rows.conversation_of(row[1:], f"conversation {id!r}")
+    conversation = rows.conversation_of(row[1:-3], f"conversation {id!r}")
     return conversation if rules.is_visible(conversation, context) else None
 
 
@@ -219,19 +220,20 @@ def list_conversations(
     connection: sqlite3.Connection, context: Context, query: ConversationQuery
 ) -> tuple[list[Conversation], bool]:
     sql, values = _listing(context, query)
-    found: list[Conversation] = []
-    skip = query.offset if query.metadata else 0
-    for row in connection.execute(sql, values):
-        conversation = rows.conversation_of(row, f"conversation {row[0]!r}")
-        if query.metadata and not rules.has_metadata(conversation, query.metadata):
-            continue
-        if skip:
-            skip -= 1
-        elif len(found) == query.limit:
-            return found, True
-        else:
-            found.append(conversation)
-    return found, False
+    found = connection.execute(sql, values)
+    if query.metadata:
+        return _matching(found, query)
+    page = found.fetchall()
+    made = [rows.conversation_of(row, "the listing") for row in page[: query.limit]]
+    return made, len(page) > query.limit
+
+
+def _matching(found: Iterable[Row], query: ConversationQuery) -> tuple[list[Conversation], bool]:
+    """Metadata is compared here, so that the offset and the limit count what matches."""
+    made = (rows.conversation_of(row, "the listing") for row in found)
+    matching = (each for each in made if rules.has_metadata(each, query.metadata))
+    page = list(islice(matching, query.offset, query.offset + query.limit + 1))
+    return page[: query.limit], len(page) > query.limit
 
 
 def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]]:
@@ -251,7 +253,6 @@ def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]
             conditions.append(f"({column}, id) {sign} (?, ?)")
             values += place
     direction = "DESC" if query.newest_first else "ASC"
-    # Metadata is compared in Python, so the limit can only be applied there.
     limit = "" if query.metadata else f" LIMIT {query.limit + 1:d} OFFSET {query.offset:d}"
     return f"{_LISTING}{' AND '.join(conditions)} ORDER BY {column} {direction}, id {direction}{limit}", values
 

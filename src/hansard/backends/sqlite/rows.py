@@ -58,24 +58,28 @@ def micros_of(time: datetime | None) -> int | None:
 
 
 def conversation_of(row: Row, where: str) -> Conversation:
-    """From the columns of `find_head` after the pk."""
-    metadata = row[5]
+    """From the columns of `find_head` between the pk and the seq."""
+    id, user_id, agent_id, audit_id, title, metadata, summary, created, updated, last, *rest = row
+    count, version, branch, expires_at, archived_at = rest
+    updated_at = from_micros(updated)
+    # After an append the two are the same moment.
+    last_message_at = updated_at if last == updated else time_of(last)
     return Conversation(
-        row[0],
-        row[1],
-        row[2],
-        row[3],
-        row[4],
-        codec.decode(metadata, where) if metadata is not None else {},
-        row[6],
-        from_micros(row[7]),
-        from_micros(row[8]),
-        time_of(row[9]),
-        row[10],
-        row[11],
-        row[12],
-        time_of(row[13]),
-        time_of(row[14]),
+        id,
+        user_id,
+        agent_id,
+        audit_id,
+        title,
+        {} if metadata is None else codec.decode(metadata, where),
+        summary,
+        updated_at if created == updated else from_micros(created),
+        updated_at,
+        last_message_at,
+        count,
+        version,
+        branch,
+        None if expires_at is None else from_micros(expires_at),
+        None if archived_at is None else from_micros(archived_at),
     )
 
 
@@ -107,11 +111,15 @@ def conversation_row(head: Head, largest: int) -> Row:
 def counters_row(head: Head, largest: int, pk: int) -> Row:
     """The columns of `save_counters`, in order."""
     conversation = head.conversation
-    last = micros_of(conversation.last_message_at)
+    updated = to_micros(conversation.updated_at)
+    last = conversation.last_message_at
+    # Most appends give both the same moment.
+    last_at = updated if last is conversation.updated_at else micros_of(last)
+    active_at = to_micros(conversation.created_at) if last_at is None else last_at
     return (
-        to_micros(conversation.updated_at),
-        last,
-        to_micros(conversation.created_at) if last is None else last,
+        updated,
+        last_at,
+        active_at,
         conversation.message_count,
         conversation.version,
         head.seq,

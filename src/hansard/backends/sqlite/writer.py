@@ -89,7 +89,7 @@ class Writer:
 
     def find(self, context: Context, id: str) -> Entry | None:
         """A conversation that the context may see."""
-        entry = self.load(context.tenant, id)
+        entry = self._entries.get((context.tenant, id)) or self.load(context.tenant, id)
         return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
 
     def need(self, context: Context, id: str) -> Entry:
