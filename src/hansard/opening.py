@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Awaitable, Callable, Generator
-from importlib.metadata import entry_points
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -68,6 +67,8 @@ def _find_opener(url: Url) -> Opener:
 
 
 def _foreign_opener(url: Url) -> Opener:
+    from importlib.metadata import entry_points  # only now: it would be a third of `import hansard`
+
     foreign = {point.name: point for point in entry_points(group="hansard.backends")}
     if url.scheme not in foreign:
         known = (*SCHEMES, *foreign)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -217,7 +216,7 @@ class MessageParts(Core):
         titler = self._view.auto_title
         assert titler is not None
         title = titler(messages)
-        if inspect.isawaitable(title):
+        if isinstance(title, Awaitable):
             title = await title
         if not title:
             return None

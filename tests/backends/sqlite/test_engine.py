@@ -91,6 +91,22 @@ def test_a_refused_job_does_not_disturb_its_batch(path: Path) -> None:
     assert [type(error) for error in refused] == [hansard.ConversationNotFound, hansard.Conflict]
 
 
+def test_a_change_after_an_append_in_one_transaction_keeps_its_counts(path: Path) -> None:
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+            await store.append_message("c", "user", "one")
+            await store.branch("c")
+            # These queue up while the first one commits, and so share a transaction.
+            await asyncio.gather(
+                *(store.append_message("c", "user", str(n)) for n in range(5)),
+                store.update_conversation("c", title="t"),
+            )
+            assert await store.check() == []
+            assert [branch.message_count for branch in await store.list_branches("c")] == [1, 6]
+
+    asyncio.run(run())
+
+
 def test_a_job_that_breaks_is_undone_and_the_others_stand(path: Path) -> None:
     async def run() -> None:
         async with hansard.connect(f"sqlite:///{path}") as store:

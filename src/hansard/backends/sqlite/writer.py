@@ -122,8 +122,9 @@ class Writer:
 
     def save(self, tenant: str, id: str, entry: Entry, head: Head) -> None:
         """Everything: the conversation's row and its branches."""
+        # What an append left for later is stored first: only changes against the file are saved below.
+        self.flush()
         before, entry.head = entry.head, head
-        self._dirty.pop((tenant, id), None)
         self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
         self._save_lanes(entry, before.lanes, head.lanes)
         self.touch(tenant, id)
