@@ -30,8 +30,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -67,6 +66,9 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Durability = Literal["none", "process", "machine"]
 
@@ -155,7 +157,7 @@ class Backend(Protocol):
         """`Conflict` when the name is taken."""
 
     async def list_branches(self, context: Context, id: str) -> list[Branch]:
-        """Oldest first. Nothing for a missing conversation."""
+        """See `rules.branches_of`. Nothing for a missing conversation."""
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
         """Removes the branch and the messages that only it holds. `Conflict` when it is active or has children."""

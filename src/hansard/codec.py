@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -156,9 +156,9 @@ def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> B
         if found is None:
             return value
         prefix, data = found
-        digest = hashlib.sha256(data).hexdigest()
-        blobs[digest] = data
-        refs.append(BlobRef(digest, len(data), path, prefix))
+        sha256 = sha256_of(data)
+        blobs[sha256] = data
+        refs.append(BlobRef(sha256, len(data), path, prefix))
         return ""
 
     lean = _map_text(content, (), lift)
@@ -238,7 +238,10 @@ class Extra(Struct, frozen=True, omit_defaults=True):
     branch: str = MAIN
 
 
-_extra_decoder = msgspec.json.Decoder(Extra)
+@cache
+def extra_decoder() -> msgspec.json.Decoder[Extra]:
+    """Made when it is first needed: making it costs more than importing this module."""
+    return msgspec.json.Decoder(Extra)
 
 
 def encode_extra(message: Message, updated_at: int | None) -> str | None:
@@ -277,7 +280,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
 
 def decode_extra(text: str, where: str) -> Extra:
     try:
-        return _extra_decoder.decode(text)
+        return extra_decoder().decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"unreadable fields in {where}: {error}", where=where) from error
 
@@ -308,4 +311,10 @@ def _elements(packed: bytes) -> Iterator[bytes]:
 
 def digest(*parts: str) -> str:
     """A hash of ids, for tombstones: it recognises an id without keeping it."""
-    return hashlib.sha256(pack_namespace(parts)).hexdigest()
+    return sha256_of(pack_namespace(parts))
+
+
+def sha256_of(data: bytes) -> str:
+    import hashlib  # only now: loading it takes as long as all of this package's values
+
+    return hashlib.sha256(data).hexdigest()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from urllib.parse import parse_qsl, unquote, urlsplit
-
 from hansard.errors import ValidationError
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -22,6 +19,8 @@ class Url:
         self.text = text
         self.scheme = scheme.lower()
         try:
+            from urllib.parse import parse_qsl, unquote, urlsplit  # only now: it is dear to import
+
             # urlsplit reads schemes that it does not know as if they had no host or query. A "#" belongs to the path.
             parts = urlsplit("http:" + rest, allow_fragments=False)
         except ValueError as error:
@@ -57,6 +56,8 @@ class Url:
 
 
 def suggest(word: str, known: tuple[str, ...]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if close:
         return f": did you mean {close[0]!r}?"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
-from hansard import rules
+from hansard import codec, rules
 from hansard.errors import Denied, NotFound, ValidationError
 from hansard.model import Blob
 from hansard.store import checks
@@ -24,7 +22,7 @@ class Blobs(Core):
             raise ValidationError(f"a blob is bytes, not a {type(data).__name__}")
         content = bytes(data)
         checks.count(len(content), "the size of the blob", self.limits.content_bytes, least=0)
-        sha256 = hashlib.sha256(content).hexdigest()
+        sha256 = codec.sha256_of(content)
         context = self._view.context()
         await self._backend.put_blob(context, sha256, content, context.now + rules.BLOB_GRACE)
         return Blob(sha256, len(content))

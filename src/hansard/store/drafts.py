@@ -25,7 +25,7 @@ class Drafts(Struct, frozen=True):
     blobs: Mapping[str, bytes]
 
 
-_FIELDS = frozenset(structs.fields(Message)[i].name for i in range(len(structs.fields(Message)))) - {"seq", "blobs"}
+_FIELDS = frozenset(Message.__struct_fields__) - {"seq", "blobs"}
 
 
 def as_message(value: object) -> Message:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import date, datetime, timedelta
 from os import PathLike
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.store import checks, erasing, watching
 from hansard.store.core import Core
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Lifecycle(Core):
@@ -55,6 +58,8 @@ class Lifecycle(Core):
         if self._view.walled:
             raise Denied("a view cannot copy the whole store: use the store that it was made from")
         self._view.need(self.capabilities.backup, "backup", "back up")
+        from pathlib import Path  # only now: it is dear to import, and few stores are backed up from Python
+
         path = Path(target)
         await self._backend.backup(path)
         return path

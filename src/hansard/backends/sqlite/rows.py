@@ -24,7 +24,7 @@ from hansard.rules import Head
 
 NO_EXTRA = codec.Extra()
 _decode = msgspec.json.Decoder().decode
-_decode_extra = msgspec.json.Decoder(codec.Extra).decode
+_decode_extra = codec.extra_decoder().decode
 
 SEQ_BITS = 30
 SEQ_MASK = (1 << SEQ_BITS) - 1
