@@ -59,7 +59,7 @@ def new_id(prefix: str) -> str:
 
 
 def message_id() -> str:
-    return new_id("msg_")
+    return f"msg_{_clock.tick():032x}"
 
 
 def conversation_id() -> str:

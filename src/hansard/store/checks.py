@@ -128,9 +128,11 @@ def flag(value: object, what: str) -> bool:
 def metadata(value: object, what: str = "metadata") -> dict[str, Any]:
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
-        raise ValidationError(f"{what} must be a mapping, not {_kind(value)}")
-    return codec.snapshot(dict(value), what)[1]  # type: ignore[no-any-return]
+    if type(value) is not dict:
+        if not isinstance(value, Mapping):
+            raise ValidationError(f"{what} must be a mapping, not {_kind(value)}")
+        value = dict(value)
+    return codec.snapshot(value, what)[1]  # type: ignore[no-any-return]
 
 
 def texts(value: object, what: str) -> tuple[str, ...]:
