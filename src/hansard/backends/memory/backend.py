@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard import codec, cursors, rules
+from hansard import codec, rules
 from hansard.backend import Capabilities
-from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, is_by, with_summary
+from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, is_by, select, with_summary
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.signals import Signals
 from hansard.backends.values import own_conversation, own_message, own_record
@@ -35,7 +35,6 @@ from hansard.model import (
     Stats,
     Summary,
     UsageRow,
-    to_micros,
 )
 from hansard.requests import (
     Append,
@@ -128,6 +127,7 @@ class MemoryBackend:
                 raise rules.not_found(id)
             self._drop(context, id)
         kept = tenant.conversations[id] = Kept(head)
+        kept.enlist(tenant.listing)
         self._evict_conversations(context, tenant)
         return kept
 
@@ -152,21 +152,12 @@ class MemoryBackend:
             return own_conversation(kept.head.conversation) if kept else None
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        def place(conversation: Conversation) -> tuple[int, str]:
-            return to_micros(cursors.sort_time(conversation, query.sort)), conversation.id
-
         with self._lock:
-            everything = (kept.head.conversation for kept in self._tenant(context).conversations.values())
-            found = [
-                conversation
-                for conversation in everything
-                if rules.matches(conversation, query, context)
-                and (query.above is None or place(conversation) > query.above)
-                and (query.below is None or place(conversation) < query.below)
-            ]
-        found.sort(key=place, reverse=query.newest_first)
-        page = found[query.offset : query.offset + query.limit]
-        return [own_conversation(each) for each in page], len(found) > query.offset + query.limit
+            tenant = self._tenant(context)
+            walked = (tenant.conversations[id].head.conversation for id in tenant.listing.walk(query, context.user))
+            matching = (each for each in walked if rules.matches(each, query, context))
+            page = list(islice(matching, query.offset, query.offset + query.limit + 1))
+        return [own_conversation(each) for each in page[: query.limit]], len(page) > query.limit
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         with self._lock:
@@ -187,6 +178,7 @@ class MemoryBackend:
     def _drop(self, context: Context, id: str) -> Receipt:
         tenant = self._tenant(context)
         kept = tenant.conversations.pop(id)
+        kept.delist()
         records = [key for key, record in tenant.records.items() if record.conversation_id == id]
         for key in records:
             tenant.forget_record(key)
@@ -288,15 +280,8 @@ class MemoryBackend:
             kept = self._find(context, id)
             if kept is None:
                 return Slice([], False)
-            found = [
-                message
-                for _, message in kept.read(query.branch, newest_first=query.newest_first)
-                if rules.is_between(message, query) and rules.is_wanted(message, query)
-            ]
-            if query.sort == "time":
-                found.sort(key=rules.position, reverse=query.newest_first)
-            taken = bounded(found, query, kept.sizes)
-            return Slice([own_message(message) for message in taken], len(taken) < len(found))
+            taken, more = bounded(select(kept, query), query, kept.sizes)
+            return Slice([own_message(message) for message in taken], more)
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
         with self._lock:
@@ -470,9 +455,9 @@ class MemoryBackend:
             kept = self._find(context, id)
             if kept is None:
                 return []
+            later = list(islice(kept.all_messages(after_seq), limit))
             query = MessageQuery(limit=limit, max_bytes=max_bytes)
-            later = [pair for pair in kept.all_messages() if pair[1].seq > after_seq]
-            taken = bounded([message for _, message in later], query, kept.sizes)
+            taken, _ = bounded((message for _, message in later), query, kept.sizes)
             return [Row(line, own_message(message)) for line, message in later[: len(taken)]]
 
     async def restore(self, context: Context, restore: Restore) -> int:

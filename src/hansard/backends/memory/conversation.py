@@ -11,6 +11,7 @@ from operator import attrgetter
 from msgspec import structs
 
 from hansard import rules
+from hansard.backends.memory.listing import Listing
 from hansard.model import Message, Summary
 from hansard.requests import MessageQuery, NewBranch
 from hansard.rules import Head
@@ -24,11 +25,33 @@ class Kept:
     """One conversation: its head, and for each line its messages in the order of seq."""
 
     def __init__(self, head: Head) -> None:
-        self.head = head
+        self._head = head
+        self._listing: Listing | None = None
         self.lines: dict[int, list[Message]] = {}
         self.places: dict[str, Place] = {}
         self.summaries: list[Summary] = []
         self.sizes: dict[str, int] = {}
+
+    @property
+    def head(self) -> Head:
+        return self._head
+
+    @head.setter
+    def head(self, head: Head) -> None:
+        before, self._head = self._head, head
+        if self._listing is not None and head.conversation is not before.conversation:
+            self._listing.remove(before.conversation)
+            self._listing.add(head.conversation)
+
+    def enlist(self, listing: Listing) -> None:
+        """From now on the listing follows every change of the head."""
+        self._listing = listing
+        listing.add(self._head.conversation)
+
+    def delist(self) -> None:
+        if self._listing is not None:
+            self._listing.remove(self._head.conversation)
+            self._listing = None
 
     def insert(self, line: int, message: Message, size: int) -> None:
         self.lines.setdefault(line, []).append(message)
@@ -84,14 +107,17 @@ class Kept:
         last = max((messages[-1] for messages in self.lines.values() if messages), key=_seq, default=None)
         return last.created_at if last else None
 
-    def read(self, branch: str | None, *, newest_first: bool = False) -> Iterator[tuple[int, Message]]:
-        """The messages of a branch with their lines, from either end."""
+    def read(
+        self, branch: str | None, *, newest_first: bool = False, above: int = 0, below: int = rules.NO_END
+    ) -> Iterator[tuple[int, Message]]:
+        """The messages of a branch with their lines, from either end, between two seqs."""
         parts = rules.segments(self.head.lane(branch))
         for line, upto in reversed(parts) if newest_first else parts:
             messages = self.lines.get(line, [])
-            visible = messages[: bisect_right(messages, upto, key=_seq)]
-            for message in reversed(visible) if newest_first else visible:
-                yield line, message
+            low = bisect_right(messages, above, key=_seq)
+            high = bisect_right(messages, min(upto, below - 1), key=_seq)
+            for index in range(high - 1, low - 1, -1) if newest_first else range(low, high):
+                yield line, messages[index]
 
     def cut(self, new: NewBranch) -> rules.Cut:
         """Where a new branch leaves its source."""
@@ -109,9 +135,14 @@ class Kept:
     def fresh_line(self) -> int:
         return 1 + max([*self.lines, *(lane.line for lane in self.head.lanes.values())])
 
-    def all_messages(self) -> Iterator[tuple[int, Message]]:
-        lines = ([(line, message) for message in messages] for line, messages in self.lines.items())
-        return merge(*lines, key=lambda pair: pair[1].seq)
+    def all_messages(self, after_seq: int = 0) -> Iterator[tuple[int, Message]]:
+        """Every message after a seq with its line, whatever its branch, in the order of seq."""
+        return merge(*(self._line(line, after_seq) for line in self.lines), key=lambda pair: pair[1].seq)
+
+    def _line(self, line: int, after_seq: int) -> Iterator[tuple[int, Message]]:
+        messages = self.lines[line]
+        for index in range(bisect_right(messages, after_seq, key=_seq), len(messages)):
+            yield line, messages[index]
 
 
 def beyond(kept: Kept, doomed: Sequence[Place]) -> list[Message]:
@@ -124,6 +155,21 @@ def with_summary(head: Head, summary: str | None) -> Head:
     return structs.replace(head, conversation=structs.replace(head.conversation, summary=summary))
 
 
+def select(kept: Kept, query: MessageQuery) -> Iterator[Message]:
+    """The messages that a query wants, in its order. By time, the branch has to be sorted; by seq, it is walked."""
+    if query.sort == "time":
+        everything = (message for _, message in kept.read(query.branch))
+        return iter(sorted(filter_by(everything, query), key=rules.position, reverse=query.newest_first))
+    above = query.above[1] if query.above else 0
+    below = query.below[1] if query.below else rules.NO_END
+    walked = kept.read(query.branch, newest_first=query.newest_first, above=above, below=below)
+    return filter_by((message for _, message in walked), query)
+
+
+def filter_by(messages: Iterable[Message], query: MessageQuery) -> Iterator[Message]:
+    return (each for each in messages if rules.is_between(each, query) and rules.is_wanted(each, query))
+
+
 def is_by(message: Message, participant_id: str) -> bool:
     who = message.participant
     return who is not None and who.kind == "user" and who.id == participant_id
@@ -133,13 +179,13 @@ def digests(messages: Iterable[Message]) -> set[str]:
     return {ref.sha256 for message in messages for ref in message.blobs}
 
 
-def bounded(found: list[Message], query: MessageQuery, sizes: Mapping[str, int]) -> list[Message]:
-    """As many as the limit and the bound in bytes allow, but always one."""
+def bounded(found: Iterable[Message], query: MessageQuery, sizes: Mapping[str, int]) -> tuple[list[Message], bool]:
+    """As many as the limit and the bound in bytes allow, but always one; and whether there are more."""
     taken: list[Message] = []
     total = 0
-    for message in found if query.limit is None else found[: query.limit]:
+    for message in found:
+        if len(taken) == query.limit or (query.max_bytes is not None and total >= query.max_bytes):
+            return taken, True
         taken.append(message)
         total += sizes[message.id]
-        if query.max_bytes is not None and total >= query.max_bytes:
-            break
-    return taken
+    return taken, False

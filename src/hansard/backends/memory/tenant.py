@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hansard import codec, rules
 from hansard.backends.memory.conversation import Kept, digests
+from hansard.backends.memory.listing import Listing
 from hansard.model import Message, Record, UsageRow
 from hansard.requests import Context, RecordQuery, RecordWrite
 
@@ -30,6 +31,7 @@ class Tenant:
     def __init__(self) -> None:
         self.conversations: dict[str, Kept] = {}
         """In the order of their last use."""
+        self.listing = Listing()
         self.records: dict[RecordKey, Record] = {}
         self._record_order: list[RecordKey] = []
         self.blobs: dict[str, StoredBlob] = {}

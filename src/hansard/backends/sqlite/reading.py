@@ -92,8 +92,9 @@ def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
     for row in found:
         if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
             return Slice(messages, True)
-        messages.append(rows.message_of(row, id))
-        size += len(row[4])
+        message = rows.message_of(row, id)
+        messages.append(message)
+        size += rows.size_of(row, message)
     return Slice(messages, False)
 
 
@@ -276,5 +277,6 @@ def read_rows(
     for count, row in enumerate(everything):
         if count == limit or size >= max_bytes:
             return
-        size += len(row[4])
-        yield StoredRow(row[0] >> rows.SEQ_BITS, rows.message_of(row, head.conversation.id))
+        message = rows.message_of(row, head.conversation.id)
+        size += rows.size_of(row, message)
+        yield StoredRow(row[0] >> rows.SEQ_BITS, message)

@@ -214,6 +214,13 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
     return made
 
 
+def size_of(row: Row, message: Message) -> int:
+    """The bytes of a message's content as its reader gets it, blobs put back."""
+    body: str = row[4]
+    size = len(body) if body.isascii() else len(body.encode())
+    return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in message.blobs)
+
+
 # Beside the messages
 
 
