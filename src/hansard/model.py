@@ -288,7 +288,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
             blobs=self.blobs + other.blobs,
             usage_rows=self.usage_rows + other.usage_rows,
             at=max(self.at, other.at),
-            physically_gone=self.physically_gone and other.physically_gone,
+            # Where nothing went, nothing is left behind.
+            physically_gone=(self.physically_gone or not self) and (other.physically_gone or not other),
         )
 
 

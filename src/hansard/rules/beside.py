@@ -45,7 +45,7 @@ UsageKey = tuple[str, str | None, str | None, str | None]
 
 def usage_key(conversation: Conversation, message: Message, usage: Usage) -> UsageKey:
     day = message.created_at.date().isoformat()
-    return day, conversation.user_id, conversation.agent_id, usage.model
+    return day, conversation.user_id, conversation.agent_id, usage.model or None
 
 
 def usage_change(

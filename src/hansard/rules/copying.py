@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import structs
 
 from hansard.model import Message, Problem
 from hansard.requests import Image, Lane, Restore, RestoredRow
-from hansard.rules.changing import sees
+from hansard.rules.changing import sees, segments
 from hansard.rules.heads import Head
 
 
@@ -20,10 +22,10 @@ def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
 
 def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow]) -> Head:
     """The head after these rows were stored; the last piece gives the conversation its own times and version back."""
-    lanes = {
-        id: structs.replace(lane, count=lane.count + sum(sees(lane, row.line, row.draft.message.seq) for row in rows))
-        for id, lane in head.lanes.items()
-    }
+    seqs: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        seqs[row.line].append(row.draft.message.seq)
+    lanes = {id: structs.replace(lane, count=lane.count + _seen(lane, seqs)) for id, lane in head.lanes.items()}
     last = rows[-1].draft.message if rows else None
     conversation = structs.replace(
         restore.image.conversation if restore.done else head.conversation,
@@ -33,6 +35,11 @@ def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow]) -> Head:
     )
     seq = max(last.seq if last else head.seq, restore.image.seq if restore.done else 0)
     return structs.replace(head, conversation=conversation, seq=seq, lanes=lanes)
+
+
+def _seen(lane: Lane, seqs: Mapping[int, Sequence[int]]) -> int:
+    """How many of the messages at these seqs, by line, the branch reads. A large copy asks this of every message."""
+    return sum(bisect_right(seqs[line], upto) for line, upto in dict(segments(lane)).items() if line in seqs)
 
 
 def audit(where: str, head: Head, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:

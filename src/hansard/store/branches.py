@@ -12,6 +12,7 @@ from hansard.errors import ValidationError
 from hansard.model import NOT_YET, Branch, Conversation, Message, Receipt, Summary
 from hansard.requests import ConversationChange, NewBranch
 from hansard.store import checks
+from hansard.store.core import after_a_write
 from hansard.store.messages import MessageParts
 
 _FORK_BATCH = 500
@@ -106,9 +107,11 @@ class Branches(MessageParts):
         try:
             await self._copy_line(id, made.id, branch, last)
         except BaseException:
-            await self._backend.delete_conversation(context, made.id)
+            with after_a_write():
+                await self._backend.delete_conversation(context, made.id)
             raise
-        copied = await self._backend.get_conversation(context, made.id)
+        with after_a_write():
+            copied = await self._backend.get_conversation(context, made.id)
         assert copied is not None
         return copied
 

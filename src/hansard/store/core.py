@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from hansard.backend import Backend, Capabilities
-from hansard.errors import Denied, Unsupported
+from hansard.errors import Denied, Unavailable, Unsupported
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.requests import Context
@@ -60,6 +61,17 @@ class View:
     def need(self, holds: bool, capability: str, what: str) -> None:
         if not holds:
             raise Unsupported(f"the {self.backend.capabilities.name} backend cannot {what}", capability=capability)
+
+
+@contextmanager
+def after_a_write() -> Iterator[None]:
+    """What fails here fails after something was stored: no error may say that nothing was."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.outcome == "unknown":
+            raise
+        raise type(error)(f"{error} (after a write)", retryable=error.retryable, outcome="unknown") from error
 
 
 class Core:

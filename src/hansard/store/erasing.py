@@ -30,7 +30,7 @@ async def user(view: View, user_id: str) -> Receipt:
     return total + await view.backend.erase_user_data(context, user_id)
 
 
-async def older_than(view: View, until: datetime, *, dry_run: bool) -> Receipt:
+async def older_than(view: View, until: datetime, *, dry_run: bool = False) -> Receipt:
     """Conversations of the view whose last activity lies before `until`."""
     context = view.context()
     total = Receipt(at=context.now, physically_gone=True)

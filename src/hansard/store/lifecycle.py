@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.store import checks, erasing, watching
-from hansard.store.core import Core
+from hansard.store.core import Core, after_a_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,8 @@ class Lifecycle(Core):
         user = checks.id_of(user_id, "user_id", self.limits)
         if self._view.user is not None and self._view.user != user:
             raise Denied("a user's view erases only that user")
-        return await erasing.user(self._view, user)
+        with after_a_write():
+            return await erasing.user(self._view, user)
 
     async def purge(self, older_than: datetime | timedelta | None = None, *, dry_run: bool = False) -> Receipt:
         """Deletes conversations without activity since then, and sweeps what has expired or is needed by nothing.
@@ -46,12 +47,13 @@ class Lifecycle(Core):
         """
         context = self._view.context()
         total = Receipt(at=context.now, physically_gone=True)
-        if older_than is not None:
-            until = checks.moment(older_than, context.now, "older_than")
-            total += await erasing.older_than(self._view, until, dry_run=dry_run)
-        if dry_run or self._view.walled:
-            return total
-        return total + await erasing.sweep(self._view)
+        until = None if older_than is None else checks.moment(older_than, context.now, "older_than")
+        if dry_run:
+            return total if until is None else await erasing.older_than(self._view, until, dry_run=True)
+        with after_a_write():
+            if until is not None:
+                total += await erasing.older_than(self._view, until)
+            return total if self._view.walled else total + await erasing.sweep(self._view)
 
     async def backup(self, target: str | PathLike[str]) -> Path:
         """A consistent copy of the whole store in a new file, while others go on writing."""

@@ -40,7 +40,7 @@ from hansard.requests import (
     Replace,
 )
 from hansard.store import checks, drafts, reading
-from hansard.store.core import Core
+from hansard.store.core import Core, after_a_write
 from hansard.store.reading import BlobMode
 
 _TITLE_LENGTH = 60
@@ -165,12 +165,14 @@ class MessageParts(Core):
         else:
             appended = await self._append_pieces(context, id, append, self._largest_batch, split=split)
         if appended.created and title is None and self._view.auto_title is not None:
-            version = await self._give_title(context, id, appended.messages)
+            with after_a_write():
+                version = await self._give_title(context, id, appended.messages)
             appended = structs.replace(appended, version=version or appended.version)
         return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
-        whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
+        with after_a_write():
+            whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
         return structs.replace(appended, messages=whole)
 
     def _writer(self, user_id: str | int | None) -> str | None:
@@ -208,8 +210,11 @@ class MessageParts(Core):
     async def _append_piece(
         self, context: Context, id: str, append: Append, piece: tuple[Draft, ...], number: int
     ) -> Appended:
-        expected = append.expected_version if number == 0 else None
-        return await self._backend.append(context, id, structs.replace(append, drafts=piece, expected_version=expected))
+        if number == 0:
+            return await self._backend.append(context, id, structs.replace(append, drafts=piece))
+        with after_a_write():
+            rest = structs.replace(append, drafts=piece, expected_version=None)
+            return await self._backend.append(context, id, rest)
 
     async def _give_title(self, context: Context, id: str, messages: list[Message]) -> int | None:
         """The version after the title was given; None when there is none to give."""
@@ -285,7 +290,8 @@ class MessageParts(Core):
         context = self._view.context()
         wanted = checks.message_id(message_id, self.limits)
         message = await self._backend.update_message(context, id, wanted, change)
-        return (await reading.with_blobs(self._view, context, [message], "inline", blobs))[0]
+        with after_a_write():
+            return (await reading.with_blobs(self._view, context, [message], "inline", blobs))[0]
 
     async def delete_message(
         self, conversation_id: str | int, message_id: str | int, *, expected_version: int | None = None

@@ -11,7 +11,7 @@ from hansard.store import checks
 from hansard.store.core import Core, View
 
 if TYPE_CHECKING:
-    from hansard.transfer.importing import Lines
+    from hansard.transfer.chunks import Lines
     from hansard.transfer.source import Choice
     from hansard.transfer.target import OnConflict, Progress, Target
 
@@ -36,7 +36,7 @@ class Transfers(Core):
     async def import_(
         self, lines: Lines, *, on_conflict: OnConflict = "skip", progress: Progress | None = None
     ) -> Report:
-        """Stores an export: its lines, or the path of a file. Can be repeated, and goes on where it was cut off.
+        """Stores an export: a file, its path, or lines. Can be repeated, and goes on where it was cut off.
 
         What is here already and the same is passed over. A conversation that is here with other content is left alone
         and reported, or raises `Conflict` with `on_conflict="error"`. `progress` is called with the report so far.

@@ -8,6 +8,7 @@ Two messages are equal when their ids are, and Python takes 1, 1.0 and True for 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, structs
@@ -25,6 +26,8 @@ def facts(value: Any, *, leave_out: frozenset[str] = frozenset()) -> Any:
         return [(facts(key), facts(item, leave_out=leave_out)) for key, item in value.items()]
     if isinstance(value, list | tuple):
         return [facts(item, leave_out=leave_out) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
     # `repr` because 0.0 == -0.0, and the name because 1 == 1.0 == True.
     return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float) else value
 

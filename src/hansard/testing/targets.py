@@ -65,8 +65,12 @@ class Driver(sync.Store):
 
     def again(self, **options: Any) -> Driver:
         """The same open backend under another Store: with other limits, say."""
+        return self.over_backend(self.backend, **options)
+
+    def over_backend(self, backend: Backend, **options: Any) -> Driver:
+        """Another Store over this backend, which works where this one's does: one that wraps it."""
         options.setdefault("clock", self._inner._view.clock)
-        return Driver(Store(self.backend, **options), self._runner)
+        return Driver(Store(backend, **options), self._runner)
 
     def scenario(self, play: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Runs async code with the async store, on an event loop in both colours."""

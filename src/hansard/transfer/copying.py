@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hansard.errors import ValidationError
 from hansard.model import Report
-from hansard.rules import not_found
 from hansard.store.core import View
 from hansard.transfer import records
 from hansard.transfer.landing import Landing
@@ -22,8 +21,9 @@ async def copy(source: View, target: Target, choice: Choice) -> Report:
     target.warn()
     before = await target.evictions()
     reader = Source(source, choice)
+    await reader.check()
     async for id in reader.conversations():
-        await _Copied(reader, target, id, is_named=choice.conversation_ids is not None).copy()
+        await _Copied(reader, target, id).copy()
     async for owner, found in reader.records():
         await records.put(target, owner, found)
     await target.note_evictions(before)
@@ -33,11 +33,10 @@ async def copy(source: View, target: Target, choice: Choice) -> Report:
 class _Copied:
     """One conversation. A pass copies it as it is; the next one adds what was written meanwhile."""
 
-    def __init__(self, source: Source, target: Target, id: str, *, is_named: bool) -> None:
+    def __init__(self, source: Source, target: Target, id: str) -> None:
         self._source = source
         self._target = target
         self._id = id
-        self._is_named = is_named
         self._is_new = False
         self._is_stored = False
         self._stored = 0
@@ -46,7 +45,7 @@ class _Copied:
         for attempt in range(_PASSES):
             found = await self._source.image(self._id)
             if found is None:
-                await self._vanished(attempt)
+                await self._vanished()
                 return
             landing = await self._land(found, attempt)
             if landing.refusal is not None and self._is_new:
@@ -63,7 +62,7 @@ class _Copied:
         self._target.lose(f"conversation {self._id!r}", "it was still being written to: copy again to get the rest")
 
     async def _land(self, found: Numbered, attempt: int) -> Landing:
-        landing = Landing(self._target, found.image)
+        landing = Landing(self._target, found)
         await landing.begin()
         if not attempt:
             self._is_new = landing.is_new
@@ -80,10 +79,8 @@ class _Copied:
         now = await self._source.image(self._id)
         return now is not None and now.image.conversation.version == found.image.conversation.version
 
-    async def _vanished(self, attempt: int) -> None:
+    async def _vanished(self) -> None:
         """It was deleted since it was listed, perhaps while we copied it."""
-        if self._is_named and not attempt:
-            raise not_found(self._id)
         if self._is_new:
             await self._take_back()
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec import Struct, structs
 
 from hansard.requests import Row
-from hansard.rules import not_found
 from hansard.store.core import View
 from hansard.transfer import lines
 from hansard.transfer.lines import (
@@ -37,14 +36,14 @@ async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
 class Export:
     def __init__(self, view: View, choice: Choice) -> None:
         self._view = view
-        self._is_named = choice.conversation_ids is not None
         self._source = Source(view, choice)
         self._seal = Seal()
         self._written_blobs: set[bytes] = set()
         self._total = EofLine()
 
     async def blocks(self) -> AsyncIterator[Sequence[bytes]]:
-        yield self._sealed([self._header()])
+        await self._source.check()
+        yield [lines.encode(self._header())]
         async for id in self._source.conversations():
             async for block in self._conversation(id):
                 yield block
@@ -63,8 +62,7 @@ class Export:
     async def _conversation(self, id: str) -> AsyncIterator[Sequence[bytes]]:
         found = await self._source.image(id)
         if found is None:
-            self._refuse_missing(id)
-            return
+            return  # it was deleted since it was listed
         image = found.image
         yield self._sealed([ConversationLine(image.conversation, image.seq, image.lanes)])
         count = 0
@@ -72,7 +70,7 @@ class Export:
             if count:
                 yield self._sealed([CheckLine(self._seal.sha256)])
             yield await self._new_blobs(rows)
-            yield self._add(lines.message_lines(rows))
+            yield self._add(lines.message_lines(rows, found.numbers))
             count += len(rows)
         summaries = await self._source.summaries(id)
         yield self._sealed([SummaryLine(summary) for summary in summaries])
@@ -80,16 +78,11 @@ class Export:
         yield self._sealed([EndLine(count, self._seal.sha256, changed)])
         self._count(conversations=1, messages=count, summaries=len(summaries))
 
-    def _refuse_missing(self, id: str) -> None:
-        """One that was deleted since it was listed is passed over; one that was asked for is missed."""
-        if self._is_named:
-            raise not_found(id)
-
     async def _is_gone(self, found: Numbered) -> bool:
         return await self._source.image(found.image.conversation.id) is None
 
     async def _new_blobs(self, rows: Sequence[Row]) -> Sequence[bytes]:
-        wanted = {ref.sha256 for row in rows for ref in row.message.blobs}
+        wanted = dict.fromkeys(ref.sha256 for row in rows for ref in row.message.blobs)
         new = [each for each in wanted if bytes.fromhex(each) not in self._written_blobs]
         if not new:
             return ()

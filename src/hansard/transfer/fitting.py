@@ -15,6 +15,7 @@ from hansard import codec, rules
 from hansard.backend import Capabilities
 from hansard.model import MAIN, Message
 from hansard.requests import Image, Lane, Row
+from hansard.transfer.numbering import Numbered, Numbers, as_numbered
 
 
 class Fit(Struct, frozen=True):
@@ -22,6 +23,8 @@ class Fit(Struct, frozen=True):
 
     image: Image
     """As the target shall hold it."""
+    numbers: Numbers
+    """From the rows' numbers to the image's."""
     alone: Lane | None = None
     """The only branch that goes in, as the source has it."""
     inline: bool = False
@@ -31,12 +34,10 @@ class Fit(Struct, frozen=True):
     def is_exact(self) -> bool:
         return self.alone is None and not self.inline
 
-    def rows(self, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> Sequence[Row]:
-        return rows if self.is_exact else list(self._fitted(rows, blobs))
-
-    def _fitted(self, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> Iterator[Row]:
+    def rows(self, rows: Sequence[Row], numbers: Numbers, blobs: Mapping[str, bytes]) -> Iterator[Row]:
+        """What goes in, with our numbers."""
         for row in rows:
-            line, message = row.line, row.message
+            line, message = numbers[row.line], row.message
             if self.alone is not None:
                 if not rules.sees(self.alone, line, message.seq):
                     continue
@@ -47,17 +48,18 @@ class Fit(Struct, frozen=True):
             yield Row(line, message)
 
 
-def fit(image: Image, capabilities: Capabilities) -> Fit:
+def fit(given: Numbered, capabilities: Capabilities) -> Fit:
+    image = given.image
     inline = not capabilities.blobs
     if capabilities.branches or len(image.lanes) == 1:
-        return Fit(image, inline=inline)
+        return Fit(image, as_numbered(image).numbers if inline else given.numbers, inline=inline)
     conversation = image.conversation
     active = next(lane for lane in image.lanes if lane.id == conversation.branch)
     lane = Lane(MAIN, 1, count=active.count, created_at=conversation.created_at)
     cut = structs.replace(conversation, branch=MAIN, message_count=active.count)
     gone = [other.id for other in image.lanes if other.id != active.id]
     loss = f"only the active branch {active.id!r} was kept, without {', '.join(map(repr, gone))}"
-    return Fit(Image(cut, image.seq, (lane,)), active, inline, (loss,))
+    return Fit(Image(cut, image.seq, (lane,)), {1: 1}, active, inline, (loss,))
 
 
 def as_given(theirs: Message, given: Message, capabilities: Capabilities) -> Message:

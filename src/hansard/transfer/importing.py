@@ -7,19 +7,15 @@ what came before that stays, and the same import can simply be run again with a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from itertools import islice
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from msgspec import structs
+from msgspec.structs import force_setattr, replace
 
-from hansard.errors import ValidationError
 from hansard.model import Report, Summary
 from hansard.requests import Row
 from hansard.transfer import lines, records
 from hansard.transfer.checking import Checker
+from hansard.transfer.chunks import Lines, chunks
 from hansard.transfer.landing import Landing
 from hansard.transfer.lines import (
     BlobLine,
@@ -33,12 +29,10 @@ from hansard.transfer.lines import (
     SummaryLine,
     damaged,
 )
+from hansard.transfer.numbering import as_numbered
 from hansard.transfer.seal import Seal
 from hansard.transfer.target import Target
 
-Lines = str | PathLike[str] | Iterable[bytes | str] | AsyncIterable[bytes | str]
-
-_CHUNK = 500
 _MOST_ROWS = 50_000
 _MOST_BYTES = 256_000_000
 
@@ -48,37 +42,11 @@ async def import_lines(target: Target, source: Lines) -> Report:
     target.warn()
     before = await target.evictions()
     work = Import(target)
-    async for chunk in _chunks(source):
-        for raw in chunk:
-            line = work.read(raw)
-            if line is not None:
-                await work.act(line, raw)
+    async for chunk in chunks(source):
+        await work.take(chunk)
     work.end()
     await target.note_evictions(before)
     return target.report
-
-
-async def _chunks(source: Any) -> AsyncIterator[list[bytes]]:
-    if isinstance(source, str | PathLike):
-        source = _file_lines(Path(source))
-    if isinstance(source, AsyncIterable):
-        async for line in source:
-            yield [_bare(line)]
-    elif isinstance(source, Iterable) and not isinstance(source, bytes):
-        rest = map(_bare, source)
-        while chunk := list(islice(rest, _CHUNK)):
-            yield chunk
-    else:
-        raise ValidationError("import_ takes the path of a file, or its lines")
-
-
-def _file_lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        yield from file
-
-
-def _bare(line: bytes | str) -> bytes:
-    return (line.encode() if isinstance(line, str) else line).rstrip(b"\r\n")
 
 
 class Import:
@@ -102,35 +70,50 @@ class Import:
         self._total = EofLine()
         self._has_ended = False
 
-    def read(self, raw: bytes) -> Line | None:
-        """Reads a line, and answers with it if there is more to do than to wait for its seal."""
-        self._number += 1
-        if self._number == 1:
-            lines.decode_header(raw)
-        elif self._has_ended:
+    async def take(self, chunk: Sequence[bytes]) -> None:
+        """More lines of the file."""
+        at = 0
+        if chunk and not self._number:
+            lines.decode_header(chunk[0])
+            self._number = at = 1
+        while at < len(chunk) and not self._has_ended:
+            at, line = self._messages(chunk, at)
+            if line is not None:
+                await self._act(line)
+                self._wait(chunk[at : at + 1])
+                at += 1
+        for raw in chunk[at:]:
+            self._number += 1
             if raw:
                 raise damaged(self._number, "there is more after its end")
-        else:
-            line = lines.decode(raw, self._number)
-            if type(line) is not MessageLine:
-                return line
-            self._message(line, raw)
-        self._wait(raw)
-        return None
 
-    def _wait(self, raw: bytes) -> None:
-        self._open.append(raw)
-        self._open_bytes += len(raw)
+    def _messages(self, chunk: Sequence[bytes], start: int) -> tuple[int, Line | None]:
+        """Takes the messages from there on, up to a line that is another: its place, and the line."""
+        check, id, rows = self._checker.message, self._checker.conversation_id, self._rows
+        other = None
+        at = start
+        for at in range(start, len(chunk)):
+            self._number += 1
+            line = lines.decode(chunk[at], self._number)
+            if type(line) is not MessageLine:
+                other = line
+                break
+            message = line.message
+            check(line.line, message, self._number)
+            force_setattr(message, "conversation_id", id)
+            rows.append(Row(line.line, message))
+        end = at if other is not None else len(chunk)
+        self._raw += chunk[start:end]
+        self._wait(chunk[start:end])
+        return end, other
+
+    def _wait(self, more: Sequence[bytes]) -> None:
+        self._open += more
+        self._open_bytes += sum(map(len, more))
         if len(self._open) > _MOST_ROWS or self._open_bytes > _MOST_BYTES:
             raise damaged(self._number, "there are too many lines without a check")
 
-    def _message(self, line: MessageLine, raw: bytes) -> None:
-        self._checker.message(line, self._number)
-        structs.force_setattr(line.message, "conversation_id", self._checker.conversation_id)
-        self._rows.append(Row(line.line, line.message))
-        self._raw.append(raw)
-
-    async def act(self, line: Line, raw: bytes) -> None:
+    async def _act(self, line: Line) -> None:
         match line:
             case ConversationLine():
                 await self._begin(line)
@@ -149,7 +132,6 @@ class Import:
                 await self._end(line)
             case EofLine():
                 await self._eof(line)
-        self._wait(raw)
 
     # Seals
 
@@ -163,6 +145,7 @@ class Import:
     async def _flush(self) -> None:
         """Stores what the seal now covers."""
         if self._landing is not None and (self._rows or self._blobs):
+            self._checker.messages(self._rows, self._number)
             await self._landing.take(self._rows, self._raw, self._blobs)
         self._count += len(self._rows)
         self._rows, self._raw, self._blobs = [], [], {}
@@ -179,7 +162,7 @@ class Import:
         if self._records:
             raise damaged(self._number, "a conversation begins before the records are sealed")
         self._checker.conversation(line, self._number)
-        self._landing = Landing(self._target, line.image)
+        self._landing = Landing(self._target, as_numbered(line.image))
         self._count = 0
         await self._landing.begin()
 
@@ -218,14 +201,14 @@ class Import:
 
     def _add(self, **more: int) -> None:
         changes = {name: getattr(self._total, name) + value for name, value in more.items()}
-        self._total = structs.replace(self._total, **changes)
+        self._total = replace(self._total, **changes)
 
     async def _eof(self, line: EofLine) -> None:
         if self._landing is not None:
             raise damaged(self._number, "the file ends inside a conversation")
         self._check(line.sha256)
         await self._flush()
-        if structs.replace(line, sha256="") != self._total:
+        if replace(line, sha256="") != self._total:
             raise damaged(self._number, f"it counts {line}, but the file holds {self._total}")
         self._has_ended = True
 

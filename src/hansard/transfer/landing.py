@@ -17,7 +17,7 @@ from hansard.errors import ConversationNotFound
 from hansard.model import NOT_YET, Conversation, Message, Summary
 from hansard.requests import Draft, Image, Lane, Restore, RestoredRow, Row
 from hansard.transfer import fitting, lines
-from hansard.transfer.numbering import Numbered, numbered
+from hansard.transfer.numbering import Numbered, Numbers, numbered
 from hansard.transfer.source import BYTES
 from hansard.transfer.target import Target
 
@@ -33,12 +33,14 @@ _NOTHING = _Piece((), None, {})
 
 
 class Landing:
-    def __init__(self, target: Target, image: Image) -> None:
+    def __init__(self, target: Target, given: Numbered) -> None:
         self._target = target
         self._backend = target.backend
-        self._fit = fitting.fit(image, target.capabilities)
+        self._given = given
+        self._fit = fitting.fit(given, target.capabilities)
         self._image = self._fit.image
-        self._id = image.conversation.id
+        self._numbers = self._fit.numbers
+        self._id = given.image.conversation.id
         self._times = not target.capabilities.own_times
         self._theirs: Numbered | None = None
         self._reached = 0
@@ -94,7 +96,7 @@ class Landing:
             await self._target.put_blobs(blobs)
             return
         if not self._fit.is_exact:
-            rows, raw = self._fit.rows(rows, blobs), None
+            rows, raw = list(self._fit.rows(rows, self._given.numbers, blobs)), None
             blobs = {} if self._fit.inline else blobs
         there = sum(row.message.seq <= self._reached for row in rows) if self._last < self._reached else 0
         if there:
@@ -125,7 +127,8 @@ class Landing:
     async def _store(self, piece: _Piece, *, done: bool) -> bool:
         """Stores a piece and reads it back. False when the target will not have it."""
         target = self._target
-        restore = Restore(self._image, tuple(_restored(row) for row in piece.rows), piece.blobs, done)
+        rows = tuple([_restored(row, self._numbers) for row in piece.rows])
+        restore = Restore(self._image, rows, piece.blobs, done)
         try:
             await self._backend.restore(target.view.context(), restore)
         except ConversationNotFound:
@@ -161,21 +164,24 @@ class Landing:
         theirs = await self._read_back(self._last, len(rows))
         self._last = rows[-1].message.seq
         self._count += len(rows)
-        found = lines.message_lines(theirs)
+        numbers = self._theirs.numbers if self._theirs is not None else {}
+        found = lines.message_lines(theirs, numbers)
         if found == raw:
             return None
-        wanted = lines.message_lines(rows)
-        return None if found == wanted else self._first_difference(rows, theirs, wanted)
+        wanted = lines.message_lines(rows, self._numbers)
+        return None if found == wanted else self._first_difference(rows, theirs, numbers, wanted)
 
-    def _first_difference(self, rows: Sequence[Row], theirs: Sequence[Row], wanted: Sequence[bytes]) -> str | None:
-        if len(theirs) < len(rows):
-            return f"{len(rows) - len(theirs)} messages are missing"
-        for row, their, line in zip(rows, theirs, wanted, strict=False):
+    def _first_difference(
+        self, rows: Sequence[Row], found: Sequence[Row], numbers: Numbers, wanted: Sequence[bytes]
+    ) -> str | None:
+        if len(found) < len(rows):
+            return f"{len(rows) - len(found)} messages are missing"
+        for row, their, line in zip(rows, found, wanted, strict=False):
             given, message = row.message, their.message
             if self._target.capabilities.own_ids and message.id != given.id:
                 self._target.renamed(self._id, given.id, message.id)
             alike = fitting.as_given(message, given, self._target.capabilities)
-            if lines.message_line(their.line, alike) != line:
+            if lines.message_line(numbers[their.line], alike) != line:
                 return f"message {given.id!r} (seq {given.seq}) is not the same"
         return None
 
@@ -187,7 +193,8 @@ class Landing:
             rows = await self._backend.read_rows(context, self._id, after, count - len(found), BYTES)
             if not rows:
                 break
-            found += self._theirs.rows(rows)
+            self._theirs.check(rows)
+            found += rows
             after = rows[-1].message.seq
         return found
 
@@ -242,11 +249,13 @@ class Landing:
             self._target.lose(self.where, "its summaries differ", verified=False)
 
 
-def _restored(row: Row) -> RestoredRow:
+def _restored(row: Row, numbers: Numbers) -> RestoredRow:
     message = row.message
     body = message.content if message.format == "text" else codec.encode(message.content)
     size = len(body) if body.isascii() else len(body.encode())
-    return RestoredRow(row.line, Draft(message, body, size + _lifted(message) if message.blobs else size, True))
+    return RestoredRow(
+        numbers[row.line], Draft(message, body, size + _lifted(message) if message.blobs else size, True)
+    )
 
 
 def _lifted(message: Message) -> int:

@@ -1,8 +1,9 @@
 """The export format: JSON Lines, specified in docs/export-format.md.
 
 One JSON object a line. The first names the format and its version, the last one (`eof`) says that nothing is missing.
-Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. Lines with a
-`sha256` seal the file: it is the hash of every line before them. So a reader stores nothing that it has not checked.
+Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. The lines `check`,
+`end` and `eof` seal the file: their `sha256` is the hash of every line between the first and them. So a reader stores
+nothing that it has not checked.
 
 Lines of messages are canonical (this encoder's field order, defaults left out, no spaces), so that two messages are
 the same when their lines are.
@@ -10,7 +11,7 @@ the same when their lines are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -176,8 +177,9 @@ def message_line(line: int, message: Message) -> bytes:
     return _encode(_CanonicalLine(line, canonical))
 
 
-def message_lines(rows: Sequence[Row]) -> list[bytes]:
-    return [message_line(row.line, row.message) for row in rows]
+def message_lines(rows: Sequence[Row], numbers: Mapping[int, int]) -> list[bytes]:
+    """The canonical lines of rows that have a storage's numbers."""
+    return [message_line(numbers[row.line], row.message) for row in rows]
 
 
 def record_line(owner: str | None, record: Record) -> RecordLine:

@@ -5,31 +5,34 @@ So the same conversation has the same image, and the same lines in an export, in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
 from hansard.errors import Corrupt
 from hansard.requests import Image, Lane, Row
 
+Numbers = Mapping[int, int]
+"""From a storage's numbers to ours."""
+
 
 class Numbered(Struct, frozen=True):
-    """An image with our numbers, and what they stand for in its storage."""
+    """An image with our numbers, and how its storage's become ours. Its rows keep the storage's: there are many."""
 
     image: Image
-    numbers: dict[int, int]
+    numbers: Numbers
 
-    def rows(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Rows of the storage, with our numbers."""
-        numbers = self.numbers
-        if all(line == number for line, number in numbers.items()):
-            return rows
-        try:
-            return [Row(numbers[row.line], row.message) for row in rows]
-        except KeyError as error:
-            id = self.image.conversation.id
-            where = f"conversation {id!r}"
-            raise Corrupt(f"{where} has messages on line {error}, which no branch reads", where=where) from error
+    def check(self, rows: Sequence[Row]) -> None:
+        """Rows on a line that no branch reads cannot be copied."""
+        for line in {row.line for row in rows} - self.numbers.keys():
+            where = f"conversation {self.image.conversation.id!r}"
+            raise Corrupt(f"{where} has messages on line {line}, which no branch reads", where=where)
+
+
+def as_numbered(image: Image) -> Numbered:
+    """An image that has our numbers already, as those of exports have."""
+    lines = {line for lane in image.lanes for line, _ in (*lane.path, (lane.line, 0))}
+    return Numbered(image, {line: line for line in lines})
 
 
 def numbered(image: Image) -> Numbered:

@@ -1,4 +1,4 @@
-"""The running hash of an export: every line before, each with one line feed."""
+"""The running hash of an export: every line after the first, each with one line feed."""
 
 from __future__ import annotations
 

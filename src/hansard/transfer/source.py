@@ -51,6 +51,12 @@ class Source:
         self._choice = choice
         self._ids = frozenset(choice.conversation_ids or ())
 
+    async def check(self) -> None:
+        """Conversations that were asked for by their ids must exist."""
+        for id in self._choice.conversation_ids or ():
+            if await self._backend.get_conversation(self._view.context(), id) is None:
+                raise rules.not_found(id)
+
     async def conversations(self) -> AsyncIterator[str]:
         """The id of each conversation, once. One that is written to meanwhile is not missed."""
         if self._choice.conversation_ids is not None:
@@ -97,8 +103,9 @@ class Source:
             last = rows[-1].message.seq
             if last > end:
                 rows = [row for row in rows if row.message.seq <= end]
+            of.check(rows)
             for piece in pieces(rows):
-                yield of.rows(piece)
+                yield piece
 
     async def blobs(self, digests: Iterable[str]) -> dict[str, bytes]:
         wanted = list(dict.fromkeys(digests))

@@ -8,6 +8,7 @@ at each time. When the log is lost or replaced by another, every journal's size 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -32,26 +33,39 @@ class Changes:
     @contextlib.contextmanager
     def announced(self, name: str) -> Iterator[None]:
         """Everything that a writer does to the journal of that name."""
-        self._add(b"-%b\n" % name.encode())
+        # Each begins a line of its own, even after one that a full disk cut short.
+        self._add(b"\n-%b\n" % name.encode())
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
-                self._add(b"+%b\n" % name.encode())
+                self._add(b"\n+%b\n" % name.encode())
 
     def _add(self, line: bytes) -> None:
         while True:
             try:
                 with disk.opened(self._path, disk.LOG) as fd:
-                    os.write(fd, line)
+                    if os.write(fd, line) < len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
                     # In a log that was just replaced nobody would see it.
                     if is_at(fd, self._path):
                         return
             except FileNotFoundError:
                 self._make_folder(self._path.parent)
-                self.begin(())
+                self._begin(())
 
-    def begin(self, unsettled: Iterable[str]) -> None:
+    def ensure(self) -> None:
+        """There is a log, unless nobody may write here."""
+        if not self._path.exists():
+            with contextlib.suppress(OSError):
+                self._make_folder(self._path.parent)
+                self._begin(())
+
+    def renew(self, unsettled: Iterable[str]) -> None:
+        with contextlib.suppress(OSError):
+            self._begin(unsettled)
+
+    def _begin(self, unsettled: Iterable[str]) -> None:
         """A new log, which begins with what has no plus yet. Everybody notices that it is another one."""
         token = secrets.token_hex(8)
         self._disk.replace(self._path, ["\n".join([token, *(f"-{name}" for name in unsettled), ""]).encode()])
@@ -94,8 +108,8 @@ class Reader:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         names = set()
-        for line in whole.decode("ascii", "replace").splitlines():
-            sign, name = line[:1], line[1:]
+        for line in whole.decode("ascii", "replace").split():
+            sign, name = line[0], line[1:]
             names.add(name)
             if sign == "-":
                 self.unsettled.add(name)

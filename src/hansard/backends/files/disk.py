@@ -62,6 +62,14 @@ def read(fd: int, at: int, length: int) -> bytes:
     return b"".join(parts)
 
 
+def prefix(fd: int, size: int) -> Iterator[bytes]:
+    """The beginning of a file, in pieces."""
+    at = 0
+    while at < size and (data := read(fd, at, min(1 << 20, size - at))):
+        yield data
+        at += len(data)
+
+
 def _write_all(fd: int, data: bytes | memoryview) -> None:
     written = os.write(fd, data)
     if written < len(data):
@@ -126,15 +134,17 @@ class Disk:
                 f"a write failed and could not be taken back: {error.strerror}", retryable=False, outcome="unknown"
             ) from error
 
-    def replace(self, path: Path, chunks: Iterable[bytes]) -> None:
+    def replace(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> None:
         """Puts a whole file in place, so that others see the old one or the new one."""
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
         try:
             with opened(temporary, CREATE | os.O_EXCL) as fd:
-                for chunk in chunks:
-                    _write_all(fd, chunk)
+                with open(fd, "wb", buffering=1 << 20, closefd=False) as file:
+                    file.writelines(chunks)
+                if modified is not None:
+                    os.utime(temporary, ns=(modified, modified))
                 self.sync(fd)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -142,7 +152,7 @@ class Disk:
         self.sync_folder(path.parent)
 
     def move(self, path: Path, target: Path) -> None:
-        os.replace(path, target)
+        path.replace(target)
         self.sync_folder(target.parent)
         self.sync_folder(path.parent)
 

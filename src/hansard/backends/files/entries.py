@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from hansard.backends.files import lines
+from hansard import rules
 from hansard.model import (
     MAIN,
     NOT_YET,
@@ -144,12 +144,8 @@ _stub = msgspec.json.Decoder(Stub)
 _message = msgspec.json.Decoder(Message)
 
 
-def new_entry(what: str, at: datetime, **fields: Any) -> Entry:
-    return Entry(what=what, at=at, **fields)
-
-
-def encode_entry(entry: Entry, number: int) -> bytes:
-    return lines.seal(_encode(entry), number)
+def encode(entry: Entry) -> bytes:
+    return _encode(entry)
 
 
 def decode_entry(line: bytes) -> Entry:
@@ -173,7 +169,7 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
         id=message.id,
         seq=message.seq,
         line=line,
-        branch=message.branch,
+        branch=MAIN if message.branch == MAIN else message.branch,  # defaults are left out by identity
         role=message.role,
         participant=message.participant,
         mentions=message.mentions,
@@ -229,3 +225,10 @@ def _facts(before: Conversation | None, after: Conversation) -> Facts | UnsetTyp
 def with_facts(conversation: Conversation | None, id: str, facts: Facts) -> Conversation:
     changed = {name: value for name in Facts.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
     return structs.replace(conversation or Conversation(id), **changed)
+
+
+def usage_rows(conversation: Conversation, message: Message, before: Usage | None) -> list[UsageRow]:
+    """What a message adds to the usage rows; its old usage is taken back."""
+    if before == message.usage:
+        return []
+    return [row for _, row in rules.usage_change(conversation, message, before, message.usage)]

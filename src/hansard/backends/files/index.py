@@ -6,13 +6,11 @@ are found, and read, at the cost of N. What a write does here is exactly what re
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import chain
-from typing import NamedTuple
 
 from msgspec import UNSET, structs
 
@@ -20,82 +18,12 @@ from hansard import rules
 from hansard.backends.files import entries, lines
 from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.lines import Piece, Spot
-from hansard.model import Summary, UsageRow, from_micros, to_micros
+from hansard.backends.files.tables import Row, Table
+from hansard.model import NOT_YET, Summary, UsageRow, from_micros, to_micros
 from hansard.rules import Head
 
 _LINE_SHIFT = 40
 _SEQ_MASK = (1 << _LINE_SHIFT) - 1
-
-
-class Row(NamedTuple):
-    """Where a message stands: its line and seq in the conversation, its bytes in the journal."""
-
-    line: int
-    seq: int
-    created: int
-    size: int
-    piece: Piece
-
-
-class Table:
-    """The messages of one line, as columns of numbers."""
-
-    def __init__(self, line: int) -> None:
-        self.line = line
-        self.seq = array("q")
-        self.created = array("q")
-        self.size = array("q")
-        self.offset = array("q")
-        self.length = array("q")
-        self.crc = array("I")
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-    def columns(self) -> list[array[int]]:
-        return [self.seq, self.created, self.size, self.offset, self.length, self.crc]
-
-    def add(self, stub: Stub, piece: Piece) -> None:
-        values = (stub.seq, to_micros(stub.created_at), stub.size, *piece)
-        for column, value in zip(self.columns(), values, strict=True):
-            column.append(value)
-
-    def put(self, at: int, stub: Stub, piece: Piece) -> None:
-        values = (stub.seq, to_micros(stub.created_at), stub.size, *piece)
-        for column, value in zip(self.columns(), values, strict=True):
-            column[at] = value
-
-    def remove(self, at: int) -> None:
-        for column in self.columns():
-            del column[at]
-
-    def row(self, at: int) -> Row:
-        piece = Piece(self.offset[at], self.length[at], self.crc[at])
-        return Row(self.line, self.seq[at], self.created[at], self.size[at], piece)
-
-    def rows(self, start: int, end: int) -> Iterator[Row]:
-        return map(self.row, range(start, end))
-
-    def find(self, seq: int) -> int:
-        return bisect_left(self.seq, seq)
-
-    def upto(self, seq: int) -> int:
-        """How many of its messages have at most this seq."""
-        return bisect_right(self.seq, seq)
-
-    def last(self, gone: Collection[int]) -> tuple[int, int]:
-        """Seq and time of its last message that has not gone; zeros when there is none."""
-        at = len(self) - 1
-        while at >= 0 and self.seq[at] in gone:
-            at -= 1
-        return (self.seq[at], self.created[at]) if at >= 0 else (0, 0)
-
-    def copy(self, start: int = 0, end: int | None = None) -> Table:
-        twin = Table(self.line)
-        twin.seq, twin.created, twin.size, twin.offset, twin.length, twin.crc = (
-            column[start:end] for column in self.columns()
-        )
-        return twin
 
 
 class Index:
@@ -129,6 +57,10 @@ class Index:
         table = self.tables[place >> _LINE_SHIFT]
         return table.row(table.find(place & _SEQ_MASK))
 
+    def place(self, row: Row) -> int:
+        """What `places` says of the message in that row."""
+        return row.line << _LINE_SHIFT | row.seq
+
     def spans(self, branch: str | None) -> list[tuple[Table, int]]:
         """The tables that a branch reads, oldest first, and how many messages of each."""
         assert self.head is not None
@@ -148,9 +80,18 @@ class Index:
             found += reversed(list(table.rows(start, end)))
         return found
 
-    def all_rows(self) -> Iterator[Row]:
+    def row_at(self, branch: str | None, number: int) -> Row | None:
+        """The message of that number in a branch, from 1; None for 0."""
+        for table, end in self.spans(branch):
+            if number <= end:
+                return table.row(number - 1) if number else None
+            number -= end
+        return None
+
+    def all_rows(self, after: int = 0) -> Iterator[Row]:
         """Of every line, in the order of seq."""
-        return merge(*(table.rows(0, len(table)) for table in self.tables.values()), key=lambda row: row.seq)
+        tables = self.tables.values()
+        return merge(*(table.rows(table.upto(after), len(table)) for table in tables), key=lambda row: row.seq)
 
     def beyond(self, doomed: Sequence[tuple[int, int]]) -> list[Row]:
         return [
@@ -188,6 +129,10 @@ class Index:
                 self._put(entries.decode_stub(raw), piece)
         if len(self.places) <= grown:
             self.waste += len(line)
+        self.change(entry)
+
+    def change(self, entry: Entry) -> None:
+        """Takes in everything but messages."""
         self._change_head(entry)
         self._change_rest(entry)
 
@@ -206,17 +151,23 @@ class Index:
     def _put(self, stub: Stub, piece: Piece) -> None:
         place = self.places.get(stub.id)
         if place is None:
-            self.tables.setdefault(stub.line, Table(stub.line)).add(stub, piece)
+            table = self.tables.get(stub.line)
+            if table is None:
+                table = self.tables[stub.line] = Table(stub.line)
+                self.top = max(self.top, stub.line)
+            table.add(stub.seq, to_micros(stub.created_at), stub.size, piece)
             self.places[stub.id] = stub.line << _LINE_SHIFT | stub.seq
-            self.top = max(self.top, stub.line)
         else:
             table = self.tables[place >> _LINE_SHIFT]
             at = table.find(place & _SEQ_MASK)
             self.waste += table.length[at]
-            table.put(at, stub, piece)
+            table.put(at, stub.size, piece)
             self.refs.pop(stub.seq, None)
         if stub.blobs:
             self.refs[stub.seq] = tuple({ref.sha256 for ref in stub.blobs})
+        self._meet(stub)
+
+    def _meet(self, stub: Stub) -> None:
         if stub.participant is not None and stub.participant.kind == "user":
             self.users.add(stub.participant.id)
 
@@ -267,7 +218,27 @@ class Index:
         twin.summaries, twin.users, twin.owners = list(self.summaries), set(self.users), set(self.owners)
         return twin
 
-    def moved(self, seq: int, line: int, offset: int) -> None:
-        """A message stands elsewhere in the file that this index is for."""
-        table = self.tables[line]
-        table.offset[table.find(seq)] = offset
+    def whole(self, at: datetime = NOT_YET) -> Entry:
+        """Everything but the messages. The nonce tells a file that ends with it from another of the same length."""
+        entry = Entry(
+            what="snapshot",
+            at=at,
+            nonce=secrets.token_hex(4),
+            top=self.top,
+            summaries=self.summaries,
+            usage=list(self.usage.values()),
+            owners=sorted(self.owners),
+        )
+        assert self.head is not None
+        entries.set_head(entry, None, self.head)
+        return entry
+
+    def begin(self) -> None:
+        """Before it is led along a new file: nothing is read, nothing is waste."""
+        self.spot, self.waste, self.users = Spot(), 0, set()
+
+    def moved(self, row: Row, offset: int, stub: Stub) -> None:
+        """A message stands elsewhere in the new file."""
+        table = self.tables[row.line]
+        table.offset[table.find(row.seq)] = offset
+        self._meet(stub)

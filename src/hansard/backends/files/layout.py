@@ -20,7 +20,8 @@ from pathlib import Path
 
 from hansard.backends.files import names
 
-LEDGER = "hansard.json"
+ROOT = "hansard.json"
+TENANT = "_tenant.jsonl"
 ENDING = ".jsonl"
 
 
@@ -30,10 +31,9 @@ class Layout:
     def __init__(self, root: Path, tenant: str) -> None:
         self.tenant = tenant
         self.home = root / names.escape(tenant)
-        self.ledger = self.home / "_tenant.jsonl"
+        self.ledger = self.home / TENANT
         self.records = self.home / "_records"
         self.blobs = self.home / "_blobs"
-        self.torn = self.home / "_torn"
         self.locks = self.home / "_locks"
         self.cache = self.home / "_cache"
         self.changes = self.cache / "changes.log"
@@ -53,9 +53,6 @@ class Layout:
 
     def index(self, name: str) -> Path:
         return self.cache / "index" / f"{name}.index"
-
-    def set_aside(self, name: str) -> Path:
-        return self.torn / f"{name}.torn"
 
     def folders(self) -> list[str]:
         """Those that hold conversations."""

@@ -4,12 +4,14 @@ A journal is the truth about one conversation, one space of records, or what a t
 write, and the last thing in it is `"check"`: the CRC-32 of everything before it, begun with the number of the line, so
 that a line which is damaged, moved or missing is noticed. A journal only grows, or is replaced by another file.
 
-What a crash can leave is a *torn tail*: bytes at the very end that are no whole line. Readers stop before it; the next
-writer takes it away.
+What a crash can leave is a *torn tail*: bytes at the very end that have no end of line, or holes in them that were
+never written. Readers stop before it, the next writer takes it away. Any other damage is damage, in the last line too:
+it was perhaps acknowledged.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,15 +87,22 @@ def _goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
 
 
 def _read_on(fd: int, state: Replay, path: Path) -> None:
-    with open(fd, "rb", buffering=1 << 18, closefd=False) as file:
+    with io.BufferedReader(io.FileIO(fd, closefd=False), 1 << 18) as file:
         file.seek(state.spot.size)
         for line in file:
             number = state.spot.lines + 1
-            if not is_sound(line, number):
-                if file.peek(1):
-                    raise damaged(path, number, "its checksum does not fit")
-                return
-            take(state, line, path)
+            if is_sound(line, number):
+                take(state, line, path)
+            elif file.peek(1) or not _is_torn(line, number):
+                raise damaged(path, number, "its checksum does not fit")
+
+
+def _is_torn(last: bytes, number: int) -> bool:
+    """Whether a last line was cut off while it was written, or holds what was never written."""
+    if b"\0" in last:
+        return True
+    # Cut off anywhere, it would also miss its brace: then only the end of the line is damaged.
+    return not last.endswith(b"\n") and not is_sound(last[:-1] + b"\n", number)
 
 
 def take(state: Replay, line: bytes, path: Path) -> None:
@@ -105,6 +114,16 @@ def take(state: Replay, line: bytes, path: Path) -> None:
             raise
         raise damaged(path, state.spot.lines + 1, str(error)) from error
     state.spot.step(line)
+
+
+def first_line(path: Path) -> bytes | None:
+    """The line that says what a journal is; None when it has none that is whole."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return None
+    return line if is_sound(line, 1) else None
 
 
 def damaged(path: Path, number: int, why: str) -> Corrupt:

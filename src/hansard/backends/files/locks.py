@@ -60,9 +60,11 @@ class Locks:
         self._threads: dict[Path, tuple[threading.Lock, int]] = {}
 
     @contextlib.contextmanager
-    def hold(self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE) -> Iterator[int]:
+    def hold(
+        self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE, patience: float | None = None
+    ) -> Iterator[int]:
         """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + (self._timeout if patience is None else patience)
         if shared:
             with _held(path, what, deadline, shared=True, flags=flags) as fd:
                 yield fd

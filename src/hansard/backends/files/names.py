@@ -8,6 +8,7 @@ underscore: those are ours. A long one is cut and carries a hash of the whole id
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
 
@@ -22,6 +23,7 @@ _KEPT = 80
 _PLAIN = {char: char for char in ascii_lowercase + digits + "-_."} | {
     char: "~" + char.lower() for char in ascii_uppercase
 }
+_NAME = re.compile(r"(?!\.)[a-z0-9._~%-]+")
 _DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in digits)])
 """Windows opens a device for these, whatever their ending."""
 
@@ -46,6 +48,11 @@ def _bytes(char: str) -> str:
 
 def folder_of(agent_id: str | None) -> str:
     return NO_AGENT if agent_id is None else escape(agent_id)
+
+
+def is_name(text: str) -> bool:
+    """Whether a folder could have this name: nothing else is taken from a file."""
+    return bool(_NAME.fullmatch(text))
 
 
 def is_ours(name: str) -> bool:

@@ -214,7 +214,7 @@ class SqliteBackend:
     async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         def run(connection: sqlite3.Connection) -> list[Row]:
             entry = reading.find_entry(connection, context, id)
-            return list(reading.read_rows(connection, entry.head, after_seq, limit, max_bytes)) if entry else []
+            return reading.read_rows(connection, entry.head, after_seq, limit, max_bytes) if entry else []
 
         return await self._long_read(run)
 

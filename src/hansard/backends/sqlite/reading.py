@@ -268,15 +268,17 @@ def read_image(connection: sqlite3.Connection, context: Context, id: str) -> Ima
 
 def read_rows(
     connection: sqlite3.Connection, head: Head, after_seq: int, limit: int, max_bytes: int
-) -> Iterator[StoredRow]:
+) -> list[StoredRow]:
     """Messages of all lines in the order of seq."""
     lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
     found = [connection.execute(_HEAD, (*run(line, after_seq), limit)) for line in lines]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
+    taken: list[Row] = []
     size = 0
-    for count, row in enumerate(everything):
-        if count == limit or size >= max_bytes:
-            return
-        message = rows.message_of(row, head.conversation.id)
-        size += rows.size_of(row, message)
-        yield StoredRow(row[0] >> rows.SEQ_BITS, message)
+    for row in islice(everything, limit):
+        taken.append(row)
+        size += rows.stored_size(row)
+        if size >= max_bytes:
+            break
+    messages = rows.messages_of(taken, head.conversation.id)
+    return [StoredRow(row[0] >> rows.SEQ_BITS, message) for row, message in zip(taken, messages, strict=True)]

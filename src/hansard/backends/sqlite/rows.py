@@ -221,6 +221,18 @@ def size_of(row: Row, message: Message) -> int:
     return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in message.blobs)
 
 
+def stored_size(row: Row) -> int:
+    """The same, before the message is made of it."""
+    body: str = row[4]
+    extra: str | None = row[6]
+    size = len(body) if body.isascii() else len(body.encode())
+    if extra is not None and '"blobs"' in extra:
+        size += sum(
+            len(ref.prefix) + 4 * -(-ref.size // 3) for ref in codec.decode_extra(extra, f"message {row[1]!r}").blobs
+        )
+    return size
+
+
 # Beside the messages
 
 

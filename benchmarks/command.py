@@ -1,0 +1,83 @@
+"""The command line: choose workloads, run them, print the table, write the JSON.
+
+A missed target is printed and is no error: the machine may be busy. What a contender lost, doubled or reordered
+is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import table
+from benchmarks.arena import DEFAULT_URL, Arena, Options
+from benchmarks.contenders import NotAvailable, Roster
+from benchmarks.machine import describe
+from benchmarks.report import Comparison, Report
+from benchmarks.scenarios import SCENARIOS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.table:
+        return _print_table(arguments.table, arguments.into)
+    options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder)
+    report = run(arguments.scenarios or list(SCENARIOS), options, Roster(with_peers=arguments.peers))
+    print(f"\n{table.text(report)}")
+    report.write(arguments.json)
+    return 1 if report.failures else 0
+
+
+def run(names: Sequence[str], options: Options, roster: Roster) -> Report:
+    report = Report(describe(options, roster))
+    for name in names:
+        print(f"{name}: {SCENARIOS[name].title}", file=sys.stderr, flush=True)
+        _run_one(name, options, roster, report)
+    return report
+
+
+def _run_one(name: str, options: Options, roster: Roster, report: Report) -> None:
+    scenario = SCENARIOS[name]
+    arena = Arena(options, roster)
+    try:
+        with arena:
+            report.comparisons.extend(scenario.run(arena))
+    except NotAvailable as reason:
+        report.comparisons.append(Comparison(scenario.title, "hansard", "", note=str(reason)))
+    except Exception as error:  # one broken workload must not hide the others
+        traceback.print_exc()
+        complaint = str(error).replace(str(arena.folder), "")
+        report.failures.append(f"{name}: {type(error).__name__}: {complaint}")
+
+
+def _print_table(path: Path, page: Path | None) -> int:
+    report = Report.read(path)
+    if page is None:
+        print(table.markdown(report))
+    else:
+        table.put_into(page, report)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure Hansard beside its peers.")
+    add = parser.add_argument
+    # No `choices`: argparse rejects the empty list of a positional that takes any number.
+    add("scenarios", nargs="*", type=_scenario, metavar="scenario", help=f"any of: {', '.join(SCENARIOS)}")
+    add("--quick", action="store_true", help="small sizes, to see that everything works")
+    add("--json", type=Path, default=Path("build/benchmarks.json"), metavar="FILE", help="where the result goes")
+    add("--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers that are installed")
+    add("--url", default=DEFAULT_URL, help="the store to measure; {path} is a fresh file name (%(default)s)")
+    add("--folder", help="where the files of all stores go: a real disk, or syncing costs nothing")
+    add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
+    add("--into", type=Path, metavar="PAGE", help="with --table: put it between the markers of that page")
+    return parser
+
+
+def _scenario(name: str) -> str:
+    if name not in SCENARIOS:
+        raise argparse.ArgumentTypeError(f"{name!r} is not one of: {', '.join(SCENARIOS)}")
+    return name

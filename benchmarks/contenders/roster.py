@@ -1,0 +1,68 @@
+"""Which contenders can be had here: imports each once, and remembers why one is absent."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from importlib import metadata
+
+from benchmarks.contenders.base import Contender, NotAvailable
+
+_PLACES = {
+    "raw": "benchmarks.contenders.raw:Raw",
+    "ours": "benchmarks.contenders.product:Ours",
+    "blocking": "benchmarks.contenders.product_blocking:Blocking",
+    "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
+    "langgraph": "benchmarks.contenders.langgraph:LangGraph",
+    "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
+}
+_TITLES = {"ours": "hansard", "blocking": "hansard.sync"}
+"""What a table calls ours while it cannot be imported."""
+PEERS = ("openai-agents", "langgraph", "google-adk")
+
+
+def load(key: str) -> type[Contender]:
+    """The contender of that name, or NotAvailable with the reason."""
+    module, _, name = _PLACES[key].partition(":")
+    try:
+        kind: type[Contender] = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        # Not the message: it may hold a path, and results are published.
+        raise NotAvailable(f"{type(error).__name__}: {error.name}") from error
+    return kind
+
+
+class Roster:
+    """The contenders of this run; `absent` says why the others are not there."""
+
+    def __init__(self, *, with_peers: bool) -> None:
+        self.absent: dict[str, str] = {}
+        self._kinds: dict[str, type[Contender]] = {}
+        for key in _PLACES:
+            self._admit(key, with_peers=with_peers)
+
+    def _admit(self, key: str, *, with_peers: bool) -> None:
+        if key in PEERS and not with_peers:
+            self.absent[key] = "left out"
+            return
+        try:
+            self._kinds[key] = load(key)
+        except NotAvailable as reason:
+            self.absent[key] = str(reason)
+
+    def of(self, keys: Iterable[str]) -> list[type[Contender]]:
+        return [self._kinds[key] for key in keys if key in self._kinds]
+
+    def title(self, key: str) -> str:
+        kind = self._kinds.get(key)
+        return kind.title if kind else _TITLES.get(key, key)
+
+    def versions(self) -> dict[str, str]:
+        return {package: _version(package) for package in sorted({kind.package for kind in self._kinds.values()})}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,45 @@
+"""The messages that every contender keeps: numbered, about 200 characters, with a little metadata.
+
+The number inside the text lets a scenario check order without trusting any key of the store. The metadata makes
+each contender encode and decode something, as real messages do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_BODY = (
+    "the order left our warehouse on monday and should reach you before the weekend please keep the number at hand "
+    "because the carrier asks for it when nobody opens and the parcel goes to the nearest shop "
+)
+_BODIES = [_BODY[turn:] + _BODY[:turn] for turn in range(0, len(_BODY), 7)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One message to store. Role and text follow from its number."""
+
+    number: int
+    role: str
+    text: str
+    metadata: dict[str, Any]
+
+
+def sample(number: int) -> Sample:
+    role = "assistant" if number % 2 else "user"
+    return Sample(number, role, f"{number:09d} {_BODIES[number % len(_BODIES)]}", {"model": "small", "n": number})
+
+
+def samples(count: int, start: int = 0) -> list[Sample]:
+    return [sample(number) for number in range(start, start + count)]
+
+
+def batches(count: int, size: int) -> Iterator[list[Sample]]:
+    for start in range(0, count, size):
+        yield samples(min(size, count - start), start)
+
+
+def number_of(text: str) -> int:
+    return int(text[:9])

@@ -1,0 +1,55 @@
+"""Filling a store in bulk, in a process of its own: conversation after conversation, a batch of 1,000 each.
+
+Only the calls are timed, not the making of the samples; closing counts, because work put off until then is
+work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.child import drive
+from benchmarks.contenders import Contender, load
+from benchmarks.samples import samples
+from benchmarks.scenarios.history import BATCH, verify, verify_last
+
+Place = tuple[Path, str]
+
+
+def name_of(number: int) -> str:
+    return f"bulk-{number}"
+
+
+def fill(key: str, place: Place, messages: int) -> float:
+    """Seconds that storing this many messages took."""
+    contender = load(key)(*place)
+    return drive(contender, _fill(contender, messages // BATCH))
+
+
+async def _fill(contender: Contender, conversations: int) -> float:
+    await contender.open()
+    seconds = 0.0
+    for number in range(conversations):
+        batch = samples(BATCH)
+        begin = perf_counter()
+        await contender.append_many(name_of(number), batch)
+        seconds += perf_counter() - begin
+    begin = perf_counter()
+    await contender.close()
+    return seconds + perf_counter() - begin
+
+
+def verify_bulk(key: str, place: Place, messages: int) -> None:
+    contender = load(key)(*place)
+    drive(contender, _verify(contender, messages // BATCH))
+
+
+async def _verify(contender: Contender, conversations: int) -> None:
+    """Some conversations in full, and the end of each."""
+    await contender.open()
+    for number in range(0, conversations, max(1, conversations // 10)):
+        await verify(contender, name_of(number), BATCH)
+    for number in range(conversations):
+        await verify_last(contender, name_of(number), BATCH, 1)
+    await contender.close()

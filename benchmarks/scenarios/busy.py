@@ -1,0 +1,107 @@
+"""Reads while a writer is busy: the slowest percent of reads of the last 50, against the same on a quiet store.
+
+Ours writes and reads on one loop, as a server does; the reference writes from a thread with its own connection
+and shows what the engine and the machine do to anyone. Idle and busy portions take turns; the ratio is between
+neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.arena import Arena, stepped
+from benchmarks.contenders import Contender
+from benchmarks.contenders.raw import Raw
+from benchmarks.measure import Lane, by_turns, check
+from benchmarks.report import Comparison, Judge
+from benchmarks.samples import sample
+from benchmarks.scenarios.history import fill, verify, verify_last
+from benchmarks.scenarios.reading import LAST, slowest_percent
+
+TITLE = "reads while a writer is busy, p99"
+READ, WRITTEN = "busy-read", "busy-written"
+TARGET = 10.0
+
+
+def run(arena: Arena) -> Iterator[Comparison]:
+    length = arena.size(10_000, quick=1_000)
+    for kind in arena.roster.of(["ours", "raw"]):
+        with arena.fresh(kind) as contender:
+            arena.run(contender, fill(contender, READ, length))
+            writer = Writer(contender)
+            lanes = lanes_of(arena, writer)
+            series = by_turns(lanes)
+            arena.run(contender, verify_last(contender, READ, length, LAST))
+            arena.run(contender, verify(contender, WRITTEN, writer.written))
+        at_most = TARGET if kind.key == "ours" else None
+        idle, busy = (lane.name for lane in lanes)
+        yield Judge(arena.roster, TITLE, series).compare(busy, idle, at_most)
+
+
+def lanes_of(arena: Arena, writer: Writer) -> list[Lane]:
+    rounds = arena.size(9, quick=3)
+    reads = arena.size(1_000, quick=200)
+    title = writer.contender.title
+    return [
+        Lane(f"{title}, idle", partial(idle_portion, arena, writer, reads), rounds),
+        Lane(f"{title}, busy", partial(busy_portion, arena, writer, reads), rounds),
+    ]
+
+
+def idle_portion(arena: Arena, writer: Writer, reads: int, _round: int) -> float:
+    return arena.run(writer.contender, slowest_percent(writer.contender, READ, reads.__gt__))
+
+
+def busy_portion(arena: Arena, writer: Writer, reads: int, _round: int) -> float:
+    before = writer.written
+    if isinstance(writer.contender, Raw):
+        p99 = writer.beside_thread(writer.contender, reads)
+    else:
+        p99 = arena.run(writer.contender, writer.beside_task(reads))
+    check(writer.written > before, f"{writer.contender.title}: nothing was written while reading")
+    return p99
+
+
+class Writer:
+    """Appends without a pause until told to stop, and counts what was acknowledged."""
+
+    def __init__(self, contender: Contender) -> None:
+        self.contender = contender
+        self.written = 0
+
+    async def beside_task(self, reads: int) -> float:
+        stop = threading.Event()
+        writing = asyncio.create_task(self._write(self.contender, stop))
+        p99 = await slowest_percent(self.contender, READ, reads.__gt__)
+        stop.set()
+        await writing
+        return p99
+
+    def beside_thread(self, raw: Raw, reads: int) -> float:
+        stop = threading.Event()
+        thread = threading.Thread(target=self._write_alone, args=(Raw(raw.path, raw.url), stop))
+        thread.start()
+        try:
+            return stepped(slowest_percent(raw, READ, reads.__gt__))
+        finally:
+            stop.set()
+            thread.join()
+
+    def _write_alone(self, raw: Raw, stop: threading.Event) -> None:
+        stepped(raw.open())
+        stepped(self._write(raw, stop))
+        stepped(raw.close())
+
+    async def _write(self, contender: Contender, stop: threading.Event) -> None:
+        for number in itertools.count(self.written):
+            if stop.is_set():
+                return
+            await contender.append(WRITTEN, sample(number))
+            self.written = number + 1
+            if not contender.blocking:
+                # A store that never suspends would keep the loop, and the reader from it, for ever.
+                await asyncio.sleep(0)

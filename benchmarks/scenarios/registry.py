@@ -1,0 +1,41 @@
+"""The workloads by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from benchmarks.arena import Arena
+from benchmarks.report import Comparison
+from benchmarks.scenarios import (
+    busy,
+    file_size,
+    processes,
+    w1_sequential,
+    w2_concurrent,
+    w3_last,
+    w4_turn,
+    w5_listing,
+    w7_bulk,
+    w8_start,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    title: str
+    run: Callable[[Arena], Iterable[Comparison]]
+
+
+SCENARIOS = {
+    "w1": Scenario(w1_sequential.TITLE, w1_sequential.run),
+    "w2": Scenario(w2_concurrent.TITLE, w2_concurrent.run),
+    "w3": Scenario(w3_last.TITLE, w3_last.run),
+    "w4": Scenario(w4_turn.TITLE, w4_turn.run),
+    "w5": Scenario(w5_listing.TITLE, w5_listing.run),
+    "w7": Scenario(w7_bulk.TITLE, w7_bulk.run),
+    "w8": Scenario(w8_start.TITLE, w8_start.run),
+    "size": Scenario(file_size.TITLE, file_size.run),
+    "busy": Scenario(busy.TITLE, busy.run),
+    "processes": Scenario(processes.TITLE, processes.run),
+}

@@ -1,0 +1,63 @@
+"""W2: 64 tasks, a conversation each, 100 appends one after another; all in one file.
+
+The reference commits 64 rows a transaction, which is the most that waiting writers can share. Each repetition
+starts on empty stores, and every conversation gets a first message before the clock starts, so that nobody pays
+for making it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+
+from benchmarks.arena import Arena
+from benchmarks.contenders import Contender
+from benchmarks.contenders.raw import Raw
+from benchmarks.measure import Lane, by_turns
+from benchmarks.report import Comparison, Judge
+from benchmarks.samples import Sample, samples
+from benchmarks.scenarios.history import verify
+
+TITLE = "W2 64 tasks"
+TASKS = 64
+CONVERSATIONS = [f"w2-{task}" for task in range(TASKS)]
+TARGETS = {("ours", "raw"): 2.0, ("ours", "openai-agents"): 0.12}
+
+
+def run(arena: Arena) -> Iterator[Comparison]:
+    repetitions = arena.size(7, quick=3)
+    each = arena.size(100, quick=20)
+    kinds = arena.roster.of(["raw", "ours", "openai-agents"])
+    lanes = [Lane(kind.key, partial(portion, arena, kind, each), repetitions) for kind in kinds]
+    yield from Judge(arena.roster, TITLE, by_turns(lanes)).standings(TARGETS)
+
+
+def portion(arena: Arena, kind: type[Contender], each: int, _round: int) -> float:
+    with arena.fresh(kind) as contender:
+        return arena.run(contender, timed_tasks(contender, samples(each + 1)))
+
+
+async def timed_tasks(contender: Contender, batch: list[Sample]) -> float:
+    for conversation in CONVERSATIONS:
+        await contender.append(conversation, batch[0])
+    begin = perf_counter()
+    if isinstance(contender, Raw):
+        append_in_groups(contender, batch[1:])
+    else:
+        await asyncio.gather(*(append_all(contender, name, batch[1:]) for name in CONVERSATIONS))
+    seconds = perf_counter() - begin
+    for conversation in CONVERSATIONS:
+        await verify(contender, conversation, len(batch))
+    return seconds / (TASKS * (len(batch) - 1)) * 1e6
+
+
+def append_in_groups(raw: Raw, batch: list[Sample]) -> None:
+    for sample in batch:
+        raw.group([(conversation, sample) for conversation in CONVERSATIONS])
+
+
+async def append_all(contender: Contender, conversation: str, batch: list[Sample]) -> None:
+    for sample in batch:
+        await contender.append(conversation, sample)

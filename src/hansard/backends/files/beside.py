@@ -1,0 +1,137 @@
+"""What is kept beside the messages: records, participations, usage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from hansard import rules
+from hansard.backends.files import ledger, names, reading
+from hansard.backends.files.conversations import need
+from hansard.backends.files.entries import Entry
+from hansard.backends.files.records import key_of
+from hansard.backends.files.tenant import Tenant
+from hansard.model import Message, Receipt, Record, UsageRow
+from hansard.requests import Context, Participation, RecordQuery, RecordWrite
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def get_records(tenant: Tenant, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
+    space = tenant.records(context.user or "")
+    return space.get(context, [key_of(*key) for key in keys], tenant.lives(context))
+
+
+def scan_records(tenant: Tenant, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+    return tenant.records(context.user or "").scan(context, query, tenant.lives(context))
+
+
+def write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+    """The conversations that records belong to are locked, so that none goes while its records come."""
+    owner = context.user or ""
+    ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
+    tenant.ledger.establish()
+    with contextlib.ExitStack() as stack:
+        # In one order, whoever takes several.
+        ordered = sorted(ids, key=names.escape)
+        writers = [need(stack.enter_context(tenant.writing(id)), context, id)[0] for id in ordered]
+        space = tenant.records(owner)
+        pen = stack.enter_context(space.writing())
+        line, results = space.plan(pen, context, writes, tenant.lives(context))
+        for writer in writers:
+            if owner not in writer.index.owners:
+                writer.commit(Entry(what="records", at=context.now, owners=[owner]))
+        if line.records or line.deleted:
+            space.commit(pen, line)
+        return results
+
+
+def record_owners(tenant: Tenant) -> list[str]:
+    return [space.owner for space in tenant.spaces() if space.owner and space.count()]
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+def participations(tenant: Tenant, context: Context, participant_id: str, limit: int) -> list[Participation]:
+    with tenant.catalog() as catalog:
+        ids = [card.id for card in catalog.cards.values() if card.conversation and participant_id in card.users]
+    found = []
+    for id in ids:
+        if limit <= 0:
+            break
+        said = _said(tenant, context, id, participant_id, limit)
+        limit -= len(said)
+        if said:
+            found.append(Participation(id, said))
+    return found
+
+
+def _said(tenant: Tenant, context: Context, id: str, participant_id: str, limit: int) -> list[str]:
+    said: list[str] = []
+    with tenant.shelf.reading(context, id) as book:
+        for _, message in reading.each_message(book) if book else ():
+            if len(said) == limit:
+                break
+            if _is_by(message, participant_id):
+                said.append(message.id)
+    return said
+
+
+def _is_by(message: Message, participant_id: str) -> bool:
+    who = message.participant
+    return who is not None and who.kind == "user" and who.id == participant_id
+
+
+def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
+    records = tenant.records(user_id).erase()
+    rows = [key for key in _usage(tenant) if key[1] == user_id]
+    with tenant.catalog() as catalog:
+        ids = [card.id for card in catalog.cards.values() if any(row.user_id == user_id for row in card.usage)]
+    for id in ids:
+        with tenant.writing(id) as writer:
+            if writer is not None and writer.book is not None:
+                writer.commit(Entry(what="erase", at=context.now, erased=user_id), whole=True)
+    tenant.ledger.erase(user_id, context.now)
+    return Receipt(records=records, usage_rows=len(rows), at=context.now)
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+def _usage(tenant: Tenant) -> ledger.Rows:
+    """By day, user, agent and model: of the conversations, and of those that were deleted."""
+    # In this order: what is deleted in between is in both, and is counted once.
+    with tenant.catalog() as catalog:
+        cards = [(card.journal, card.usage) for card in catalog.cards.values() if card.usage]
+    rows, taken = tenant.ledger.usage()
+    for journal, usage in cards:
+        if journal not in taken:
+            ledger.add_rows(rows, usage)
+    return rows
+
+
+def count_usage(tenant: Tenant) -> int:
+    return len(_usage(tenant))
+
+
+def usage(tenant: Tenant, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+    rows = [
+        row
+        for row in _usage(tenant).values()
+        if row.messages
+        and (since is None or row.day >= since)
+        and (until is None or row.day < until)
+        and (context.user is None or row.user_id == context.user)
+    ]
+    return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+
+def overdue(tenant: Tenant, context: Context) -> list[str]:
+    """Conversations that have expired, and deletions that somebody began and did not finish."""
+    with tenant.catalog() as catalog:
+        return [
+            card.id
+            for card in catalog.cards.values()
+            if card.conversation is None or not rules.is_visible(card.conversation, Context(tenant.id, context.now))
+        ]

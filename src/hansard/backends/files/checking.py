@@ -1,0 +1,133 @@
+"""Looking at everything: every line of every journal, from its first byte, and every blob."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hansard import rules
+from hansard.backends.files import disk, lifecycle, lines, names
+from hansard.backends.files.index import Index
+from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
+from hansard.backends.files.ledger import Estate, tenant_at
+from hansard.backends.files.lines import R
+from hansard.backends.files.records import Space
+from hansard.backends.files.tenant import Common, Tenant
+from hansard.errors import Corrupt, FormatMismatch
+from hansard.model import Message, Problem, from_micros
+
+
+def check(common: Common, tenant: str | None) -> Iterator[Problem | int]:
+    looked = 0
+    for each in lifecycle.chosen(common, tenant):
+        yield from _check_beside(each)
+        for found in _check_conversations(each):
+            if isinstance(found, int):
+                looked += found
+                yield looked
+            else:
+                yield found
+    if tenant is None:
+        yield from _check_root(common)
+    yield looked
+
+
+def _check_root(common: Common) -> Iterator[Problem]:
+    for name in folders_in(common.root):
+        home = common.root / name
+        if not names.is_ours(name) and tenant_at(home) is None and any(home.glob("*/*" + ENDING)):
+            yield Problem(str(common.root / name), "nothing here says which tenant this folder belongs to")
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+def _check_conversations(tenant: Tenant) -> Iterator[Problem | int]:
+    seen: dict[str, str] = {}
+    for folder in tenant.layout.folders():
+        for file in files_in(tenant.layout.home / folder, ENDING):
+            name = file.name.removesuffix(ENDING)
+            if name in seen:
+                yield Problem(f"{tenant.id}/{folder}/{file.name}", f"it lies in the folder {seen[name]!r} too")
+            seen[name] = folder
+            yield from _check_conversation(tenant, folder, name)
+            yield 1
+
+
+def _check_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
+    path = tenant.layout.journal(folder, name)
+    problems, index = _replayed(tenant, path, tenant.layout.lock(name), Index)
+    yield from problems
+    if index is None or not index.spot.lines:
+        return
+    if names.escape(index.id) != name:
+        yield Problem(str(path), f"it holds conversation {index.id!r}, which belongs into another file")
+    if index.deleted is not None:
+        yield Problem(str(path), "the conversation was deleted, but not to the end: purge() does the rest")
+    elif index.head is None:
+        yield Problem(str(path), "it ends before it says what it holds")
+    else:
+        yield from rules.audit(f"{tenant.id}/{index.id}", index.head, _as_messages(index))
+        for sha256 in sorted(index.digests()):
+            if not tenant.layout.blob(sha256).exists():
+                yield Problem(f"{tenant.id}/{index.id}", f"blob {sha256} is missing")
+
+
+def _as_messages(index: Index) -> list[tuple[int, Message]]:
+    """What an audit looks at."""
+    ids = {place: id for id, place in index.places.items()}
+    return [
+        (row.line, Message("", None, ids[index.place(row)], seq=row.seq, created_at=from_micros(row.created)))
+        for row in index.all_rows()
+    ]
+
+
+def _replayed(tenant: Tenant, path: Path, lock: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None]:
+    """A journal read from its beginning, and what is wrong with it."""
+    try:
+        with disk.opened(path, disk.READ) as fd:
+            state = lines.catch_up(fd, fresh(), fresh, path)
+            torn = os.fstat(fd).st_size > state.spot.size
+        if torn:
+            state, torn = _settled(tenant, path, lock, fresh)
+    except FileNotFoundError:
+        return [], None
+    except (Corrupt, FormatMismatch) as error:
+        return [Problem(getattr(error, "where", None) or str(path), str(error))], None
+    problem = Problem(f"{path}:{state.spot.lines + 1}", "a torn tail: the last write was cut off, and is not served")
+    return [problem] if torn else [], state
+
+
+def _settled(tenant: Tenant, path: Path, lock: Path, fresh: Callable[[], R]) -> tuple[R, bool]:
+    """Read again while nobody writes: what is still cut off then is torn."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError):
+            stack.enter_context(tenant.shelf.locks.hold(lock, "a journal", flags=disk.READ))
+        fd = stack.enter_context(disk.opened(path, disk.READ))
+        state = lines.catch_up(fd, fresh(), fresh, path)
+        return state, os.fstat(fd).st_size > state.spot.size
+
+
+# --- beside them ------------------------------------------------------------------------------------------------------
+
+
+def _check_beside(tenant: Tenant) -> Iterator[Problem]:
+    paths = tenant.layout
+    if not paths.ledger.exists():
+        yield Problem(str(paths.home), f"{TENANT} is missing, and with it tombstones and the usage of what was deleted")
+    yield from _replayed(tenant, paths.ledger, paths.lock("_tenant"), Estate)[0]
+    for file in files_in(paths.records, ENDING):
+        path = paths.records / file.name
+        yield from _replayed(tenant, path, paths.lock("_records." + path.stem), Space)[0]
+    yield from _check_blobs(tenant)
+
+
+def _check_blobs(tenant: Tenant) -> Iterator[Problem]:
+    for sha256, _ in tenant.blobs.all():
+        path = tenant.layout.blob(sha256)
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                yield Problem(str(path), "it does not have the hash that it is named by")

@@ -1,0 +1,63 @@
+"""A copy of the whole store while others write: each journal as it is at one moment, with all that it refers to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from hansard.backends.files import disk, lifecycle
+from hansard.backends.files.disk import Disk
+from hansard.backends.files.layout import ROOT, Layout
+from hansard.backends.files.shelf import Journal
+from hansard.backends.files.tenant import Common, Tenant
+from hansard.errors import ValidationError
+
+
+def backup(common: Common, target: Path) -> None:
+    if target.exists():
+        raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
+    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}{disk.TEMPORARY}")
+    try:
+        common.disk.make_folder(partial)
+        for tenant in lifecycle.tenants(common):
+            _copy_tenant(tenant, Layout(partial, tenant.id), common.disk)
+        common.disk.replace(partial / ROOT, [(common.root / ROOT).read_bytes()])
+        common.disk.move(partial, target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _copy_tenant(tenant: Tenant, target: Layout, writes: Disk) -> None:
+    writes.make_folder(target.locks)
+    # As long as this is held, no blob goes.
+    with tenant.blobs.staying():
+        with tenant.catalog() as catalog:
+            names = list(catalog.cards)
+        tenant.ledger.copy_to(target.ledger, writes)
+        for space in tenant.spaces():
+            space.copy_to(target.space(space.owner), writes)
+        for name in names:
+            _copy_journal(tenant, name, target, writes)
+        for sha256, _ in tenant.blobs.all():
+            _copy_blob(tenant.layout.blob(sha256), target.blob(sha256), writes)
+
+
+def _copy_journal(tenant: Tenant, name: str, target: Layout, writes: Disk) -> None:
+    journal = tenant.shelf.known(name) or Journal(name)
+    with tenant.shelf.opened(journal) as found:
+        if found is None:
+            return
+        fd, path, index = found
+        copy = target.journal(path.parent.name, name)
+        writes.make_folder(copy.parent)
+        writes.replace(copy, disk.prefix(fd, index.spot.size))
+
+
+def _copy_blob(path: Path, copy: Path, writes: Disk) -> None:
+    with disk.opened(path, disk.READ) as fd:
+        facts = os.fstat(fd)
+        writes.make_folder(copy.parent)
+        writes.replace(copy, disk.prefix(fd, facts.st_size), modified=facts.st_mtime_ns)

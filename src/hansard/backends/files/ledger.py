@@ -1,0 +1,175 @@
+"""What a tenant keeps that no conversation could: its name, tombstones, and the usage of what was deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hansard import rules
+from hansard.backends.files import lines
+from hansard.backends.files.disk import Disk
+from hansard.backends.files.layout import ENDING, TENANT, Layout
+from hansard.backends.files.lines import Spot
+from hansard.backends.files.locks import Locks
+from hansard.backends.files.sidecar import Pen, Sidecar
+from hansard.model import NOT_YET, UsageRow
+
+_LEAST_WASTE = 1 << 16
+_REMEMBERED = 1000
+"""A journal that was taken over is removed at once, unless its remover died."""
+
+Rows = dict[rules.UsageKey, UsageRow]
+
+
+class Note(Struct, omit_defaults=True, kw_only=True):
+    """A line of the ledger."""
+
+    hansard: int = 0
+    kind: str = ""
+    tenant: str = ""
+    what: str = ""
+    at: datetime = NOT_YET
+    tombstones: dict[str, datetime] = {}
+    usage: list[UsageRow] = []
+    taken: list[str] = []
+    """The deleted journals that the usage comes from: each is taken over once."""
+    erased: str = ""
+    """The user whose usage rows went."""
+
+
+_encode = msgspec.json.Encoder().encode
+_note = msgspec.json.Decoder(Note)
+
+
+class Estate:
+    """What the ledger says."""
+
+    def __init__(self) -> None:
+        self.spot = Spot()
+        self.tenant = ""
+        self.tombstones: dict[str, datetime] = {}
+        self.usage: Rows = {}
+        self.taken: dict[str, None] = {}
+        self.waste = 0
+
+    def apply(self, line: bytes, at: int) -> None:
+        note = _note.decode(line)
+        if note.hansard:
+            lines.check_format(note.hansard, "the ledger of a tenant")
+            self.tenant = note.tenant
+        self.tombstones.update(note.tombstones)
+        if not note.taken or any(journal not in self.taken for journal in note.taken):
+            add_rows(self.usage, note.usage)
+        self.taken.update(dict.fromkeys(note.taken))
+        if note.erased:
+            self.usage = {key: row for key, row in self.usage.items() if key[1] != note.erased}
+        if not note.hansard and (note.usage or note.erased):
+            self.waste += len(line)
+
+
+def add_rows(rows: Rows, more: Iterable[UsageRow]) -> None:
+    for row in more:
+        key = (row.day, row.user_id, row.agent_id, row.model)
+        rows[key] = rules.add_usage(rows[key], row) if key in rows else row
+
+
+class Ledger:
+    def __init__(self, layout: Layout, writes: Disk, locks: Locks) -> None:
+        self._layout = layout
+        self._file = Sidecar(
+            layout.ledger,
+            Estate,
+            writes,
+            locks,
+            lock=layout.lock("_tenant"),
+            what=f"the ledger of tenant {layout.tenant!r}",
+        )
+
+    def establish(self) -> None:
+        """Makes the ledger, and with it the tenant."""
+        self._file.disk.make_folder(self._layout.locks)
+        if not self._layout.ledger.exists():
+            with self._file.writing() as pen:
+                self._begin(pen)
+
+    def _begin(self, pen: Pen[Estate]) -> None:
+        if not pen.state.spot.lines:
+            first = Note(hansard=lines.FORMAT, kind="tenant", tenant=self._layout.tenant)
+            pen.append(_encode(first))
+
+    def copy_to(self, path: Path, writes: Disk) -> None:
+        self._file.copy_to(path, writes)
+
+    def tombstone(self, digest: str) -> datetime | None:
+        with self._reading() as estate:
+            return estate.tombstones.get(digest)
+
+    def usage(self) -> tuple[Rows, set[str]]:
+        """Rows, and the journals that they already hold."""
+        with self._reading() as estate:
+            return dict(estate.usage), set(estate.taken)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Estate]:
+        with self._file.reading() as found:
+            if found is None:
+                yield Estate()
+                return
+            with self._file.known.mutex:
+                yield found[1]
+
+    def bury(self, digests: Iterable[str], at: datetime) -> None:
+        self._write(Note(what="delete", at=at, tombstones=dict.fromkeys(digests, at)))
+
+    def inherit(
+        self, journal: str, usage: Sequence[UsageRow], tombstones: Mapping[str, datetime], at: datetime
+    ) -> None:
+        """Takes over what a deleted conversation leaves. Doing it again changes nothing."""
+        if usage or tombstones:
+            taken = [journal] if usage else []
+            self._write(Note(what="delete", at=at, tombstones=dict(tombstones), usage=list(usage), taken=taken))
+
+    def erase(self, user_id: str, at: datetime) -> None:
+        rows, _ = self.usage()
+        if any(key[1] == user_id for key in rows):
+            with self._file.writing() as pen:
+                pen.append(_encode(Note(what="erase", at=at, erased=user_id)))
+                pen.replace(_bodies(pen.state, NOT_YET))
+
+    def sweep(self, before: datetime) -> int:
+        """Forgets tombstones of that time and earlier."""
+        with self._reading() as estate:
+            old = sum(at <= before for at in estate.tombstones.values())
+        if old:
+            with self._file.writing() as pen:
+                pen.replace(_bodies(pen.state, before))
+        return old
+
+    def _write(self, note: Note) -> None:
+        with self._file.writing() as pen:
+            self._begin(pen)
+            pen.append(_encode(note))
+            if pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2):
+                pen.replace(_bodies(pen.state, NOT_YET))
+
+
+def _bodies(estate: Estate, before: datetime) -> Iterator[bytes]:
+    """The ledger anew, without older tombstones."""
+    usage, taken = list(estate.usage.values()), list(estate.taken)[-_REMEMBERED:]
+    yield _encode(Note(hansard=lines.FORMAT, kind="tenant", tenant=estate.tenant, usage=usage, taken=taken))
+    for digest, at in estate.tombstones.items():
+        if at > before:
+            yield _encode(Note(tombstones={digest: at}))
+
+
+def tenant_at(home: Path) -> str | None:
+    """The tenant that a folder belongs to: its ledger says so, or any journal."""
+    line = lines.first_line(home / TENANT)
+    if line is None:
+        line = next(filter(None, map(lines.first_line, home.glob("*/*" + ENDING))), None)
+    return _note.decode(line).tenant if line else None

@@ -1,0 +1,163 @@
+"""Over all tenants: listed, measured, swept, deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.backends.files import beside, disk, names
+from hansard.backends.files.conversations import is_over
+from hansard.backends.files.layout import ENDING, files_in, folders_in
+from hansard.backends.files.ledger import tenant_at
+from hansard.backends.files.tenant import Common, Tenant
+from hansard.model import Receipt, Stats
+from hansard.requests import Context, Swept
+
+_GONE = "_gone."
+_OLD = 3600.0
+"""After so many seconds a temporary file is one that its writer did not live to rename."""
+
+
+# --- which tenants ----------------------------------------------------------------------------------------------------
+
+
+def tenants(common: Common) -> list[Tenant]:
+    """All that have a folder, by name."""
+    ids = [tenant_at(common.root / name) for name in folders_in(common.root) if not names.is_ours(name)]
+    return [common.tenant(id) for id in sorted(id for id in ids if id is not None)]
+
+
+def list_tenants(common: Common) -> list[str]:
+    return [tenant.id for tenant in tenants(common) if _holds_anything(tenant)]
+
+
+def _holds_anything(tenant: Tenant) -> bool:
+    paths = tenant.layout
+    if any(True for folder in paths.folders() for _ in files_in(paths.home / folder, ENDING)):
+        return True
+    return any(space.count() for space in tenant.spaces())
+
+
+def chosen(common: Common, tenant: str | None) -> list[Tenant]:
+    return [each for each in tenants(common) if tenant in (None, each.id)]
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def stats(common: Common, tenant: str | None) -> Stats:
+    total = Stats(backend="files", bytes=0)
+    for each in chosen(common, tenant):
+        total = _add(total, _stats(each))
+    return total
+
+
+def _stats(tenant: Tenant) -> Stats:
+    with tenant.catalog() as catalog:
+        conversations = list(catalog.conversations.values())
+    sizes = [size for _, size in tenant.blobs.all()]
+    return Stats(
+        backend="files",
+        tenants=int(_holds_anything(tenant)),
+        conversations=len(conversations),
+        messages=sum(each.message_count for each in conversations),
+        records=sum(space.count() for space in tenant.spaces()),
+        blobs=len(sizes),
+        blob_bytes=sum(sizes),
+        bytes=_size(tenant.layout.home),
+    )
+
+
+def _add(one: Stats, other: Stats) -> Stats:
+    fields = ("tenants", "conversations", "messages", "records", "blobs", "blob_bytes", "bytes")
+    return structs.replace(one, **{name: getattr(one, name) + getattr(other, name) for name in fields})
+
+
+def _size(folder: Path) -> int:
+    """What the files of a folder take."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(path) / file).stat().st_size
+    return total
+
+
+# --- sweeping and deleting --------------------------------------------------------------------------------------------
+
+
+def sweep(common: Common, context: Context, limit: int) -> Swept:
+    total = Receipt(at=context.now)
+    tombstones = 0
+    for tenant in tenants(common):
+        over = beside.overdue(tenant, context)
+        for id in over[:limit]:
+            total += _sweep_conversation(tenant, context, id)
+        limit -= len(over)
+        if limit < 0:
+            return Swept(receipt=total, tombstones=tombstones, more=True)
+        total += _sweep_rest(tenant, context)
+        tombstones += tenant.ledger.sweep(context.now - rules.TOMBSTONE_LIFE)
+    _tidy(common)
+    return Swept(receipt=total, tombstones=tombstones)
+
+
+def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
+    with tenant.writing(id) as writer:
+        book = writer.book if writer else None
+        if writer is None or book is None or not is_over(book.head.conversation, context.now):
+            return Receipt(at=context.now)
+        return tenant.drop(writer, context.now, tombstone=False)
+
+
+def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
+    records = sum(space.sweep(context.now) for space in tenant.spaces())
+    blobs = tenant.drop_blobs({sha256 for sha256, _ in tenant.blobs.all()}, context.now)
+    tenant.forget_changes()
+    return Receipt(records=records, blobs=blobs, at=context.now)
+
+
+def _tidy(common: Common) -> None:
+    """Removes what processes that died have left."""
+    for name in folders_in(common.root):
+        if name.startswith(_GONE):
+            shutil.rmtree(common.root / name, ignore_errors=True)
+    oldest = time.time() - _OLD
+    for path in common.root.rglob("*" + disk.TEMPORARY):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+def delete_tenant(common: Common, context: Context) -> Receipt:
+    tenant = common.tenant(context.tenant)
+    if not tenant.layout.home.is_dir():
+        return Receipt(at=context.now)
+    receipt = _everything(tenant, context)
+    gone = common.root / f"{_GONE}{secrets.token_hex(8)}"
+    common.disk.move(tenant.layout.home, gone)
+    common.tenants.forget(context.tenant)
+    shutil.rmtree(gone)
+    return receipt
+
+
+def _everything(tenant: Tenant, context: Context) -> Receipt:
+    with tenant.catalog() as catalog:
+        cards = [card for card in catalog.cards.values() if card.conversation]
+    return Receipt(
+        conversations=len(cards),
+        messages=sum(card.conversation.message_count for card in cards if card.conversation),
+        branches=sum(card.branches for card in cards),
+        summaries=sum(card.summaries for card in cards),
+        records=sum(space.count() for space in tenant.spaces()),
+        blobs=sum(1 for _ in tenant.blobs.all()),
+        usage_rows=beside.count_usage(tenant),
+        at=context.now,
+    )

@@ -1,0 +1,90 @@
+"""Opening a folder: ours is used, an empty one is made ours, any other is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hansard.backends.files import disk, lines
+from hansard.backends.files.backend import FilesBackend
+from hansard.backends.files.layout import ROOT
+from hansard.backends.files.tenant import Common
+from hansard.errors import Corrupt, FormatMismatch, ValidationError
+from hansard.urls import Url
+
+_OPTIONS = ("mode", "durability", "timeout")
+_TIMEOUT = 10
+
+
+class Sign(Struct):
+    """What `hansard.json` says."""
+
+    store: str
+    format: int
+
+
+async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> FilesBackend:
+    """`file:///dir?mode=delta|snapshot&durability=machine|process&timeout=10`"""
+    root = folder_of(url)
+    mode = url.choice("mode", ("delta", "snapshot"), "delta")
+    durability = url.choice("durability", ("machine", "process"), "machine")
+    timeout = url.number("timeout") or _TIMEOUT
+    url.finish(_OPTIONS)
+    common = Common(root, durable=durability == "machine", snapshots=mode == "snapshot", timeout=timeout)
+    if blocking:
+        _prepare(common)
+    else:
+        await asyncio.to_thread(_prepare, common)
+    return FilesBackend(common, blocking=blocking)
+
+
+def folder_of(url: Url) -> Path:
+    """`file:///dir` and `file://localhost/dir` are absolute; `file:dir` and `file://./dir` are not."""
+    host, path = url.netloc, url.path
+    if host in (".", ".."):
+        path = host + path
+    elif host not in ("", "localhost"):
+        raise ValidationError(f"{url.text!r} names a host, {host!r}: write file:///{host}{path} or file:{host}{path}")
+    if os.name == "nt":
+        path = path.lstrip("/")
+    if not path.strip("/") or "\0" in path:
+        raise ValidationError(
+            f"{url.text!r} names no folder: write for example 'file:///var/lib/chats' or 'file:chats'"
+        )
+    return Path(path).absolute()
+
+
+def _prepare(common: Common) -> None:
+    with disk.map_errors():
+        root = common.root
+        if root.exists() and not root.is_dir():
+            raise ValidationError(f"{root} is not a folder")
+        sign = root / ROOT
+        if sign.exists():
+            _check(sign)
+            return
+        if root.is_dir() and not _is_empty(root):
+            raise FormatMismatch(
+                f"{root} is not empty, and holds no {ROOT}: it is not a Hansard store, and is left as it is",
+                found="a foreign folder",
+                wanted=str(lines.FORMAT),
+            )
+        common.disk.make_folder(root)
+        common.disk.replace(sign, [msgspec.json.encode(Sign("hansard", lines.FORMAT)) + b"\n"])
+
+
+def _is_empty(root: Path) -> bool:
+    """Another process may be making it just now."""
+    return all(path.name.startswith(ROOT) for path in root.iterdir())
+
+
+def _check(sign: Path) -> None:
+    try:
+        found = msgspec.json.decode(sign.read_bytes(), type=Sign)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{sign} is damaged: {error}", where=str(sign)) from error
+    lines.check_format(found.format, str(sign))

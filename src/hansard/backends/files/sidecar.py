@@ -1,0 +1,105 @@
+"""A journal beside the conversations: a fixed path, a lock of its own, and a state that is small enough to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Generic
+
+from hansard.backends.files import disk
+from hansard.backends.files.disk import Disk
+from hansard.backends.files.journal import Known, sealed
+from hansard.backends.files.lines import R
+from hansard.backends.files.locks import Locks
+
+
+class Sidecar(Generic[R]):
+    def __init__(
+        self, path: Path, fresh: Callable[[], R], writes: Disk, locks: Locks, *, lock: Path, what: str
+    ) -> None:
+        self.path = path
+        self.disk = writes
+        self.known = Known(fresh)
+        self._lock = lock
+        self._what = what
+        self._locks = locks
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[int, R] | None]:
+        """The open file and its state; None when there is no such file."""
+        try:
+            fd = os.open(self.path, disk.READ)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            yield fd, self.known.read_on(fd, self.path)
+        finally:
+            os.close(fd)
+
+    def copy_to(self, path: Path, writes: Disk) -> None:
+        with self.reading() as found:
+            if found is not None:
+                fd, state = found
+                writes.make_folder(path.parent)
+                writes.replace(path, disk.prefix(fd, state.spot.size))
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Pen[R]]:
+        """Under its lock. The file is made by the first line."""
+        self.disk.make_folder(self._lock.parent)
+        with self._locks.hold(self._lock, self._what):
+            pen = Pen(self)
+            try:
+                yield pen
+            finally:
+                pen.close()
+
+
+class Pen(Generic[R]):
+    """A sidecar whose lock is held."""
+
+    def __init__(self, sidecar: Sidecar[R]) -> None:
+        self._sidecar = sidecar
+        self._known = sidecar.known
+        self._fd: int | None = None
+        try:
+            self._fd = os.open(sidecar.path, disk.UPDATE)
+        except FileNotFoundError:
+            self._known.reset()
+        else:
+            self._known.mend(self._fd, sidecar.path, sidecar.disk)
+
+    @property
+    def fd(self) -> int:
+        """The open file, made if it is missing."""
+        if self._fd is None:
+            path = self._sidecar.path
+            self._sidecar.disk.make_folder(path.parent)
+            self._fd = os.open(path, disk.CREATE, 0o666)
+            self._sidecar.disk.sync_folder(path.parent)
+        return self._fd
+
+    @property
+    def state(self) -> R:
+        return self._known.state
+
+    def append(self, body: bytes) -> None:
+        self._known.append(self.fd, self._sidecar.path, self._sidecar.disk, body)
+
+    def replace(self, bodies: Iterable[bytes]) -> None:
+        fd = self._known.replace(self._sidecar.path, self._sidecar.disk, sealed(bodies))
+        self.close()
+        self._fd = fd
+
+    def remove(self) -> None:
+        self.close()
+        self._sidecar.disk.remove(self._sidecar.path)
+        self._known.reset()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

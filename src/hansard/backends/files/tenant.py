@@ -1,0 +1,170 @@
+"""One tenant: its conversations, and what it keeps beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from hansard import codec
+from hansard.backends.files import disk, names
+from hansard.backends.files.blobs import Blobs
+from hansard.backends.files.cache import Lru
+from hansard.backends.files.catalog import Catalog
+from hansard.backends.files.disk import Disk
+from hansard.backends.files.entries import Entry
+from hansard.backends.files.layout import ENDING, Layout, files_in
+from hansard.backends.files.ledger import Ledger
+from hansard.backends.files.locks import Locks
+from hansard.backends.files.records import Records, owner_at
+from hansard.backends.files.shelf import Busy, Journal, Shelf
+from hansard.backends.files.writing import Writer
+from hansard.errors import Corrupt, TimedOut
+from hansard.model import Receipt
+from hansard.requests import Context
+
+_MOST_MESSAGES = 300_000
+_MOST_RECORDS = 200_000
+_MOST_CARDS = 200_000
+
+
+class Common:
+    """What all tenants of a store share: how to write, how to wait, and how much to remember."""
+
+    def __init__(self, root: Path, *, durable: bool, snapshots: bool, timeout: float) -> None:
+        self.root = root
+        self.disk = Disk(durable=durable)
+        self.snapshots = snapshots
+        self.locks = Locks(timeout)
+        self.journals: Lru[Journal] = Lru(_MOST_MESSAGES)
+        self.spaces: Lru[Records] = Lru(_MOST_RECORDS)
+        self.tenants: Lru[Tenant] = Lru(_MOST_CARDS)
+
+    def tenant(self, name: str) -> Tenant:
+        return self.tenants.get(name, lambda: Tenant(name, self))
+
+
+class Tenant:
+    def __init__(self, id: str, common: Common) -> None:
+        self.id = id
+        self.layout = Layout(common.root, id)
+        self.disk = common.disk
+        self.shelf = Shelf(self.layout, common.disk, common.locks, common.journals)
+        self.ledger = Ledger(self.layout, common.disk, common.locks)
+        self.blobs = Blobs(self.layout, common.disk, common.locks)
+        self._catalog = Catalog(self.shelf)
+        self._common = common
+
+    # Conversations
+
+    @contextlib.contextmanager
+    def writing(self, id: str, *, create: bool = False) -> Iterator[Writer | None]:
+        """The conversation under its lock; without `create`, None when there is nothing to lock."""
+        with contextlib.ExitStack() as stack:
+            lock = self._lock(stack, id, create=create)
+            if lock is None:
+                yield None
+                return
+            writer = Writer(self.shelf, self.blobs, id, lock, snapshots=self._common.snapshots)
+            try:
+                if writer.index.deleted is not None:
+                    self._clean(writer, writer.index.deleted.at)
+                yield writer
+            finally:
+                writer.close()
+
+    def _lock(self, stack: contextlib.ExitStack, id: str, *, create: bool) -> int | None:
+        name = names.escape(id)
+        what = f"conversation {id!r}"
+        while True:
+            flags = disk.CREATE if create else disk.UPDATE
+            with contextlib.suppress(FileNotFoundError):
+                return stack.enter_context(self._common.locks.hold(self.layout.lock(name), what, flags=flags))
+            if not create and self.shelf.locate(name) is None:
+                return None
+            create = True
+            self.ledger.establish()
+
+    def lives(self, context: Context) -> _Lives:
+        return _Lives(self.shelf, context)
+
+    # Beside them
+
+    @contextlib.contextmanager
+    def catalog(self, *, wait: bool = True) -> Iterator[Catalog]:
+        """The catalogue, up to date."""
+        self._catalog.sync(wait=wait)
+        self._common.tenants.weigh(self.id, len(self._catalog))
+        with self._catalog.mutex:
+            yield self._catalog
+
+    def forget_changes(self) -> None:
+        self._catalog.forget_changes()
+
+    def records(self, owner: str) -> Records:
+        path = self.layout.space(owner)
+        space = self._common.spaces.get(path, lambda: Records(self.layout, owner, self.disk, self._common.locks))
+        self._common.spaces.weigh(path, space.weight)
+        return space
+
+    def spaces(self) -> list[Records]:
+        """All that hold any records."""
+        owners = [owner_at(self.layout.records / file.name) for file in files_in(self.layout.records, ENDING)]
+        return [self.records(owner) for owner in sorted(each for each in owners if each is not None)]
+
+    def drop_blobs(self, candidates: Collection[str], now: datetime) -> int:
+        """Removes those of these blobs that nothing needs; what cannot be decided now is left to the next sweep."""
+        if not candidates:
+            return 0
+        with contextlib.suppress(Busy, TimedOut, Corrupt):
+            return self.blobs.drop(candidates, now, self._needed)
+        return 0
+
+    def _needed(self) -> set[str]:
+        with self.catalog(wait=False) as catalog:
+            return set(catalog.holders)
+
+    # Deleting
+
+    def drop(self, writer: Writer, now: datetime, *, tombstone: bool) -> Receipt:
+        """Deletes a conversation whose lock is held. With the line that says so it is gone; the rest is cleaning."""
+        index = writer.index
+        assert index.head is not None
+        messages, branches, summaries = len(index.places), len(index.head.lanes), len(index.summaries)
+        writer.commit(Entry(what="delete", at=now, deleted=True, tombstone=tombstone))
+        rest = self._clean(writer, now)
+        return rest + Receipt(conversations=1, messages=messages, branches=branches, summaries=summaries, at=now)
+
+    def _clean(self, writer: Writer, now: datetime) -> Receipt:
+        """Removes what a deleted conversation leaves. Whoever finds it begun, by one who died, does the rest."""
+        index = writer.index
+        assert index.deleted is not None
+        at = index.deleted.at
+        tombstones = {codec.digest(writer.id): at} if index.deleted.tombstone else {}
+        self.ledger.inherit(index.journal, list(index.usage.values()), tombstones, at)
+        records = sum(self.records(owner).forget(writer.id, at) for owner in index.owners)
+        blobs = self.drop_blobs(index.digests(), now)
+        writer.unlink()
+        return Receipt(records=records, blobs=blobs, at=at)
+
+    def save(self) -> None:
+        """Writes down what the next process would else have to find out again."""
+        if self.layout.home.is_dir():
+            self._catalog.save()
+            self.shelf.save_all()
+
+
+class _Lives:
+    """Whether conversations exist for the one who asks: each is looked up once."""
+
+    def __init__(self, shelf: Shelf, context: Context) -> None:
+        self._shelf = shelf
+        self._context = context
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, id: str) -> bool:
+        if id not in self._known:
+            with self._shelf.reading(self._context, id) as book:
+                self._known[id] = book is not None
+        return self._known[id]

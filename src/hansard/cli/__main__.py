@@ -1,0 +1,5 @@
+"""`python -m hansard.cli`."""
+
+from hansard.cli.start import main
+
+main()

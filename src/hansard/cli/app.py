@@ -1,0 +1,112 @@
+"""The commands, what they share, and how they end.
+
+Global options stand anywhere in a call. A command prints to stdout, for people or, with `--json`, one JSON document
+for machines; everything else goes to stderr. It ends with the exit code of the error table in `hansard.errors`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from hansard import __version__
+from hansard.cli import caring, failing, measuring, moving, reading, serving, writing
+from hansard.cli.session import Session
+from hansard.cli.values import STDIN
+from hansard.errors import HansardError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+app = App(
+    name="hansard",
+    help="The conversation store for AI agents.",
+    version=__version__,
+    version_flags=["--version"],
+    help_format="plaintext",
+    result_action="return_value",
+)
+app.meta.group_parameters = Group("Options of every command", sort_key=100)
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring for a terminal of any width: each paragraph on one line."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
+
+
+for _command in (
+    reading.conversations,
+    reading.show,
+    reading.branches,
+    reading.watch,
+    writing.append,
+    writing.delete,
+    moving.export,
+    moving.import_,
+    moving.copy,
+    moving.backup,
+    moving.restore,
+    caring.stats,
+    caring.usage,
+    caring.tenants,
+    caring.check,
+    caring.upgrade,
+    caring.purge,
+    caring.erase_user,
+    measuring.bench,
+    serving.serve,
+    caring.version,
+):
+    app.command(_command, name=_command.__name__.strip("_").replace("_", "-"), help=_unwrapped(_command.__doc__ or ""))
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    url: Annotated[
+        str | None, Parameter(name=["--url", "-u"], help="The store: $HANSARD_URL, else sqlite:///hansard.db.")
+    ] = None,
+    tenant: Annotated[str | None, Parameter(help="The tenant: 'default' where a command needs one.")] = None,
+    user: Annotated[str | None, Parameter(help="See the store as this user does: only the user's own.")] = None,
+    json: Annotated[
+        bool, Parameter(negative="", show_default=False, help="For machines: JSON on stdout, errors as JSON on stderr.")
+    ] = False,
+) -> int:
+    command, bound, ignored = app.parse_args(_with_stdin(tokens), exit_on_error=False, print_error=False)
+    given = {name: Session(url, tenant, user, json) for name in ignored}
+    return command(*bound.args, **bound.kwargs, **given) or 0
+
+
+def _with_stdin(tokens: Sequence[str]) -> list[str]:
+    """A lone hyphen means stdin, unless it stands after `--`; the parser would take it for an option."""
+    end = _end_of_options(tokens)
+    return [STDIN if token == "-" and at < end else token for at, token in enumerate(tokens)]
+
+
+def _end_of_options(tokens: Sequence[str]) -> int:
+    return tokens.index("--") if "--" in tokens else len(tokens)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command line, and gives its exit code."""
+    as_json = "--json" in arguments[: _end_of_options(arguments)]
+    try:
+        code: int | None = app.meta(list(arguments), exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return failing.usage(error, as_json=as_json)
+    except HansardError as error:
+        return failing.known(error, as_json=as_json)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read has gone. Python would complain once more when it flushes stdout at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        return failing.system(error, as_json=as_json)
+    return code or 0

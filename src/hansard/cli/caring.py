@@ -1,0 +1,247 @@
+"""Commands that look after a store: `stats`, `usage`, `tenants`, `check`, `upgrade`, `purge`, `erase-user`, …"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from hansard import __version__
+from hansard.cli import output, progress
+from hansard.cli.asking import confirm
+from hansard.cli.locating import must_exist
+from hansard.cli.session import Given
+from hansard.cli.values import moment
+from hansard.errors import Corrupt, NotFound, ValidationError
+from hansard.model import Problem, Receipt, UsageRow
+from hansard.rules import add_usage
+
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
+Grouping = Literal["day", "user", "agent", "model"]
+
+
+def stats(*, session: Given) -> None:
+    """Show how much the store holds.
+
+    All tenants, or the one that --tenant names.
+    """
+    with session.open_whole() as store:
+        found = session.view(store).stats() if session.tenant or session.user else store.admin.stats()
+        durability = store.capabilities.durability
+    if session.json:
+        output.emit(found)
+        return
+    output.facts(
+        [
+            ("store", found.backend),
+            ("survives a crash of", durability),
+            ("tenants", found.tenants),
+            ("conversations", found.conversations),
+            ("messages", found.messages),
+            ("records", found.records),
+            ("blobs", f"{found.blobs:,} ({output.size(found.blob_bytes)})"),
+            ("on disk", output.size(found.bytes)),
+            ("evicted conversations", found.evicted_conversations or None),
+            ("evicted messages", found.evicted_messages or None),
+        ]
+    )
+
+
+def usage(
+    *,
+    since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
+    until: Annotated[str | None, Parameter(help="Up to this day, without it.")] = None,
+    by: Annotated[Grouping | None, Parameter(help="Add up by this; without it, every row.")] = None,
+    session: Given,
+) -> None:
+    """Show tokens and cost by day, user, agent and model."""
+    with session.open() as store:
+        rows = store.usage(since=since, until=until)
+    if by is not None:
+        rows = _grouped(rows, by)
+    if session.json:
+        output.emit({"items": rows})
+        return
+    if not rows:
+        output.note("no usage")
+        return
+    columns = ("DAY", "USER", "AGENT", "MODEL", "MESSAGES", "INPUT", "OUTPUT", "CACHED", "REASONING", "COST")
+    lines = [
+        (
+            row.day,
+            row.user_id,
+            row.agent_id,
+            row.model,
+            row.messages,
+            row.input_tokens,
+            row.output_tokens,
+            row.cached_tokens,
+            row.reasoning_tokens,
+            f"{row.cost:,.4f}",
+        )
+        for row in rows
+    ]
+    output.table(columns, lines, numbers=columns[4:])
+
+
+def _grouped(rows: list[UsageRow], by: Grouping) -> list[UsageRow]:
+    names = {"user": "user_id", "agent": "agent_id"}
+    found: dict[str, list[UsageRow]] = defaultdict(list)
+    for row in rows:
+        found[getattr(row, names.get(by, by)) or ""].append(row)
+    return [_total(key, group, by) for key, group in sorted(found.items())]
+
+
+def _total(key: str, group: list[UsageRow], by: Grouping) -> UsageRow:
+    total = UsageRow(
+        day=key if by == "day" else "",
+        user_id=key or None if by == "user" else None,
+        agent_id=key or None if by == "agent" else None,
+        model=key or None if by == "model" else None,
+    )
+    for row in group:
+        total = add_usage(total, row)
+    return total
+
+
+def tenants(
+    *,
+    delete: Annotated[str | None, Parameter(help="Delete this tenant with everything that it holds, for good.")] = None,
+    yes: Yes = False,
+    session: Given,
+) -> None:
+    """List the tenants of the store, or delete one."""
+    with session.open_whole() as store:
+        names = store.admin.tenants()
+        if delete is None:
+            _print_tenants(names, session)
+            return
+        if delete not in names:
+            raise NotFound(f"there is no tenant {delete!r}")
+        count = store.tenant(delete).stats().conversations
+        confirm(f"Delete tenant {delete!r} with {output.counted(count, 'conversation')}?", yes=yes)
+        _print_receipt("deleted", store.admin.delete_tenant(delete), session)
+
+
+def _print_tenants(names: list[str], session: Given) -> None:
+    if session.json:
+        output.emit({"items": names})
+    else:
+        for name in names:
+            output.say(name)
+
+
+def _print_receipt(verb: str, receipt: Receipt, session: Given) -> None:
+    if session.json:
+        output.emit(receipt)
+    else:
+        output.say(f"{verb}: {output.receipt(receipt)}")
+
+
+def check(*, session: Given) -> int:
+    """Look at everything that is stored, and report what is wrong.
+
+    All tenants, or the one that --tenant names. Exit code 6 when anything is.
+    """
+    problems: list[Problem] = []
+    with session.open_whole() as store:
+        if session.tenant:
+            problems = store.tenant(session.tenant).check()
+        else:
+            total = store.admin.stats().conversations
+            with progress.bar("checking conversations", total, shown=not session.json) as move:
+                for found in store.admin.check():
+                    if isinstance(found, Problem):
+                        problems.append(found)
+                    else:
+                        move(found)
+    if session.json:
+        output.emit({"problems": problems})
+    elif problems:
+        for problem in problems:
+            output.say(f"{problem.where}: {problem.what}")
+    else:
+        output.say("nothing is wrong")
+    return Corrupt.exit_code if problems else 0
+
+
+def upgrade(*, session: Given) -> None:
+    """Bring a store to the format of this version.
+
+    In place: back it up before. A store that has it already stays as it is.
+    """
+    import asyncio
+
+    from hansard.opening import open_backend
+
+    async def opened() -> None:
+        backend = await open_backend(session.url, upgrade=True)
+        await backend.close()
+
+    must_exist(session.url)
+    asyncio.run(opened())
+    if session.json:
+        output.emit({"url": session.url, "version": __version__})
+    else:
+        output.note(f"{session.url} has the format of Hansard {__version__}")
+
+
+def purge(
+    *,
+    older_than: Annotated[
+        str | None,
+        Parameter(help="Delete conversations without activity for this long (30d, 12h, 2w) or since a date."),
+    ] = None,
+    all_tenants: Annotated[
+        bool, Parameter(negative="", show_default=False, help="In every tenant, not only one.")
+    ] = False,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False, help="Only count what would go.")] = False,
+    yes: Yes = False,
+    session: Given,
+) -> None:
+    """Delete old conversations, and sweep what has expired.
+
+    Without --older-than, only the sweep, which is over all tenants and does not run with --tenant or --user.
+    """
+    if all_tenants and (session.tenant or session.user):
+        raise ValidationError("--all-tenants is everything: leave --tenant and --user out")
+    since = None if older_than is None else moment(older_than, "--older-than")
+    with session.open_whole() as store:
+        views = [store.tenant(name) for name in store.admin.tenants()] if all_tenants else [session.view(store)]
+        total = Receipt(physically_gone=True)
+        if since is not None:
+            total = sum((view.purge(since, dry_run=True) for view in views), total)
+        if not dry_run:
+            if total:
+                confirm(f"Delete {output.receipt(total)}?", yes=yes)
+            total = sum((view.purge(since) for view in views), Receipt(physically_gone=True))
+            if all_tenants:
+                # What has expired is swept over all tenants at once, from outside of them.
+                total += store.purge()
+    _print_receipt("would delete" if dry_run else "deleted", total, session)
+
+
+def erase_user(
+    id: Annotated[str, Parameter(help="The user.")],
+    /,
+    *,
+    yes: Yes = False,
+    session: Given,
+) -> None:
+    """Erase a user.
+
+    The conversations that the user owns, the user's messages in others, records and usage. Safe to repeat.
+    """
+    with session.open() as store:
+        confirm(f"Erase everything of user {id!r}?", yes=yes)
+        receipt = store.erase_user(id)
+    _print_receipt("erased", receipt, session)
+
+
+def version(*, session: Given) -> None:
+    """Show the version of Hansard."""
+    if session.json:
+        output.emit({"version": __version__})
+    else:
+        output.say(__version__)

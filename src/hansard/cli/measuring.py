@@ -1,0 +1,119 @@
+"""`bench`: how fast a store is, here and now."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+from cyclopts import Parameter
+from msgspec import Struct
+
+from hansard import ids
+from hansard.cli import output, progress
+from hansard.cli.session import Given
+from hansard.errors import ValidationError
+from hansard.model import Message
+
+if TYPE_CHECKING:
+    from hansard import sync
+
+_TEXT = "the order left our warehouse on monday and should reach you before the weekend, please keep the number " * 2
+_BATCH = 100
+
+
+class Timing(Struct, frozen=True):
+    """One kind of work: how often it was done, and what it took."""
+
+    what: str
+    count: int
+    seconds: float
+    per_second: float
+    median_ms: float
+    p99_ms: float
+
+
+def bench(
+    *,
+    messages: Annotated[int, Parameter(help="How many messages to append one by one.")] = 1000,
+    session: Given,
+) -> None:
+    """Measure how fast a store appends and reads.
+
+    In a tenant of its own, which is deleted afterwards; without --url, in a new file in the folder for temporary files.
+    A rough figure: `make bench` measures carefully.
+    """
+    if messages < 1:
+        raise ValidationError(f"--messages is {messages}: it must be at least 1")
+    with _bench_store(session) as (url, store), progress.bar("measuring", 4, shown=not session.json) as move:
+        found = []
+        for done, measure in enumerate((_append, _batches, _read, _turn)):
+            found.append(measure(store, messages))
+            move(done + 1)
+    if session.json:
+        output.emit({"url": url, "items": found})
+        return
+    output.say(url)
+    rows = [
+        (
+            each.what,
+            each.count,
+            f"{each.seconds:.3f}",
+            f"{each.per_second:,.0f}",
+            f"{each.median_ms:.3f}",
+            f"{each.p99_ms:.3f}",
+        )
+        for each in found
+    ]
+    columns = ("", "COUNT", "SECONDS", "PER SECOND", "MEDIAN MS", "P99 MS")
+    output.table(columns, rows, numbers=columns[1:])
+
+
+@contextmanager
+def _bench_store(session: Given) -> Iterator[tuple[str, sync.Store]]:
+    """A tenant that nobody else uses, and its store's URL."""
+    name = ids.new_id("bench_")
+    with tempfile.TemporaryDirectory(prefix="hansard-bench-") as folder:
+        url = session.given_url or f"sqlite:///{quote(folder)}/bench.db"
+        with session.open_whole(url, create=True) as store:
+            try:
+                yield url, store.tenant(name)
+            finally:
+                store.admin.delete_tenant(name)
+
+
+def _measure(what: str, count: int, work: Callable[[int], object]) -> Timing:
+    times = []
+    for number in range(count):
+        begin = perf_counter()
+        work(number)
+        times.append(perf_counter() - begin)
+    total = sum(times)
+    p99 = sorted(times)[(len(times) * 99 - 1) // 100]
+    return Timing(what, count, total, count / total, statistics.median(times) * 1000, p99 * 1000)
+
+
+def _append(store: sync.Store, messages: int) -> Timing:
+    return _measure("append one message", messages, lambda _: store.append_message("bench", "user", _TEXT))
+
+
+def _batches(store: sync.Store, messages: int) -> Timing:
+    batch = [Message("user", _TEXT) for _ in range(_BATCH)]
+    return _measure(f"append {_BATCH} messages", max(10, messages // _BATCH), lambda _: store.append("batches", batch))
+
+
+def _read(store: sync.Store, messages: int) -> Timing:
+    return _measure("read the last 50", max(10, messages // 4), lambda _: store.get_messages("bench", last=50))
+
+
+def _turn(store: sync.Store, messages: int) -> Timing:
+    def turn(_: int) -> None:
+        store.get_messages("bench", last=50)
+        store.append_message("bench", "user", _TEXT)
+        store.append_message("bench", "assistant", _TEXT)
+
+    return _measure("a turn: read 50, append 2", max(10, messages // 4), turn)

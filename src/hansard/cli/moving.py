@@ -1,0 +1,228 @@
+"""Commands that move conversations: `export`, `import`, `copy`, `backup`, `restore`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from hansard.cli import output, progress, restoring
+from hansard.cli.session import Given
+from hansard.cli.values import STDIN
+from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
+from hansard.model import Report
+from hansard.transfer.target import OnConflict
+
+if TYPE_CHECKING:
+    from hansard import sync
+
+Clash = Annotated[
+    OnConflict,
+    Parameter(help="What is there already with other content is left alone and reported, or ends the command."),
+]
+_RESUME = "stopped. Nothing is lost: run the same command again, and it goes on where it ended."
+
+
+def export(
+    *ids: Annotated[str, Parameter(help="Only these conversations; without any, all.")],
+    agent: Annotated[str | None, Parameter(help="Only the conversations of this agent.")] = None,
+    out: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="Write to this file instead of stdout.")
+    ] = None,
+    force: Annotated[bool, Parameter(negative="", show_default=False, help="Replace a file that exists.")] = False,
+    session: Given,
+) -> None:
+    """Write conversations as JSON Lines, lossless.
+
+    With branches, blobs, summaries and records: see docs/export-format.md. --tenant and --user choose whose. A file
+    appears only when it is complete.
+    """
+    chosen = list(ids) or None
+    with session.open() as store:
+        total = None if chosen or agent or session.user else store.stats().messages
+        lines = store.export(conversation_ids=chosen, agent_id=agent)
+        with progress.bar("exporting messages", total, shown=out is not None) as move, _opened(out, force) as file:
+            messages = 0
+            for line in lines:
+                file.write(line)
+                messages += line.startswith(b'{"type":"message"')
+                move(messages)
+    if out is not None and session.json:
+        output.emit({"file": str(out), "messages": messages})
+    elif out is not None:
+        output.note(f"exported {output.counted(messages, 'message')} to {out}")
+
+
+@contextmanager
+def _opened(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
+    """Stdout, or a new file that takes its name only when it is whole."""
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.exists() and not force:
+        raise Conflict(f"{path} exists already: choose another name, or pass --force to replace it")
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def import_(
+    file: Annotated[str, Parameter(help="An export; '-' reads stdin.")],
+    /,
+    *,
+    on_conflict: Clash = "skip",
+    session: Given,
+) -> int:
+    """Store what `export` wrote.
+
+    What is there already, and the same, is passed over: a command that was stopped is simply repeated. Exit code 5 when
+    there were conflicts. The store is made when it is missing.
+    """
+    path = None if file == STDIN else Path(file)
+    if path is not None and not path.is_file():
+        raise NotFound(f"there is no file {file}")
+    with session.open(create=True) as store, _lines(path, session) as lines, _resumable():
+        report = store.import_(lines, on_conflict=on_conflict)
+    return _finish(report, "Imported", session)
+
+
+@contextmanager
+def _lines(path: Path | None, session: Given) -> Iterator[IO[bytes] | Counting]:
+    if path is None:
+        yield sys.stdin.buffer
+        return
+    size = path.stat().st_size
+    with path.open("rb") as file, progress.bar("importing kB", size // 1000, shown=not session.json) as move:
+        yield Counting(file, move)
+
+
+class Counting:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: IO[bytes], move: progress.Move) -> None:
+        self._file = file
+        self._move = move
+        self._done = 0
+
+    def read(self, size: int) -> bytes:
+        block = self._file.read(size)
+        self._done += len(block)
+        self._move(self._done // 1000)
+        return block
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.note(_RESUME)
+        raise
+
+
+def _finish(report: Report, verb: str, session: Given) -> int:
+    if session.json:
+        output.emit(report)
+    else:
+        output.report(report, verb)
+    if not report.verified:
+        return Corrupt.exit_code
+    return Conflict.exit_code if report.conflicts else 0
+
+
+def copy(
+    source: Annotated[str, Parameter(name="FROM", help="The URL of the store to copy.")],
+    target: Annotated[str, Parameter(name="TO", help="The URL of the store to copy to. It is made when missing.")],
+    /,
+    *,
+    agent: Annotated[str | None, Parameter(help="Only the conversations of this agent.")] = None,
+    all_tenants: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Every tenant, not only one.")
+    ] = False,
+    on_conflict: Clash = "skip",
+    session: Given,
+) -> int:
+    """Copy a store into another, of any kind.
+
+    Exactly, where the other one can, and verified by reading it back. Can be stopped and repeated: it goes on where it
+    ended, and adds what was written since. --tenant and --user copy only that tenant's or user's. Exit code 5 when
+    there were conflicts, 6 when what was stored differs.
+    """
+    if all_tenants and (session.tenant or session.user or agent):
+        raise ValidationError("--all-tenants copies everything: leave --tenant, --user and --agent out")
+    with session.open_whole(source) as whole, session.open_whole(target, create=True) as other:
+        store = whole if all_tenants else _tenant(whole, session)
+        total = None if session.user or agent else (whole.admin if all_tenants else store).stats().messages
+        with progress.bar("copying messages", total, shown=not session.json) as move, _resumable():
+
+            def moved(report: Report) -> None:
+                move(report.messages)
+
+            if all_tenants:
+                report = whole.admin.copy_to(other, on_conflict=on_conflict, progress=moved)
+            else:
+                report = store.copy_to(
+                    _tenant(other, session),
+                    user_id=session.user,
+                    agent_id=agent,
+                    on_conflict=on_conflict,
+                    progress=moved,
+                )
+    return _finish(report, "Copied", session)
+
+
+def _tenant(store: sync.Store, session: Given) -> sync.Store:
+    return store if session.tenant is None else store.tenant(session.tenant)
+
+
+def backup(
+    file: Annotated[Path, Parameter(help="The new file; a folder for a file:// store. Nothing is replaced.")],
+    /,
+    *,
+    session: Given,
+) -> None:
+    """Copy the whole store into a file.
+
+    All tenants, consistent, while others go on writing. `restore` brings it back.
+    """
+    with session.open_whole() as store:
+        path = store.backup(file)
+    size = path.stat().st_size if path.is_file() else None
+    if session.json:
+        output.emit({"file": str(path), "bytes": size})
+    else:
+        output.note(f"backed up to {path}" + (f", {output.size(size)}" if size is not None else ""))
+
+
+def restore(
+    file: Annotated[Path, Parameter(help="What `backup` or `export` wrote.")],
+    /,
+    *,
+    session: Given,
+) -> int:
+    """Bring back what `backup` or `export` wrote.
+
+    A backup becomes the store at --url, where there must be none yet: nothing is overwritten. An export is imported.
+    """
+    if not file.exists():
+        raise NotFound(f"there is no file {file}")
+    kind = restoring.kind_of(file)
+    if kind is None:
+        return import_(str(file), session=session)
+    target = restoring.restore(file, kind, session.url)
+    if session.json:
+        output.emit({"url": session.url, "file": str(target)})
+    else:
+        output.note(f"restored {file} to {session.url}")
+    return 0

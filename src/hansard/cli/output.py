@@ -1,0 +1,174 @@
+"""What people see: tables, times in their own zone, sizes, previews. And what machines see: JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hansard.cli.values import visible
+from hansard.model import Receipt, Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_PREVIEW = 60
+_UNBOUNDED = 4000
+"""Columns where nobody looks at a screen: whatever reads a pipe cuts lines itself."""
+_SHOWN = 20
+
+
+def emit(value: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def console() -> Console:
+    from hansard.cli.screen import Screen
+
+    if hasattr(sys.stdout, "reconfigure"):
+        # A terminal that cannot show a character shows its code, and the command goes on.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    width = None if sys.stdout.isatty() else _UNBOUNDED
+    return Screen(width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
+    """A table without lines. Columns named in `numbers` stand to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    for name in columns:
+        drawn.add_column(name, justify="right" if name in numbers else "left", overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(Text(cell(value)) for value in row))
+    _draw(drawn)
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Names and values, those without a value left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, value in pairs:
+        if value not in (None, "", {}, ()):
+            drawn.add_row(name, Text(cell(value)))
+    _draw(drawn)
+
+
+def _draw(drawn: Table) -> None:
+    screen = console()
+    if screen.is_terminal:
+        screen.print(drawn)
+        return
+    with screen.capture() as captured:
+        screen.print(drawn)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return local(value)
+    if isinstance(value, dict | list | tuple):
+        return visible(msgspec.json.encode(value).decode())
+    return visible(str(value))
+
+
+def say(text: str) -> None:
+    """A line for people on stdout."""
+    from rich.text import Text
+
+    console().print(Text(visible(text)))
+
+
+def note(text: str) -> None:
+    """A line for people beside the answer, on stderr."""
+    print(visible(text), file=sys.stderr)
+
+
+def local(time: datetime) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def preview(text: str | None, cells: int = _PREVIEW) -> str:
+    """The beginning of a text on one line, as wide as so many narrow characters."""
+    from rich.text import Text
+
+    if not text:
+        return ""
+    # Four times as many characters are enough for any width, and a huge text is not looked at whole.
+    line = Text(" ".join(visible(text[: cells * 4]).split()))
+    line.truncate(cells, overflow="ellipsis")
+    return line.plain
+
+
+def size(count: int | None) -> str | None:
+    if count is None:
+        return None
+    amount = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
+        amount /= 1000
+    return f"{amount:,.1f} TB"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def receipt(receipt: Receipt) -> str:
+    """What a deletion took, in words."""
+    names = ("conversations", "messages", "branches", "summaries", "records", "blobs", "usage_rows")
+    parts = [
+        counted(getattr(receipt, name), _singular(name), name.replace("_", " "))
+        for name in names
+        if getattr(receipt, name)
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def _singular(name: str) -> str:
+    return {"branches": "branch", "summaries": "summary"}.get(name, name.removesuffix("s")).replace("_", " ")
+
+
+def report(report: Report, verb: str) -> None:
+    """What a copy or an import did, in words."""
+    say(f"{verb}: {_taken(report)}")
+    if report.skipped or report.skipped_records:
+        passed = counted(report.skipped, "conversation"), counted(report.skipped_records, "record")
+        say(f"There already, and the same: {passed[0]}, {passed[1]}")
+    _problems("Conflicts, left alone", report.conflicts)
+    _problems("Not kept exactly", report.losses)
+    say("Verified: everything was read back and is the same." if report.verified else "NOT verified: see above.")
+
+
+def _taken(report: Report) -> str:
+    names = ("conversations", "messages", "summaries", "records", "blobs")
+    return ", ".join(counted(getattr(report, name), _singular(name), name) for name in names)
+
+
+def _problems(title: str, found: Sequence[Any]) -> None:
+    if found:
+        say(f"{title} ({len(found):,}):")
+    for problem in found[:_SHOWN]:
+        say(f"  {problem.where}: {problem.what}")
+    if len(found) > _SHOWN:
+        say(f"  … and {len(found) - _SHOWN:,} more: --json lists them all")

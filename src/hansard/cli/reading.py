@@ -1,0 +1,188 @@
+"""Commands that look: `conversations`, `show`, `branches`, `watch`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from hansard.cli import messages, output
+from hansard.cli.locating import must_exist
+from hansard.cli.session import Given
+from hansard.cli.values import pairs
+from hansard.model import Conversation, ConversationSort, Order, Page
+from hansard.rules import not_found
+
+Archived = Literal["no", "yes", "both"]
+_ARCHIVED = {"no": False, "yes": True, "both": None}
+
+
+def conversations(
+    *,
+    agent: Annotated[str | None, Parameter(help="Only those of this agent.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        Parameter(negative="", show_default=False, help="key=value that must be in the metadata; may be repeated."),
+    ] = None,
+    archived: Annotated[Archived, Parameter(help="Archived ones as well, or only those.")] = "no",
+    sort: Annotated[
+        ConversationSort, Parameter(help="By the last message, or by the last change.")
+    ] = "last_message_at",
+    order: Annotated[Order, Parameter(help="Newest first, or oldest first.")] = "desc",
+    limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 20,
+    after: Annotated[str | None, Parameter(help="Go on after this cursor: the end of the page before.")] = None,
+    before: Annotated[str | None, Parameter(help="Go back before this cursor.")] = None,
+    session: Given,
+) -> None:
+    """List conversations, newest first.
+
+    --user shows one user's. Pages: what is printed after "more:" gives the next one.
+    """
+    with session.open() as store:
+        page = store.list_conversations(
+            agent_id=agent,
+            metadata=pairs(metadata, "--metadata"),
+            archived=_ARCHIVED[archived],
+            sort=sort,
+            order=order,
+            after=after,
+            before=before,
+            limit=limit,
+        )
+    if session.json:
+        output.emit(page)
+    else:
+        _print_page(page)
+
+
+def _print_page(page: Page) -> None:
+    if not page.items:
+        output.note("no conversations")
+        return
+    rows = [
+        (
+            conversation.id,
+            conversation.user_id,
+            conversation.agent_id,
+            output.preview(conversation.title),
+            conversation.message_count,
+            conversation.last_message_at or conversation.created_at,
+        )
+        for conversation in page.items
+    ]
+    output.table(("ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"), rows, numbers=["MESSAGES"])
+    if page.next_cursor is not None:
+        output.note(f"more: --after {page.next_cursor}")
+
+
+def show(
+    id: Annotated[str, Parameter(help="The conversation.")],
+    /,
+    *,
+    last: Annotated[int, Parameter(help="How many of the newest messages.")] = 20,
+    all: Annotated[bool, Parameter(negative="", show_default=False, help="Every message, however many.")] = False,
+    branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
+    raw: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Only the content, exactly as it is stored.")
+    ] = False,
+    session: Given,
+) -> None:
+    """Show a conversation and its newest messages.
+
+    With --json, large base64 stands in the content as it came; else what was moved out is only named.
+    """
+    with session.open() as store:
+        conversation = store.get_conversation(id)
+        if conversation is None:
+            raise not_found(id)
+        blobs: Literal["inline", "refs"] = "inline" if raw or session.json else "refs"
+        found = (
+            store.iter_messages(id, branch=branch, blobs=blobs)
+            if all
+            else iter(store.get_messages(id, last=last, branch=branch, blobs=blobs))
+        )
+        if session.json:
+            messages.emit_all(conversation, found)
+            return
+        if not raw:
+            _print_conversation(conversation)
+        for message in found:
+            messages.print_raw(message) if raw else messages.print_one(message)
+
+
+def _print_conversation(conversation: Conversation) -> None:
+    output.facts(
+        [
+            ("conversation", conversation.id),
+            ("title", conversation.title),
+            ("user", conversation.user_id),
+            ("agent", conversation.agent_id),
+            ("audit", conversation.audit_id),
+            ("branch", conversation.branch),
+            ("messages", conversation.message_count),
+            ("created", conversation.created_at),
+            ("last message", conversation.last_message_at),
+            ("expires", conversation.expires_at),
+            ("archived", conversation.archived_at),
+            ("metadata", conversation.metadata),
+            ("summary", conversation.summary),
+        ]
+    )
+
+
+def branches(
+    id: Annotated[str, Parameter(help="The conversation.")],
+    /,
+    *,
+    switch: Annotated[str | None, Parameter(help="Make this branch the active one.")] = None,
+    session: Given,
+) -> None:
+    """List the branches of a conversation, or switch to another."""
+    with session.open() as store:
+        if switch is not None:
+            store.switch_branch(id, switch)
+        found = store.list_branches(id)
+    if not found:
+        raise not_found(id)
+    if session.json:
+        output.emit({"items": found})
+        return
+    rows = [
+        (each.id, "active" if each.active else "", each.parent, each.from_seq, each.message_count, each.created_at)
+        for each in found
+    ]
+    columns = ("BRANCH", "", "FROM", "AT SEQ", "MESSAGES", "CREATED")
+    output.table(columns, rows, numbers=["AT SEQ", "MESSAGES"])
+
+
+def watch(
+    id: Annotated[str, Parameter(help="The conversation.")],
+    /,
+    *,
+    after: Annotated[str | None, Parameter(help="Begin after this message; without it, with the next one.")] = None,
+    branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
+    session: Given,
+) -> None:
+    """Show messages as they arrive.
+
+    From any process, until Ctrl-C. A message in progress comes again as it grows. With --json, one message a line.
+    """
+    import asyncio
+
+    must_exist(session.url)
+    asyncio.run(_watch(id, after, branch, session))
+
+
+async def _watch(id: str, after: str | None, branch: str | None, session: Given) -> None:
+    from hansard import connect
+
+    async with connect(session.url) as store:
+        view = store if session.tenant is None else store.tenant(session.tenant)
+        view = view if session.user is None else view.user(session.user)
+        if await view.get_conversation(id) is None:
+            raise not_found(id)
+        async for message in view.watch(id, after=after, branch=branch):
+            if session.json:
+                output.emit(message)
+            else:
+                messages.print_one(message)

@@ -1,0 +1,123 @@
+"""Commands that change: `append`, `delete`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from hansard import ids
+from hansard.cli import output
+from hansard.cli.asking import confirm
+from hansard.cli.session import Given
+from hansard.cli.values import STDIN, json_value, pairs, read_stdin
+from hansard.errors import ValidationError
+from hansard.model import Message, Status
+from hansard.rules import not_found
+
+
+def append(
+    id: Annotated[str, Parameter(help="The conversation. It is made when it is missing.")],
+    role: Annotated[str, Parameter(help="user, assistant, system, developer, tool, agent, …")],
+    text: Annotated[str | None, Parameter(help="What was said; '-' or nothing reads stdin.")] = None,
+    /,
+    *,
+    content_json: Annotated[str | None, Parameter(help="The content as JSON instead of text; '-' reads stdin.")] = None,
+    format: Annotated[str | None, Parameter(help="The vocabulary of the content, such as anthropic.")] = None,
+    message_id: Annotated[str | None, Parameter(help="The message's id: repeating the command stores it once.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        Parameter(negative="", show_default=False, help="key=value of the message's metadata; may be repeated."),
+    ] = None,
+    status: Annotated[Status, Parameter(help="Whether the message is whole.")] = "complete",
+    branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
+    agent: Annotated[str | None, Parameter(help="The agent of a conversation that this makes.")] = None,
+    title: Annotated[str | None, Parameter(help="The title of a conversation that this makes.")] = None,
+    expected_version: Annotated[int | None, Parameter(help="Append only at this version.")] = None,
+    create: Annotated[bool, Parameter(help="Make the conversation when it is missing.")] = True,
+    session: Given,
+) -> None:
+    """Append a message, and print its id.
+
+    A conversation that is missing is made; --user is its owner. A text that begins with a hyphen stands after --.
+    """
+    message = Message(
+        role,
+        _content(text, content_json),
+        # An id of our own, so that a retry inside the store cannot store it twice.
+        id=ids.message_id() if message_id is None else message_id,
+        format=format or "",
+        metadata=pairs(metadata, "--metadata") or None,
+        status=status,
+    )
+    with session.open(create=create) as store:
+        appended = store.append(
+            id,
+            message,
+            agent_id=agent,
+            title=title,
+            branch=branch,
+            expected_version=expected_version,
+            create=create,
+        )
+    stored = appended.messages[0]
+    if session.json:
+        output.emit(
+            {
+                "conversation_id": stored.conversation_id,
+                "id": stored.id,
+                "seq": stored.seq,
+                "branch": stored.branch,
+                "version": appended.version,
+                "stored": bool(appended.stored),
+                "created": appended.created,
+            }
+        )
+    else:
+        output.say(stored.id)
+
+
+def _content(text: str | None, content_json: str | None) -> Any:
+    if content_json is not None:
+        if text is not None:
+            raise ValidationError("give a text or --content-json, not both")
+        return json_value(read_stdin() if content_json == STDIN else content_json, "--content-json")
+    if text is not None and text != STDIN:
+        return text
+    if text is None and sys.stdin.isatty():
+        raise ValidationError("there is nothing to append: give a text, --content-json, or '-' to read stdin")
+    return read_stdin()
+
+
+def delete(
+    id: Annotated[str, Parameter(help="The conversation.")],
+    /,
+    *,
+    message: Annotated[
+        list[str] | None, Parameter(negative="", show_default=False, help="Delete only this message; may be repeated.")
+    ] = None,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")] = False,
+    session: Given,
+) -> None:
+    """Delete a conversation, or messages of it, for good.
+
+    Everything derived from them goes as well. Asks before, unless --yes is given.
+    """
+    with session.open() as store:
+        conversation = store.get_conversation(id)
+        if conversation is None:
+            raise not_found(id)
+        if message:
+            for each in message:
+                store.get_message(id, each, blobs="refs")
+            confirm(f"Delete {output.counted(len(message), 'message')} of {id!r}?", yes=yes)
+            receipt = store.delete_messages(id, message)
+        else:
+            count = output.counted(conversation.message_count, "message")
+            confirm(f"Delete conversation {id!r} with {count}?", yes=yes)
+            receipt = store.delete_conversation(id)
+    if session.json:
+        output.emit(receipt)
+    else:
+        output.say(f"deleted: {output.receipt(receipt)}")

@@ -1,0 +1,74 @@
+"""The contract: what every backend promises, as tests. See `hansard.testing` for how to run it on one of your own."""
+
+from __future__ import annotations
+
+from hansard.testing.contract.base import clock, colour, store
+from hansard.testing.contract.batches import TestBatches
+from hansard.testing.contract.blobs import TestBlobs
+from hansard.testing.contract.branches import TestBranches, TestForks
+from hansard.testing.contract.changing import TestRemoving, TestReplaceMessages, TestUpdateMessage
+from hansard.testing.contract.conversations import TestConversations, TestListing
+from hansard.testing.contract.copying import TestCopying
+from hansard.testing.contract.counts import TestCounts, TestReadYourWrites
+from hansard.testing.contract.deleting import TestDeleteConversation, TestPurge, TestTombstones
+from hansard.testing.contract.duplicates import TestDuplicates
+from hansard.testing.contract.durability import TestCorruption, TestDurability
+from hansard.testing.contract.erasing import TestEraseUser
+from hansard.testing.contract.expiry import TestExpiry
+from hansard.testing.contract.faults import TestFaults
+from hansard.testing.contract.filters import TestFilters, TestTurns
+from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
+from hansard.testing.contract.order import TestOrder
+from hansard.testing.contract.paging import TestPaging
+from hansard.testing.contract.records import TestRecords, TestScans
+from hansard.testing.contract.summaries import TestSummaries
+from hansard.testing.contract.usage import TestUsage
+from hansard.testing.contract.verbatim import TestVerbatim
+from hansard.testing.contract.versions import TestVersions
+from hansard.testing.contract.walls import TestWalls
+from hansard.testing.contract.watching import TestWatch
+from hansard.testing.contract.windows import TestWindows
+
+__all__ = [
+    "TestBackup",
+    "TestBatches",
+    "TestBlobs",
+    "TestBranches",
+    "TestClosing",
+    "TestConversations",
+    "TestCopying",
+    "TestCorruption",
+    "TestCounts",
+    "TestDeleteConversation",
+    "TestDuplicates",
+    "TestDurability",
+    "TestEraseUser",
+    "TestExpiry",
+    "TestFaults",
+    "TestFilters",
+    "TestForks",
+    "TestListing",
+    "TestOrder",
+    "TestPaging",
+    "TestPurge",
+    "TestReadYourWrites",
+    "TestRecords",
+    "TestRemoving",
+    "TestReplaceMessages",
+    "TestScans",
+    "TestStats",
+    "TestSummaries",
+    "TestTenants",
+    "TestTombstones",
+    "TestTurns",
+    "TestUpdateMessage",
+    "TestUsage",
+    "TestVerbatim",
+    "TestVersions",
+    "TestWalls",
+    "TestWatch",
+    "TestWindows",
+    "clock",
+    "colour",
+    "store",
+]

@@ -1,0 +1,282 @@
+"""Conversations: made, described, listed in pages both ways, changed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hansard.errors import Conflict, ConversationNotFound
+from hansard.model import Conversation, Message, Order, Page
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import facts, state
+from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, say, version_of
+from hansard.testing.targets import Driver
+
+
+def ids(page: Page) -> list[str]:
+    return [conversation.id for conversation in page.items]
+
+
+class TestConversations(Contract):
+    def test_create(self, store: Driver, clock: Clock) -> None:
+        expires = clock.now + HOUR
+        made = store.create_conversation(
+            "c", user_id="u", agent_id="a", audit_id="x", title="T", metadata={"k": [1, {}]}, expires_at=expires
+        )
+        expected = Conversation(
+            "c",
+            "u",
+            "a",
+            "x",
+            "T",
+            {"k": [1, {}]},
+            created_at=made.created_at,
+            updated_at=made.created_at,
+            expires_at=expires,
+        )
+        assert facts(made) == facts(expected)
+        assert facts(store.get_conversation("c")) == facts(expected)
+        assert [branch.id for branch in store.list_branches("c")] == ["main"]
+        assert_exact(store, "c")
+
+    def test_create_twice(self, store: Driver) -> None:
+        say(store, "c", "x", title="kept")
+        before = state(store)
+        with pytest.raises(Conflict):
+            store.create_conversation("c", title="other")
+        assert state(store) == before
+
+    def test_ids_are_given(self, store: Driver) -> None:
+        made = [store.create_conversation().id for _ in range(3)]
+        assert made == sorted(set(made))
+        assert all(id.startswith("conv_") for id in made)
+
+    def test_append_makes_it(self, store: Driver, clock: Clock) -> None:
+        expires = clock.now + HOUR
+        appended = store.append(
+            "c",
+            Message("user", "x"),
+            user_id="u",
+            agent_id="a",
+            audit_id="x",
+            title="T",
+            metadata={"k": 1},
+            expires_at=expires,
+        )
+        assert appended.created
+        found = store.get_conversation("c")
+        assert found is not None
+        given = (found.user_id, found.agent_id, found.audit_id, found.title, found.metadata, found.expires_at)
+        assert given == ("u", "a", "x", "T", {"k": 1}, expires)
+        # These go only to a conversation that the call makes.
+        again = store.append("c", Message("user", "y"), agent_id="b", title="U", metadata={"l": 2})
+        assert not again.created
+        after = store.get_conversation("c")
+        assert after is not None
+        assert (after.agent_id, after.title, after.metadata) == ("a", "T", {"k": 1})
+
+    def test_strict_mode(self, store: Driver) -> None:
+        with pytest.raises(ConversationNotFound):
+            store.append("c", Message("user", "x"), create=False)
+        with pytest.raises(ConversationNotFound):
+            store.append_message("c", "user", "x", create=False)
+        with pytest.raises(ConversationNotFound):
+            store.append("c", [], create=False)
+        assert store.get_conversation("c") is None
+        store.create_conversation("c")
+        store.append("c", Message("user", "x"), create=False)
+        assert history(store, "c") == ["x"]
+
+    def test_the_owner(self, store: Driver) -> None:
+        say(store, "c", "a")
+        say(store, "c", "b", user_id="u_1")
+        found = store.get_conversation("c")
+        assert found is not None
+        assert found.user_id == "u_1", "who is named first becomes the owner"
+        before = state(store)
+        with pytest.raises(Conflict):
+            say(store, "c", "c", user_id="u_2")
+        assert state(store) == before
+        store.update_conversation("c", user_id="u_2")
+        say(store, "c", "c", user_id="u_2")
+        assert history(store, "c") == ["a", "b", "c"]
+
+    @pytest.mark.parametrize(
+        ("given", "changed"),
+        [
+            ({"title": "T"}, {"title": "T"}),
+            ({"title": None}, {"title": None}),
+            ({"agent_id": "b"}, {"agent_id": "b"}),
+            ({"audit_id": None}, {"audit_id": None}),
+            ({"user_id": "v"}, {"user_id": "v"}),
+            ({"metadata": {"a": 2, "new": None, "c": {"d": 1}}}, {"metadata": {"a": 2, "b": 2, "c": {"d": 1}}}),
+            ({"metadata": {"a": None, "b": None}}, {"metadata": {}}),
+            ({}, {}),
+        ],
+        ids=str,
+    )
+    def test_update(self, store: Driver, given: dict[str, Any], changed: dict[str, Any]) -> None:
+        before = store.create_conversation(
+            "c", user_id="u", agent_id="a", audit_id="x", title="S", metadata={"a": 1, "b": 2}
+        )
+        after = store.update_conversation("c", **given)
+        expected = Conversation(
+            **{
+                **{name: getattr(before, name) for name in before.__struct_fields__},
+                **changed,
+                "version": before.version + 1,
+                "updated_at": after.updated_at,
+            }
+        )
+        assert facts(after) == facts(expected)
+        assert facts(store.get_conversation("c")) == facts(expected)
+
+    def test_update_a_missing_one(self, store: Driver) -> None:
+        with pytest.raises(ConversationNotFound):
+            store.update_conversation("missing", title="x")
+        assert store.get_conversation("missing") is None
+
+    def test_archive(self, store: Driver, clock: Clock) -> None:
+        say(store, "c", "x")
+        say(store, "d", "y")
+        now = clock.now
+        archived = store.update_conversation("c", archived=True)
+        assert archived.archived_at is not None
+        assert archived.archived_at >= now
+        assert ids(store.list_conversations()) == ["d"]
+        assert ids(store.list_conversations(archived=True)) == ["c"]
+        assert ids(store.list_conversations(archived=None)) == ["d", "c"]
+        assert history(store, "c") == ["x"]
+        assert store.update_conversation("c", archived=False).archived_at is None
+
+    def test_auto_title(self, store: Driver) -> None:
+        titled = store.again(auto_title=True)
+        appended = titled.append("c", [Message("system", "rules"), Message("user", "  Where is my order?\nPlease.")])
+        found = titled.get_conversation("c")
+        assert found is not None
+        assert found.title == "Where is my order?"
+        assert appended.version == found.version, "the version to expect next"
+        say(titled, "d", "x", title="given")
+        assert [each.title for each in titled.list_conversations().items] == ["given", "Where is my order?"]
+
+
+class TestListing(Contract):
+    def fill(self, store: Driver, clock: Clock) -> None:
+        """c0 … c9, each a minute younger; agents alternate."""
+        for number in range(10):
+            clock.advance(timedelta(minutes=1))
+            say(store, f"c{number}", "x", user_id="u", agent_id=f"a{number % 2}", metadata={"n": number, "odd": None})
+
+    def test_newest_first(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        say(store, "c3", "again")
+        assert ids(store.list_conversations(limit=3)) == ["c3", "c9", "c8"]
+        assert ids(store.list_conversations(limit=3, order="asc")) == ["c0", "c1", "c2"]
+
+    def test_by_change(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        store.update_conversation("c3", title="t")
+        assert ids(store.list_conversations(limit=2)) == ["c9", "c8"]
+        assert ids(store.list_conversations(limit=2, sort="updated_at")) == ["c3", "c9"]
+
+    def test_an_empty_one_counts_from_when_it_was_made(self, store: Driver, clock: Clock) -> None:
+        say(store, "old", "x")
+        clock.advance(HOUR)
+        store.create_conversation("empty")
+        clock.advance(HOUR)
+        say(store, "new", "x")
+        assert ids(store.list_conversations()) == ["new", "empty", "old"]
+
+    def test_equal_times_order_by_id(self, store: Driver, clock: Clock) -> None:
+        clock.stop()
+        for id in ("b", "d", "a", "c"):
+            store.create_conversation(id)
+        assert ids(store.list_conversations(order="asc")) == ["a", "b", "c", "d"]
+        page = store.list_conversations(limit=2)
+        assert ids(page) == ["d", "c"]
+        assert ids(store.list_conversations(limit=2, after=page.next_cursor)) == ["b", "a"]
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    def test_pages_both_ways(self, store: Driver, clock: Clock, order: Order) -> None:
+        self.fill(store, clock)
+        everything = [f"c{number}" for number in range(10)]
+        everything = everything if order == "asc" else everything[::-1]
+        first = store.list_conversations(order=order, limit=4)
+        assert first.previous_cursor is None
+        second = store.list_conversations(order=order, limit=4, after=first.next_cursor)
+        third = store.list_conversations(order=order, limit=4, after=second.next_cursor)
+        assert ids(first) + ids(second) + ids(third) == everything
+        assert third.next_cursor is None
+        back = store.list_conversations(order=order, limit=4, before=third.previous_cursor)
+        assert ids(back) == ids(second)
+        back = store.list_conversations(order=order, limit=4, before=back.previous_cursor)
+        assert ids(back) == ids(first)
+        assert back.previous_cursor is None
+
+    def test_deletes_between_pages(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        first = store.list_conversations(limit=4)
+        for id in ids(first):
+            store.delete_conversation(id)
+        assert ids(store.list_conversations(limit=4, after=first.next_cursor)) == ["c5", "c4", "c3", "c2"]
+
+    def test_an_offset(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        page = store.list_conversations(offset=7, limit=2)
+        assert ids(page) == ["c2", "c1"]
+        assert page.next_cursor is not None
+        assert page.previous_cursor is not None
+        assert ids(store.list_conversations(offset=50)) == []
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"agent_id": "a1"}, [9, 7, 5, 3, 1]),
+            ({"user_id": "u", "agent_id": "a0"}, [8, 6, 4, 2, 0]),
+            ({"user_id": "nobody"}, []),
+            ({"metadata": {"n": 4}}, [4]),
+            ({"metadata": {"n": 4, "missing": 1}}, []),
+            ({"metadata": {"n": 4}, "agent_id": "a1"}, []),
+        ],
+        ids=str,
+    )
+    def test_filters(self, store: Driver, clock: Clock, given: dict[str, Any], expected: list[int]) -> None:
+        self.fill(store, clock)
+        assert ids(store.list_conversations(**given)) == [f"c{number}" for number in expected]
+
+    @pytest.mark.parametrize(
+        "value", [1, "1", True, None, 1.5, [1, 2], {"a": {"b": 1}}, "", "it's", "ü😀", 10**30], ids=repr
+    )
+    def test_metadata_of_every_kind(self, store: Driver, value: Any) -> None:
+        # Catches a filter that compares texts or drops types: "1" is not 1.
+        everything: list[Any] = ["1", "", "it's", "ü😀", [1, 2], {"a": {"b": 1}}, 10**30, 1.5, False, 0, 2]
+        others = [each for each in everything if facts(each) != facts(value)]
+        store.create_conversation("wanted", metadata={"k": value})
+        store.create_conversation("without")
+        for number, other in enumerate(others):
+            store.create_conversation(f"other{number}", metadata={"k": other})
+        assert ids(store.list_conversations(metadata={"k": value})) == ["wanted"]
+
+    def test_filters_under_paging(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        page = store.list_conversations(agent_id="a1", limit=2)
+        found = ids(page)
+        while page.next_cursor:
+            page = store.list_conversations(agent_id="a1", limit=2, after=page.next_cursor)
+            found += ids(page)
+        assert found == ["c9", "c7", "c5", "c3", "c1"]
+
+    def test_nothing(self, store: Driver) -> None:
+        page = store.list_conversations()
+        assert (page.items, page.next_cursor, page.previous_cursor) == ([], None, None)
+
+    def test_what_is_listed_is_what_is_got(self, store: Driver) -> None:
+        require(store, "branches")
+        say(store, "c", "x", metadata={"a": [1]}, title="t")
+        store.branch("c")
+        store.add_summary("c", "short", from_seq=1, to_seq=1)
+        assert facts(store.list_conversations().items) == facts([store.get_conversation("c")])
+        assert contents(store.get_messages("c")) == ["x"]
+        assert version_of(store, "c") == 2

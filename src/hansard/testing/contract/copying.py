@@ -1,0 +1,175 @@
+"""Copying exactly: `read_image`, `read_rows` and `restore`, piece by piece, and again where a copy was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from hansard import codec
+from hansard.model import NOT_YET, Message, Participant, Usage
+from hansard.requests import Context, Draft, Image, Restore, RestoredRow, Row
+from hansard.testing.comparing import conversation_state, facts, state
+from hansard.testing.contract.base import Contract, assert_exact, history, require, say
+from hansard.testing.contract.blobs import data, picture
+from hansard.testing.targets import Driver
+
+BIG = 1 << 40
+
+
+def restored(row: Row) -> RestoredRow:
+    message = row.message
+    body = message.content if message.format == "text" else codec.encode(message.content)
+    return RestoredRow(row.line, Draft(message, body, len(body.encode()), given_id=True))
+
+
+def image_of(store: Driver, id: str = "c") -> Image:
+    image = store.run(store.backend.read_image(store.context(), id))
+    assert image is not None
+    return image
+
+
+def rows_of(store: Driver, *, after: int = 0, limit: int = 1000, max_bytes: int = BIG) -> list[Row]:
+    return store.run(store.backend.read_rows(store.context(), "c", after, limit, max_bytes))
+
+
+def put(view: Driver, image: Image, rows: Sequence[Row], blobs: dict[str, bytes], *, done: bool = False) -> int:
+    restore = Restore(image, tuple(map(restored, rows)), blobs, done)
+    return view.run(view.backend.restore(view.context(), restore))
+
+
+class TestCopying(Contract):
+    def fill(self, store: Driver) -> None:
+        messages = say(store, "c", "a", picture(1), {"b": 1}, user_id="u", agent_id="g", title="T", metadata={"k": 1})
+        store.update_message("c", messages[0].id, content="edited")
+        if store.capabilities.branches:
+            store.branch("c", at=messages[1].id, branch_id="side")
+            full = Message("user", "s", participant=Participant("user", "p"), pinned=True, usage=Usage(3))
+            store.append("c", full)
+            say(store, "c", "m", branch="main")
+        store.delete_message("c", messages[2].id)
+        store.update_conversation("c", archived=True)
+
+    def blobs(self, store: Driver) -> dict[str, bytes]:
+        digests = [ref.sha256 for row in rows_of(store) for ref in row.message.blobs]
+        return store.run(store.backend.get_blobs(store.context(), digests))
+
+    def shown(self, store: Driver) -> Any:
+        return facts(conversation_state(store, "c"))
+
+    def test_all_at_once(self, store: Driver) -> None:
+        self.fill(store)
+        copy = store.tenant("copy")
+        image, rows = image_of(store), rows_of(store)
+        assert put(copy, image, rows, self.blobs(store), done=True) == image.seq
+        assert self.shown(copy) == self.shown(store)
+        assert_exact(copy, "c")
+        assert say(copy, "c", "next")[0].seq > image.seq, "seq goes on from where it was"
+
+    def test_piece_by_piece_with_exact_counts(self, store: Driver) -> None:
+        self.fill(store)
+        copy = store.tenant("copy")
+        image, blobs = image_of(store), self.blobs(store)
+        seq = 0
+        while rows := rows_of(store, after=seq, limit=1):
+            assert len(rows) == 1
+            seq = put(copy, image, rows, blobs)
+            assert seq == rows[-1].message.seq
+            assert_exact(copy, "c")
+        put(copy, image, (), {}, done=True)
+        assert self.shown(copy) == self.shown(store)
+
+    def test_a_piece_again_is_passed_over(self, store: Driver) -> None:
+        self.fill(store)
+        copy = store.tenant("copy")
+        image, rows, blobs = image_of(store), rows_of(store), self.blobs(store)
+        put(copy, image, rows[:2], blobs)
+        put(copy, image, rows[:2], blobs)
+        put(copy, image, rows, blobs, done=True)
+        assert self.shown(copy) == self.shown(store)
+        assert_exact(copy, "c")
+
+    def test_a_tombstone_does_not_stop_it(self, store: Driver) -> None:
+        require(store, "our ids")
+        self.fill(store)
+        copy = store.tenant("copy")
+        image, rows, blobs = image_of(store), rows_of(store), self.blobs(store)
+        put(copy, image, rows, blobs, done=True)
+        copy.delete_message("c", rows[0].message.id)
+        copy.delete_conversation("c")
+        put(copy, image, rows, blobs, done=True)
+        assert self.shown(copy) == self.shown(store)
+
+    def test_an_empty_conversation(self, store: Driver) -> None:
+        store.create_conversation("c", title="T")
+        copy = store.tenant("copy")
+        put(copy, image_of(store), (), {}, done=True)
+        assert self.shown(copy) == self.shown(store)
+
+    def test_rows_in_the_order_of_seq(self, store: Driver) -> None:
+        require(store, "branches")
+        first = say(store, "c", "a", "b")[0]
+        for number in range(4):
+            store.branch("c", at=first.id, branch_id=f"b{number}")
+            say(store, "c", f"s{number}")
+            say(store, "c", f"m{number}", branch="main")
+        rows = rows_of(store)
+        seqs = [row.message.seq for row in rows]
+        assert seqs == sorted(set(seqs))
+        assert len(rows) == 10
+        assert [row.message.seq for row in rows_of(store, after=seqs[3], limit=2)] == seqs[4:6]
+        assert rows_of(store, after=seqs[-1]) == []
+        lines = {lane.id: lane.line for lane in image_of(store).lanes}
+        assert all(row.line == lines[row.message.branch] for row in rows)
+
+    def test_rows_are_bounded_in_bytes(self, store: Driver) -> None:
+        say(store, "c", *("x" * 400 for _ in range(10)))
+        assert len(rows_of(store, max_bytes=1000)) == 3
+        assert len(rows_of(store, max_bytes=1)) == 1, "always one"
+
+    def test_what_is_missing(self, store: Driver) -> None:
+        assert store.run(store.backend.read_image(store.context(), "missing")) is None
+        assert store.run(store.backend.read_rows(store.context(), "missing", 0, 10, BIG)) == []
+
+    def test_an_image_says_everything(self, store: Driver) -> None:
+        self.fill(store)
+        image = image_of(store)
+        assert facts(image.conversation) == facts(store.get_conversation("c"))
+        branches = store.list_branches("c")
+        assert [(lane.id, lane.count, lane.parent, lane.from_seq, lane.created_at) for lane in image.lanes] == [
+            (branch.id, branch.message_count, branch.parent, branch.from_seq, branch.created_at) for branch in branches
+        ]
+
+    def test_owners_of_records(self, store: Driver) -> None:
+        require(store, "records")
+        for user in ("v", "u"):
+            store.user(user).records.put(["n"], "k", 1)
+        store.records.put(["n"], "k", 1)
+        assert store.run(store.backend.record_owners(store.context())) == ["u", "v"]
+        assert store.run(store.backend.record_owners(store.tenant("other").context())) == []
+
+    def test_participations_are_bounded(self, store: Driver) -> None:
+        ada, agent = Participant("user", "ada"), Participant("agent", "ada")
+        for conversation in ("c", "d"):
+            store.append(conversation, [Message("user", n, participant=(ada, agent)[n % 2]) for n in range(8)])
+        asked = Context("default", store.context().now)
+        found = store.run(store.backend.participations(asked, "ada", 100))
+        assert sorted((each.conversation_id, len(each.message_ids)) for each in found) == [("c", 4), ("d", 4)]
+        assert sum(len(each.message_ids) for each in store.run(store.backend.participations(asked, "ada", 5))) == 5
+        assert store.run(store.backend.participations(asked, "nobody", 5)) == []
+
+    def test_reading_changes_nothing(self, store: Driver) -> None:
+        self.fill(store)
+        before = state(store)
+        rows = rows_of(store)
+        image_of(store).conversation.metadata["x"] = 1
+        for row in rows:
+            assert row.message.created_at is not NOT_YET
+            if isinstance(row.message.content, dict | list):
+                row.message.content.clear()
+        assert state(store) == before
+        assert history(store, "c", branch="main")[1] == picture(1)
+        if store.capabilities.blobs:
+            assert next(iter(self.blobs(store).values())) == data(1)
+        assert structs.asdict(rows[0].message)["conversation_id"] == "c"

@@ -1,0 +1,223 @@
+"""Promise 11: deleting deletes everything derived, with a receipt, and a replay does not bring it back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from hansard import rules
+from hansard.errors import Conflict, MessageNotFound
+from hansard.model import Message, Receipt
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import state
+from hansard.testing.contract.base import (
+    DAY,
+    HOUR,
+    Contract,
+    assert_exact,
+    history,
+    require,
+    require_folder,
+    say,
+)
+from hansard.testing.contract.blobs import picture
+from hansard.testing.targets import Colour, Driver, Target
+
+
+class TestDeleteConversation(Contract):
+    def test_takes_everything(self, store: Driver) -> None:
+        messages = say(store, "c", "a", "b", picture(1), user_id="u_1")
+        say(store, "other", "stays")
+        expected = Receipt(conversations=1, messages=3, branches=1)
+        if store.capabilities.branches:
+            store.branch("c", branch_id="side")
+            say(store, "c", "x")
+            expected = Receipt(conversations=1, messages=4, branches=2)
+        store.add_summary("c", "s", from_seq=messages[0].seq, to_seq=messages[1].seq)
+        if store.capabilities.records:
+            for key in ("k", "l"):
+                store.records.put(["of", "c"], key, key, conversation_id="c")
+            store.records.put(["of", "c"], "free", 1)
+        receipt = store.delete_conversation("c")
+        assert (receipt.conversations, receipt.messages, receipt.branches, receipt.summaries) == (
+            1,
+            expected.messages,
+            expected.branches,
+            1,
+        )
+        if store.capabilities.records:
+            assert receipt.records == 2
+            assert [record.key for record in store.records.iter()] == ["free"]
+        if store.capabilities.blobs:
+            assert receipt.blobs == 1
+            assert store.stats().blobs == 0
+        self.nothing_is_left(store)
+        assert history(store, "other") == ["stays"]
+
+    def nothing_is_left(self, store: Driver) -> None:
+        assert store.get_conversation("c") is None
+        assert store.get_messages("c") == []
+        assert store.list_branches("c") == []
+        assert store.list_summaries("c") == []
+        assert [each.id for each in store.list_conversations(archived=None).items] == ["other"]
+        assert store.stats().conversations == 1
+        assert store.check() == []
+
+    def test_nothing_to_delete(self, store: Driver) -> None:
+        receipt = store.delete_conversation("missing")
+        assert not receipt
+        assert receipt == Receipt(at=receipt.at, physically_gone=receipt.physically_gone)
+
+    def test_the_id_may_be_used_again(self, store: Driver) -> None:
+        say(store, "c", "a", "b", title="old", metadata={"k": 1})
+        store.delete_conversation("c")
+        say(store, "c", "new")
+        found = store.get_conversation("c")
+        assert found is not None
+        assert (found.title, found.metadata, found.message_count, found.version) == (None, {}, 1, 1)
+        assert history(store, "c") == ["new"]
+        assert_exact(store, "c")
+
+    def test_it_is_gone_from_the_files(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+        """What a receipt calls physically gone lies in no file any longer."""
+        require(store, "durability")
+        require_folder(target)
+        secrets = [f"{word}-xyzzy-{'q' * 40}" for word in ("message", "title", "metadata", "summary", "record")]
+        message, title, metadata, summary, record = secrets
+        stored = say(store, "c", message, title=title, metadata={"k": metadata})[0]
+        store.add_summary("c", summary, from_seq=stored.seq, to_seq=stored.seq)
+        if store.capabilities.records:
+            store.records.put(["n"], "k", record, conversation_id="c")
+        say(store, "other", "stays-xyzzy")
+        store.close()
+        assert message.encode() in target.raw(), "the test must know how to look"
+        again = target.open(colour, clock=clock)
+        receipt = again.delete_conversation("c")
+        again.close()
+        assert b"stays-xyzzy" in target.raw()
+        if receipt.physically_gone:
+            assert [secret for secret in secrets if secret.encode() in target.raw()] == []
+        else:
+            pytest.skip("its receipts say that what was deleted may still lie in its files")
+
+    def test_a_deleted_message_is_gone_from_the_files(
+        self, target: Target, store: Driver, colour: Colour, clock: Clock
+    ) -> None:
+        require(store, "durability")
+        require_folder(target)
+        secret = f"secret-xyzzy-{'q' * 40}"
+        stored = say(store, "c", "before-xyzzy", secret, "after-xyzzy")[1]
+        receipt = store.delete_message("c", stored.id)
+        store.close()
+        assert b"after-xyzzy" in target.raw()
+        assert not receipt.physically_gone or secret.encode() not in target.raw()
+
+
+class TestTombstones(Contract):
+    needs = ("our ids",)
+
+    def test_a_deleted_message_does_not_come_back_by_a_replay(self, store: Driver) -> None:
+        spool = [Message("user", text, id=text) for text in "abc"]
+        store.append("c", spool)
+        store.delete_message("c", "b")
+        before = state(store)
+        with pytest.raises(Conflict):
+            store.append("c", spool)
+        assert state(store) == before
+        store.append("c", [spool[0], spool[2]])
+        assert history(store, "c") == ["a", "c"]
+
+    def test_unless_it_is_revived(self, store: Driver) -> None:
+        store.append("c", Message("user", "x", id="m"))
+        store.delete_message("c", "m")
+        assert store.append("c", Message("user", "x", id="m"), revive=True).stored == 1
+        assert history(store, "c") == ["x"]
+        assert_exact(store, "c")
+
+    def test_an_open_stream_does_not_bring_it_back(self, store: Driver) -> None:
+        store.append("c", Message("assistant", "", id="m", status="in_progress"))
+        store.delete_message("c", "m")
+        with pytest.raises(MessageNotFound):
+            store.update_message("c", "m", content="more", status="complete")
+
+    def test_a_deleted_conversation_does_not_come_back_by_a_replay(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        spool = [Message("user", "x", id="m", created_at=clock.now)]
+        store.append("c", spool)
+        clock.advance(HOUR)
+        store.delete_conversation("c")
+        with pytest.raises(Conflict):
+            store.append("c", spool)
+        assert store.get_conversation("c") is None
+        store.append("c", Message("user", "new", created_at=clock.advance(HOUR)))
+        assert history(store, "c") == ["new"]
+
+    def test_unless_it_is_made_or_revived(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        spool = [Message("user", "x", id="m", created_at=clock.now)]
+        for conversation in ("c", "d"):
+            store.append(conversation, spool)
+        clock.advance(HOUR)
+        for conversation in ("c", "d"):
+            store.delete_conversation(conversation)
+        store.append("c", spool, revive=True)
+        assert history(store, "c") == ["x"]
+        assert store.create_conversation("d").message_count == 0
+
+    def test_they_are_forgotten_in_the_end(self, store: Driver, clock: Clock) -> None:
+        store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
+        store.delete_message("c", "m")
+        clock.advance(rules.TOMBSTONE_LIFE - DAY)
+        store.purge()
+        with pytest.raises(Conflict):
+            store.append("c", Message("user", "x", id="m"))
+        clock.advance(2 * DAY)
+        store.purge()
+        store.append("c", Message("user", "x", id="m"))
+        assert history(store, "c") == ["y", "x"]
+
+
+class TestPurge(Contract):
+    def fill(self, store: Driver, clock: Clock) -> None:
+        for number in range(5):
+            say(store, f"c{number}", "x", "y", user_id=f"u{number % 2}")
+            clock.advance(DAY)
+
+    def left(self, store: Driver) -> list[str]:
+        return [each.id for each in store.list_conversations(order="asc", archived=None).items]
+
+    def test_by_age(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        store.update_conversation("c1", archived=True)
+        preview = store.purge(timedelta(days=2.5), dry_run=True)
+        assert (preview.conversations, preview.messages) == (3, 6)
+        assert len(self.left(store)) == 5
+        receipt = store.purge(timedelta(days=2.5))
+        assert (receipt.conversations, receipt.messages) == (3, 6)
+        assert self.left(store) == ["c3", "c4"]
+        assert not store.purge(timedelta(days=2.5))
+
+    def test_by_time(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        third = store.get_conversation("c2")
+        assert third is not None
+        assert third.last_message_at is not None
+        store.purge(third.last_message_at)
+        assert self.left(store) == ["c2", "c3", "c4"], "the moment itself stays"
+
+    def test_of_a_view(self, store: Driver, clock: Clock) -> None:
+        self.fill(store, clock)
+        say(store.tenant("acme"), "c0", "x")
+        clock.advance(10 * DAY)
+        assert store.user("u1").purge(DAY).conversations == 2
+        assert self.left(store) == ["c0", "c2", "c4"]
+        assert store.purge(DAY).conversations == 3
+        assert self.left(store.tenant("acme")) == ["c0"]
+
+    def test_many(self, store: Driver, clock: Clock) -> None:
+        for number in range(130):
+            store.create_conversation(f"c{number}")
+        clock.advance(DAY)
+        assert store.purge(HOUR).conversations == 130
+        assert self.left(store) == []

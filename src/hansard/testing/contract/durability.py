@@ -1,0 +1,101 @@
+"""Promises 1 and 12: acknowledged is stored, and corrupt data is reported, never skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansard.errors import Corrupt, HansardError
+from hansard.model import Message, Usage
+from hansard.testing import processes
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import state
+from hansard.testing.contract.base import Contract, assert_exact, history, require, require_folder, require_url, say
+from hansard.testing.contract.blobs import picture
+from hansard.testing.targets import Colour, Driver, Target
+
+
+def fill(store: Driver) -> None:
+    """Something of everything."""
+    messages = say(store, "c", "a", {"b": [1, None]}, picture(1), user_id="u", title="T", metadata={"k": 1})
+    store.append("c", Message("assistant", "x", usage=Usage(1, 2, model="m")))
+    store.update_message("c", messages[0].id, content="changed")
+    store.delete_message("c", messages[1].id)
+    store.add_summary("c", "short", from_seq=messages[0].seq, to_seq=messages[0].seq)
+    if store.capabilities.branches:
+        store.branch("c", at=messages[2].id, branch_id="side")
+        say(store, "c", "s")
+    if store.capabilities.records:
+        store.records.put(["n"], "k", {"v": 1}, conversation_id="c")
+        store.records.put(["n"], "l", b"bytes")
+    say(store, "archived", "x", "y")
+    store.update_conversation("archived", archived=True)
+    store.pop_message("archived")
+
+
+class TestDurability(Contract):
+    needs = ("durability",)
+
+    def test_everything_is_there_again(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+        fill(store)
+        fill(store.tenant("acme"))
+        before = state(store)
+        store.close()
+        again = target.open(colour, clock=clock)
+        assert state(again) == before
+        assert_exact(again, "c")
+
+    def test_without_closing(self, target: Target, store: Driver, clock: Clock) -> None:
+        # The first handle never gets to close: what is acknowledged must not wait for that.
+        require(store, "shared")
+        fill(store)
+        assert state(target.open("blocking", clock=clock)) == state(store)
+
+    def test_seq_and_tombstones_survive(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+        require(store, "our ids")
+        store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
+        last = store.get_message("c", "n").seq
+        store.delete_messages("c", ["m", "n"])
+        store.close()
+        again = target.open(colour, clock=clock)
+        with pytest.raises(HansardError, match="deleted"):
+            again.append("c", Message("user", "x", id="m"))
+        assert say(again, "c", "z")[0].seq > last
+
+    def test_a_killed_writer_loses_nothing(self, target: Target, store: Driver, colour: Colour) -> None:
+        require(store, "shared")
+        require_url(target)
+        store.close()
+        assert processes.crash(target, kills=4, seed=1) > 0
+        history(target.open(colour), "c")
+
+    def test_what_is_stored_lies_in_the_files(self, target: Target, store: Driver) -> None:
+        # Read past the store: its own reading could be fed from a cache.
+        require_folder(target)
+        say(store, "c", "words-xyzzy")
+        assert b"words-xyzzy" in target.raw()
+
+
+class TestCorruption(Contract):
+    needs = ("durability",)
+
+    def test_is_reported(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+        require_folder(target)
+        say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
+        say(store, "sound", "x")
+        store.close()
+        if not target.damage(b'"damaged-xyzzy"', b'"damaged-xyzzy:'):
+            pytest.skip("its content is not readable from outside")
+        # By opening or by reading; never by skipping what cannot be read, or making it up.
+        with pytest.raises(Corrupt):
+            history(target.open(colour, clock=clock), "c")
+
+    def test_is_found_by_check(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+        require_folder(target)
+        say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
+        say(store, "sound", "x")
+        store.close()
+        if not target.damage(b'"damaged-xyzzy"', b'"damaged-xyzzy:'):
+            pytest.skip("its content is not readable from outside")
+        again = target.open(colour, clock=clock)
+        assert again.check() != []
+        assert history(again, "sound") == ["x"], "the rest can still be read"

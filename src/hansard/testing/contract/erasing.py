@@ -1,0 +1,110 @@
+"""`erase_user`: the user's conversations, messages in others, records and usage; nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansard.errors import Denied
+from hansard.model import Message, Participant, Usage
+from hansard.testing.clock import Clock
+from hansard.testing.contract.base import HOUR, Contract, assert_exact, history, require, require_folder, say
+from hansard.testing.targets import Driver, Target
+
+ADA = Participant("user", "ada")
+
+
+def by(who: Participant, text: str) -> Message:
+    return Message("user", text, participant=who, usage=Usage(1, model="m"))
+
+
+def fill(store: Driver) -> None:
+    store.append("ada's", [by(ADA, "mine"), by(Participant("user", "bob"), "bob's")], user_id="ada")
+    store.append("ada's second", [by(ADA, "mine")], user_id="ada")
+    store.update_conversation("ada's second", archived=True)
+    bob = Participant("user", "bob")
+    # An agent may have the same id: it is not the user.
+    store.append(
+        "bob's", [by(bob, "1"), by(ADA, "2"), by(Participant("agent", "ada"), "3"), by(ADA, "4")], user_id="bob"
+    )
+    store.append("nobody's", [by(ADA, "only ada's")])
+
+
+class TestEraseUser(Contract):
+    def test_takes_everything_of_the_user(self, store: Driver) -> None:
+        fill(store)
+        if store.capabilities.records:
+            store.user("ada").records.put(["n"], "k", 1)
+            store.user("bob").records.put(["n"], "k", 2)
+            store.records.put(["n"], "k", 3)
+        receipt = store.erase_user("ada")
+        assert (receipt.conversations, receipt.messages) == (2, 6)
+        assert receipt.usage_rows == 1
+        assert store.get_conversation("ada's") is None
+        assert store.get_conversation("ada's second") is None
+        assert history(store, "bob's") == ["1", "3"]
+        assert history(store, "nobody's") == []
+        for conversation in ("bob's", "nobody's"):
+            assert_exact(store, conversation)
+        assert {row.user_id for row in store.usage()} == {"bob", None}
+        if store.capabilities.records:
+            assert receipt.records == 1
+            assert store.user("ada").records.get(["n"], "k") is None
+            for view, value in ((store.user("bob"), 2), (store, 3)):
+                record = view.records.get(["n"], "k")
+                assert record is not None
+                assert record.value == value
+
+    def test_again_finds_nothing(self, store: Driver) -> None:
+        fill(store)
+        store.erase_user("ada")
+        assert not store.erase_user("ada")
+        assert not store.erase_user("never there")
+
+    def test_only_in_this_tenant(self, store: Driver) -> None:
+        fill(store)
+        fill(store.tenant("acme"))
+        store.tenant("acme").erase_user("ada")
+        assert history(store, "ada's") == ["mine", "bob's"]
+        assert history(store, "bob's") == ["1", "2", "3", "4"]
+
+    def test_many_messages(self, store: Driver) -> None:
+        for conversation in ("c", "d"):
+            store.append(conversation, [by(ADA if n % 3 else Participant("user", "bob"), str(n)) for n in range(150)])
+        assert store.erase_user("ada").messages == 200
+        assert len(history(store, "d")) == 50
+        assert_exact(store, "d")
+
+    def test_on_every_branch(self, store: Driver) -> None:
+        require(store, "branches")
+        first, _ = store.append("c", [by(Participant("user", "bob"), "1"), by(ADA, "2")]).messages
+        store.branch("c", at=first.id)
+        store.append("c", [by(ADA, "3")])
+        assert store.erase_user("ada").messages == 2
+        assert history(store, "c", branch="main") == ["1"]
+        assert_exact(store, "c")
+
+    def test_what_has_expired_as_well(self, target: Target, store: Driver, clock: Clock) -> None:
+        require(store, "durability")
+        require_folder(target)
+        secret = f"secret-xyzzy-{'q' * 40}"
+        say(store, "c", secret, user_id="ada", expires_at=clock.now + HOUR)
+        clock.advance(2 * HOUR)
+        receipt = store.erase_user("ada")
+        store.close()
+        assert not receipt.physically_gone or secret.encode() not in target.raw()
+
+    def test_a_user_may_erase_only_themselves(self, store: Driver) -> None:
+        fill(store)
+        with pytest.raises(Denied):
+            store.user("bob").erase_user("ada")
+        assert history(store, "ada's") == ["mine", "bob's"]
+        assert store.user("ada").erase_user("ada").conversations == 2
+
+    def test_they_do_not_come_back_by_a_replay(self, store: Driver) -> None:
+        require(store, "our ids")
+        spool = Message("user", "2", id="m", participant=ADA)
+        store.append("bob's", [Message("user", "1"), spool], user_id="bob")
+        store.erase_user("ada")
+        with pytest.raises(Exception, match="deleted"):
+            store.append("bob's", spool)
+        assert history(store, "bob's") == ["1"]

@@ -1,0 +1,115 @@
+"""Promise 12: an error says whether a write may have landed, and never leaves half of one.
+
+Each operation is struck at every call that it makes to the backend, before and after. Where the error says that nothing
+was applied, nothing has changed; and an operation that may be repeated ends, when it is, as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hansard.model import Message, Participant
+from hansard.store import Put
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import state
+from hansard.testing.contract.base import DAY, Contract, assert_exact, require
+from hansard.testing.contract.blobs import picture
+from hansard.testing.faults import strikes
+from hansard.testing.targets import Driver
+
+Act = Callable[[Driver], Any]
+REPEATED = frozenset({"version", "updated_at", "revision"})
+"""What a repeated write may move on once more."""
+
+
+def prepare(store: Driver) -> None:
+    ada = Participant("user", "ada")
+    batch = [Message("user", text, id=text, participant=ada if text == "b" else None) for text in "abc"]
+    store.append("c", batch, user_id="u")
+    store.append("d", [Message("user", picture(1), id="p"), Message("user", "x", id="x", participant=ada)])
+    store.append("e", Message("user", "hers", id="h"), user_id="ada")
+    if store.capabilities.branches:
+        store.branch("c", branch_id="side", activate=False)
+    if store.capabilities.records:
+        store.records.put(["n"], "k", 1, conversation_id="c")
+
+
+MAY_BE_REPEATED: dict[str, Act] = {
+    "append": lambda store: store.append("c", [Message("user", "new", id="n1"), Message("user", picture(2), id="n2")]),
+    "append that makes it": lambda store: store.append("new", Message("user", "first", id="n1"), user_id="u"),
+    "append a known id with a blob": lambda store: store.append("d", Message("user", "other", id="p")),
+    "replace_messages": lambda store: store.replace_messages("c", [Message("user", "new", id="n1")]),
+    "update_message": lambda store: store.update_message("c", "a", content="changed"),
+    "update_message with a blob": lambda store: store.update_message("d", "p", pinned=True),
+    "delete_message": lambda store: store.delete_message("d", "p"),
+    "clear_messages": lambda store: store.clear_messages("c"),
+    "update_conversation": lambda store: store.update_conversation("c", title="new"),
+    "delete_conversation": lambda store: store.delete_conversation("d"),
+    "switch_branch": lambda store: store.switch_branch("c", "side"),
+    "erase_user": lambda store: store.erase_user("ada"),
+    "purge": lambda store: store.purge(DAY),
+    "put a record": lambda store: store.records.put(["n"], "k", 2),
+    "write records": lambda store: store.records.write([Put(["n"], "k", 2), Put(["n"], "l", 3, conversation_id="d")]),
+}
+
+MAY_NOT: dict[str, Act] = {
+    "append without ids": lambda store: store.append("c", [Message("user", "new"), Message("user", "new")]),
+    "pop_message": lambda store: store.pop_message("c"),
+    "create_conversation": lambda store: store.create_conversation("new"),
+    "branch": lambda store: store.branch("c", branch_id="new"),
+    "delete_branch": lambda store: store.delete_branch("c", "side"),
+    "add_summary": lambda store: store.add_summary("c", "short", from_seq=1, to_seq=2),
+    "fork": lambda store: store.fork("c", new_id="fork"),
+    "compare and swap": lambda store: store.records.put(["n"], "k", 2, expected_revision=1),
+}
+
+
+class TestFaults(Contract):
+    needs = ("our ids", "records", "branches")
+
+    @pytest.mark.parametrize("act", [*MAY_BE_REPEATED, *MAY_NOT])
+    def test_an_error_tells_the_truth(self, store: Driver, clock: Clock, act: str) -> None:
+        clock.stop()
+        prepare(store.tenant("untouched"))
+        before = state(store.tenant("untouched"))
+        number = 0
+        for strike in strikes(store, prepare, {**MAY_BE_REPEATED, **MAY_NOT}[act]):
+            number += 1
+            if strike.error.outcome == "not_applied":
+                assert state(strike.store) == before, strike
+            for conversation in strike.store.list_conversations(archived=None).items:
+                assert_exact(strike.store, conversation.id, f"{strike}")
+        assert number >= 2, "at least one call was struck, before and after"
+
+    @pytest.mark.parametrize("act", MAY_BE_REPEATED)
+    def test_a_retry_is_safe(self, store: Driver, clock: Clock, act: str) -> None:
+        clock.stop()
+        whole = store.tenant("untouched")
+        prepare(whole)
+        MAY_BE_REPEATED[act](store.again(tenant="untouched"))
+        after = state(whole, leave_out=REPEATED)
+        for strike in strikes(store, prepare, MAY_BE_REPEATED[act]):
+            MAY_BE_REPEATED[act](strike.store)
+            assert state(strike.store, leave_out=REPEATED) == after, strike
+
+    def test_a_fork_is_whole_or_not_there(self, store: Driver) -> None:
+        for strike in strikes(store, prepare, MAY_NOT["fork"]):
+            found = strike.store.get_conversation("fork")
+            # Where the answer of its making got lost, nobody may take it away again: it is empty.
+            assert found is None or found.message_count in (0, 3), strike
+
+    def test_a_title_that_failed(self, store: Driver) -> None:
+        # Catches an error of the second write that says nothing was applied: the caller would append once more.
+        require(store, "our ids")
+
+        def act(each: Driver) -> Any:
+            return each.append("new", Message("user", "Where is it?", id="m"))
+
+        for strike in strikes(store, prepare, act, auto_title=True):
+            if strike.error.outcome == "not_applied":
+                assert strike.store.get_conversation("new") is None, strike
+            act(strike.store)
+            assert len(strike.store.get_messages("new")) == 1

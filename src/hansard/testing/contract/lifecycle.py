@@ -1,0 +1,143 @@
+"""Stats, check, tenants, backup, closing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hansard.errors import Closed, HansardError, Unsupported
+from hansard.model import Problem
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import state
+from hansard.testing.contract.base import Contract, history, require, require_url, say
+from hansard.testing.contract.blobs import SIZE, picture
+from hansard.testing.contract.calls import CALLS, supported
+from hansard.testing.targets import Colour, Driver, Target
+
+
+class TestStats(Contract):
+    def test_of_a_tenant_and_of_everything(self, store: Driver) -> None:
+        say(store, "c", "a", "b")
+        say(store, "d", "c")
+        say(store.tenant("acme"), "c", "x")
+        stats = store.stats()
+        assert stats.backend == store.capabilities.name
+        assert (stats.conversations, stats.messages) == (2, 3)
+        whole = store.admin.stats()
+        assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
+
+    def test_of_records_and_blobs(self, store: Driver) -> None:
+        require(store, "records", "blobs")
+        store.records.put(["n"], "k", 1)
+        store.user("u").records.put(["n"], "k", 1)
+        say(store, "c", picture(1))
+        stats = store.stats()
+        assert (stats.records, stats.blobs, stats.blob_bytes) == (2, 1, SIZE)
+
+    def test_of_nothing(self, store: Driver) -> None:
+        # Looking at a tenant does not make it.
+        assert store.tenant("ghost").get_conversation("c") is None
+        assert store.tenant("ghost").stats().conversations == 0
+        assert store.admin.stats().tenants == 0
+        assert store.admin.tenants() == []
+
+    def test_a_sound_store_has_no_problems(self, store: Driver) -> None:
+        for tenant in ("a", "b"):
+            for number in range(3):
+                say(store.tenant(tenant), f"c{number}", "x")
+        assert store.check() == []
+        found = list(store.admin.check())
+        assert [each for each in found if isinstance(each, Problem)] == []
+        assert found[-1] == 6, "and it says how many conversations it has looked at"
+
+
+class TestTenants(Contract):
+    def test_listing(self, store: Driver) -> None:
+        assert store.admin.tenants() == []
+        for tenant in ("b", "a", "c"):
+            say(store.tenant(tenant), "c", "x")
+        if store.capabilities.records:
+            store.tenant("d").records.put(["n"], "k", 1)
+        expected = ["a", "b", "c", "d"] if store.capabilities.records else ["a", "b", "c"]
+        assert store.admin.tenants() == expected
+
+    def test_deleting(self, store: Driver) -> None:
+        for tenant in ("a", "b"):
+            view = store.tenant(tenant)
+            say(view, "c", "x", picture(1))
+            say(view, "d", "y")
+            if store.capabilities.records:
+                view.records.put(["n"], "k", 1)
+        before = state(store.tenant("b"))
+        receipt = store.admin.delete_tenant("a")
+        assert (receipt.conversations, receipt.messages) == (2, 3)
+        assert receipt.records == (1 if store.capabilities.records else 0)
+        assert receipt.blobs == (1 if store.capabilities.blobs else 0)
+        assert store.admin.tenants() == ["b"]
+        assert store.tenant("a").get_conversation("c") is None
+        assert state(store.tenant("b")) == before
+        assert not store.admin.delete_tenant("a")
+        say(store.tenant("a"), "c", "anew")
+        assert history(store.tenant("a"), "c") == ["anew"]
+
+
+class TestBackup(Contract):
+    def test_a_copy_that_opens(
+        self, store: Driver, colour: Colour, clock: Clock, target: Target, tmp_path: Path
+    ) -> None:
+        require(store, "backup")
+        url = require_url(target)
+        assert target.folder is not None
+        say(store, "c", "a", picture(1), {"b": 1}, title="t")
+        say(store.tenant("acme"), "c", "x")
+        before = state(store)
+        path = store.backup(tmp_path / "copy")
+        say(store, "c", "later")
+        copied = Target(f"{url.partition(':')[0]}:///{path}")
+        try:
+            copy = copied.open(colour, clock=clock)
+            assert state(copy) == before
+            assert history(copy.tenant("acme"), "c") == ["x"]
+            assert copy.check() == []
+        finally:
+            copied.close()
+
+    def test_never_over_what_exists(self, store: Driver, tmp_path: Path) -> None:
+        require(store, "backup")
+        say(store, "c", "a")
+        there = tmp_path / "there"
+        there.write_text("precious")
+        with pytest.raises(HansardError):
+            store.backup(there)
+        assert there.read_text() == "precious"
+
+    def test_where_there_is_none(self, store: Driver, tmp_path: Path) -> None:
+        if store.capabilities.backup:
+            pytest.skip("it has a backup")
+        with pytest.raises(Unsupported) as refused:
+            store.backup(tmp_path / "copy")
+        assert refused.value.capability == "backup"
+
+
+class TestClosing(Contract):
+    @pytest.mark.parametrize("call", CALLS)
+    def test_nothing_works_afterwards(self, store: Driver, call: str) -> None:
+        if not supported(store, call):
+            pytest.skip(f"{store.capabilities.name} cannot do {call}")
+        say(store, "victim", "x")
+        store.close()
+        with pytest.raises(Closed):
+            CALLS[call](store)
+
+    def test_twice(self, store: Driver) -> None:
+        say(store, "c", "x")
+        store.close()
+        store.close()
+
+    def test_a_view_made_before(self, store: Driver) -> None:
+        view = store.user("u")
+        say(view, "c", "x")
+        store.close()
+        with pytest.raises(Closed):
+            view.get_messages("c")

@@ -1,0 +1,251 @@
+"""Records: documents beside the messages, with compare-and-swap, expiry and ordered scans."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hansard import cursors
+from hansard.errors import Conflict, ConversationNotFound, ValidationError
+from hansard.model import Order, Record
+from hansard.store import Delete, Put
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import facts
+from hansard.testing.contract.base import HOUR, Contract, require, say
+from hansard.testing.targets import Driver
+
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1.5,
+    10**40,
+    "",
+    "nul \0 emoji 😀",
+    [],
+    {},
+    {"b": [1, {"a": None}], "a": 1},
+    b"",
+    b"bytes \0 \xff",
+    bytes(range(256)) * 100,
+]
+
+
+def names(records: list[Record]) -> list[str]:
+    return ["/".join((*record.namespace, record.key)) for record in records]
+
+
+class TestRecords(Contract):
+    needs = ("records",)
+
+    @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+    def test_a_value_comes_back_as_it_came(self, store: Driver, value: Any) -> None:
+        written = store.records.put(["a", "b"], "k", value)
+        read = store.records.get(["a", "b"], "k")
+        assert facts(read) == facts(written)
+        assert facts(written.value) == facts(value)
+        assert type(written.value) is type(value)
+        assert (written.namespace, written.key, written.revision) == (("a", "b"), "k", 1)
+        assert facts(store.records.scan().items) == facts([read])
+
+    def test_writing_again(self, store: Driver, clock: Clock) -> None:
+        first = store.records.put(["n"], "k", 1)
+        clock.advance(HOUR)
+        second = store.records.put(["n"], "k", b"other")
+        assert (second.revision, second.value) == (2, b"other")
+        assert second.created_at == first.created_at
+        assert second.updated_at > first.updated_at
+        assert facts(store.records.get(["n"], "k")) == facts(second)
+
+    def test_compare_and_swap(self, store: Driver) -> None:
+        store.records.put(["n"], "k", 1, expected_revision=0)
+        for expected in (0, 2):
+            with pytest.raises(Conflict) as refused:
+                store.records.put(["n"], "k", 2, expected_revision=expected)
+            assert (refused.value.expected, refused.value.actual) == (expected, 1)
+        with pytest.raises(Conflict):
+            store.records.put(["n"], "missing", 2, expected_revision=1)
+        assert store.records.put(["n"], "k", 2, expected_revision=1).revision == 2
+        with pytest.raises(Conflict):
+            store.records.delete(["n"], "k", expected_revision=1)
+        assert store.records.delete(["n"], "k", expected_revision=2)
+        assert store.records.put(["n"], "k", 3, expected_revision=0).revision == 1
+
+    def test_only_one_of_many_wins(self, store: Driver) -> None:
+        calls = [
+            lambda each, number=number: each.records.put(["n"], "k", number, expected_revision=0) for number in range(8)
+        ]
+        results = store.together(calls)
+        assert sum(isinstance(result, Conflict) for result in results) == 7
+
+    def test_delete(self, store: Driver) -> None:
+        store.records.put(["n"], "k", 1)
+        assert store.records.delete(["n"], "k")
+        assert not store.records.delete(["n"], "k")
+        assert store.records.get(["n"], "k") is None
+        assert store.records.scan().items == []
+
+    def test_a_batch_is_all_or_nothing(self, store: Driver) -> None:
+        store.records.put(["n"], "taken", 1)
+        wrong: list[Put | Delete] = [Put(["n"], "taken", 2, expected_revision=0), Delete(["n"], "other", 3)]
+        for bad in wrong:
+            with pytest.raises(Conflict):
+                store.records.write([Put(["n"], "new", 1), bad, Delete(["n"], "taken")])
+        with pytest.raises(ConversationNotFound):
+            store.records.write([Put(["n"], "new", 1), Put(["n"], "of", 1, conversation_id="missing")])
+        with pytest.raises(ValidationError):
+            store.records.write([Put(["n"], "new", 1), Put(["n"], "", 1)])
+        assert names(store.records.scan().items) == ["n/taken"]
+
+    def test_a_batch(self, store: Driver) -> None:
+        store.records.put(["n"], "b", "old")
+        batch: list[Put | Delete] = [
+            Put(["n"], "a", 1),
+            Delete(["n"], "b"),
+            Put(["m"], "c", b"x"),
+            Delete(["n"], "missing"),
+        ]
+        written = store.records.write(batch)
+        assert [record and record.value for record in written] == [1, "old", b"x", None]
+        assert names(store.records.scan().items) == ["m/c", "n/a"]
+        # Later ones build on earlier ones of the same batch.
+        batch = [Put(["n"], "x", 1, expected_revision=0), Put(["n"], "x", 2, expected_revision=1), Delete(["n"], "a")]
+        assert [record and record.revision for record in store.records.write(batch)] == [1, 2, 1]
+        assert store.records.write([]) == []
+
+    def test_get_many(self, store: Driver) -> None:
+        store.records.put(["n"], "a", 1)
+        store.records.put(["m"], "b", 2)
+        found = store.records.get_many([(["m"], "b"), (["n"], "missing"), (["n"], "a"), (["m"], "b")])
+        assert [record and record.value for record in found] == [2, None, 1, 2]
+        assert store.records.get_many([]) == []
+
+    def test_expiry(self, store: Driver, clock: Clock) -> None:
+        clock.stop()
+        store.records.put(["n"], "age", 1, expires_at=HOUR)
+        store.records.put(["n"], "time", 1, expires_at=clock.now + HOUR)
+        store.records.put(["n"], "stays", 1)
+        clock.advance(HOUR - timedelta(microseconds=1))
+        assert len(store.records.scan().items) == 3
+        clock.advance(timedelta(microseconds=1))
+        assert names(store.records.scan().items) == ["n/stays"]
+        assert store.records.get(["n"], "age") is None
+        assert store.records.put(["n"], "time", 2, expected_revision=0).revision == 1, "as if it were not there"
+        assert store.purge().records == 1
+        assert not store.records.delete(["n"], "age")
+        assert names(store.records.scan().items) == ["n/stays", "n/time"]
+        written = store.records.get(["n"], "time")
+        assert written is not None
+        assert written.expires_at is None
+
+    def test_of_a_conversation(self, store: Driver) -> None:
+        say(store, "c", "x")
+        record = store.records.put(["n"], "k", 1, conversation_id="c")
+        assert record.conversation_id == "c"
+        with pytest.raises(ConversationNotFound):
+            store.records.put(["n"], "l", 1, conversation_id="missing")
+        assert store.delete_conversation("c").records == 1
+        assert store.records.get(["n"], "k") is None
+
+    def test_a_record_may_leave_its_conversation(self, store: Driver) -> None:
+        say(store, "c", "x")
+        store.records.put(["n"], "k", 1, conversation_id="c")
+        store.records.put(["n"], "k", 2)
+        assert store.delete_conversation("c").records == 0
+        assert store.records.get(["n"], "k") is not None
+
+    def test_clearing_messages_leaves_them(self, store: Driver) -> None:
+        say(store, "c", "x")
+        store.records.put(["n"], "k", 1, conversation_id="c")
+        store.clear_messages("c")
+        assert store.records.get(["n"], "k") is not None
+
+    def test_of_a_view(self, store: Driver) -> None:
+        for number, view in enumerate((store, store.user("u"), store.user("v"), store.tenant("t"))):
+            view.records.put(["n"], "k", number)
+        found = [view.records.get(["n"], "k") for view in (store, store.user("u"), store.user("v"), store.tenant("t"))]
+        assert [record and record.value for record in found] == [0, 1, 2, 3]
+        assert [record and record.revision for record in found] == [1, 1, 1, 1]
+
+
+SCANNED = [
+    ((), "", ["a/1", "a/2", "a/b/1", "a/b/c/1", "a!/1", "ab/1", "a\u00e9/1", "b/1"]),
+    (("a",), "", ["a/1", "a/2", "a/b/1", "a/b/c/1"]),
+    (("a", "b"), "", ["a/b/1", "a/b/c/1"]),
+    (("ab",), "", ["ab/1"]),
+    (("a",), "2", ["a/2"]),
+    (("c",), "", []),
+]
+
+
+class TestScans(Contract):
+    needs = ("records",)
+
+    def fill(self, store: Driver) -> None:
+        for path in ("b/1", "a/b/c/1", "a\u00e9/1", "a/2", "ab/1", "a/1", "a!/1", "a/b/1"):
+            *namespace, key = path.split("/")
+            store.records.put(namespace, key, path)
+
+    @pytest.mark.parametrize(("prefix", "key_prefix", "expected"), SCANNED, ids=lambda each: repr(each)[:24])
+    def test_in_order(self, store: Driver, prefix: tuple[str, ...], key_prefix: str, expected: list[str]) -> None:
+        # Catches a prefix taken as text: ("a",) is no prefix of ("ab",), though "a" is one of "ab".
+        self.fill(store)
+        assert names(store.records.scan(prefix, key_prefix=key_prefix).items) == expected
+        assert names(store.records.scan(prefix, key_prefix=key_prefix, order="desc").items) == expected[::-1]
+        assert names(list(store.records.iter(prefix, key_prefix=key_prefix))) == expected
+
+    def test_exactly_one_namespace(self, store: Driver) -> None:
+        self.fill(store)
+        assert names(store.records.scan(["a"], exact=True).items) == ["a/1", "a/2"]
+        assert names(store.records.scan(["a", "b"], exact=True, order="desc").items) == ["a/b/1"]
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    @pytest.mark.parametrize("limit", [1, 3, 8])
+    def test_page_by_page(self, store: Driver, order: Order, limit: int) -> None:
+        self.fill(store)
+        expected = SCANNED[0][2] if order == "asc" else SCANNED[0][2][::-1]
+        page = store.records.scan(order=order, limit=limit)
+        found = names(page.items)
+        while page.next_cursor is not None:
+            last = page.items[-1]
+            page = store.records.scan(order=order, limit=limit, after=page.next_cursor)
+            assert page.items, "a cursor promised more"
+            # The place outlives its record.
+            store.records.delete(last.namespace, last.key)
+            found += names(page.items)
+        assert found == expected
+
+    def test_a_place_outside_the_prefix(self, store: Driver) -> None:
+        # A cursor carries no scope: it must not lead out of the prefix of the call.
+        self.fill(store)
+        everything = {record.value: record for record in store.records.scan().items}
+        low, high = cursors.of_record(everything["a/1"]), cursors.of_record(everything["b/1"])
+        assert names(store.records.scan(["ab"], after=low).items) == ["ab/1"]
+        assert names(store.records.scan(["ab"], after=high).items) == []
+        assert names(store.records.scan(["ab"], after=high, order="desc").items) == ["ab/1"]
+        assert names(store.records.scan(["ab"], after=low, order="desc").items) == []
+
+    def test_keys_sort_by_code_point(self, store: Driver) -> None:
+        keys = ["a", "B", "10", "9", "ä", "\U0001f600", "\uffff", "z", "Z", " ", "a b", "a%", "a_", "a\\"]
+        for key in keys:
+            store.records.put(["n"], key, key)
+        assert [record.key for record in store.records.iter(["n"])] == sorted(keys)
+        for prefix in ("a", "a%", "a_", "\uffff", "\U0001f600", "ä"):
+            found = [record.key for record in store.records.iter(["n"], key_prefix=prefix)]
+            assert found == sorted(key for key in keys if key.startswith(prefix))
+
+    def test_many(self, store: Driver) -> None:
+        store.records.write([Put(["n"], f"{number:04}", number) for number in range(250)])
+        assert [record.value for record in store.records.iter(["n"])] == list(range(250))
+        assert [record.value for record in store.records.iter(["n"], order="desc")] == list(range(249, -1, -1))
+        page = store.records.scan(["n"])
+        assert len(page.items) == 100
+
+    def test_others_do_not_show(self, store: Driver) -> None:
+        require(store, "records")
+        self.fill(store.user("u"))
+        self.fill(store.tenant("t"))
+        assert store.records.scan().items == []
+        assert len(store.user("u").records.scan().items) == 8

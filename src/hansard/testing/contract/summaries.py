@@ -1,0 +1,112 @@
+"""Promise 10: summaries never cost the originals, and go with what they cover."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansard.errors import ConversationNotFound, NotFound, ValidationError
+from hansard.model import Summary
+from hansard.testing.comparing import facts, state
+from hansard.testing.contract.base import Contract, assert_exact, history, require, say
+from hansard.testing.targets import Driver
+
+
+def summary_text(store: Driver) -> str | None:
+    found = store.get_conversation("c")
+    assert found is not None
+    return found.summary
+
+
+class TestSummaries(Contract):
+    def test_they_are_kept_beside_the_messages(self, store: Driver) -> None:
+        messages = say(store, "c", *range(6))
+        first = store.add_summary(
+            "c",
+            "ünï\0😀",
+            from_seq=messages[0].seq,
+            to_seq=messages[2].seq,
+            model="m",
+            prompt_id="p",
+            token_count=12,
+        )
+        expected = Summary(
+            "c", messages[0].seq, messages[2].seq, "ünï\0😀", "main", "m", "p", 12, created_at=first.created_at
+        )
+        assert facts(first) == facts(expected)
+        second = store.add_summary("c", "more", from_seq=messages[0].seq, to_seq=messages[4].seq)
+        assert facts(store.list_summaries("c")) == facts([first, second]), "oldest first"
+        assert summary_text(store) == "more"
+        assert history(store, "c") == list(range(6))
+        assert_exact(store, "c")
+
+    @pytest.mark.parametrize(
+        ("text", "from_seq", "to_seq"), [("", 1, 2), ("  \n", 1, 2), ("x", 2, 1), ("x", 0, 1)], ids=repr
+    )
+    def test_one_that_says_nothing_changes_nothing(self, store: Driver, text: str, from_seq: int, to_seq: int) -> None:
+        say(store, "c", *range(3))
+        before = state(store)
+        with pytest.raises(ValidationError):
+            store.add_summary("c", text, from_seq=from_seq, to_seq=to_seq)
+        assert state(store) == before
+
+    def test_what_is_missing(self, store: Driver) -> None:
+        with pytest.raises(ConversationNotFound):
+            store.add_summary("missing", "x", from_seq=1, to_seq=1)
+        say(store, "c", "x")
+        before = state(store)
+        with pytest.raises(NotFound):
+            store.add_summary("c", "x", from_seq=1, to_seq=1, branch="missing")
+        assert state(store) == before
+        assert store.list_summaries("missing") == []
+
+    def test_of_branches(self, store: Driver) -> None:
+        require(store, "branches")
+        messages = say(store, "c", "a", "b")
+        store.add_summary("c", "of main", from_seq=messages[0].seq, to_seq=messages[1].seq)
+        store.branch("c", at=messages[0].id, branch_id="side")
+        own = say(store, "c", "x")[0]
+        store.add_summary("c", "of side", from_seq=messages[0].seq, to_seq=own.seq)
+        assert [each.text for each in store.list_summaries("c", branch="main")] == ["of main"]
+        assert [each.text for each in store.list_summaries("c", branch="side")] == ["of side"]
+        assert [each.text for each in store.list_summaries("c")] == ["of main", "of side"]
+        store.switch_branch("c", "main")
+        assert store.delete_branch("c", "side").summaries == 1
+        assert [each.text for each in store.list_summaries("c")] == ["of main"]
+        assert summary_text(store) == "of main"
+
+    def test_a_deleted_message_takes_those_that_cover_it(self, store: Driver) -> None:
+        messages = say(store, "c", *range(6))
+        for number in (1, 3, 5):
+            store.add_summary("c", f"to {number}", from_seq=messages[0].seq, to_seq=messages[number].seq)
+        receipt = store.delete_message("c", messages[2].id)
+        # The last one builds on the second: what was deleted lives on in it.
+        assert receipt.summaries == 2
+        assert [each.text for each in store.list_summaries("c")] == ["to 1"]
+        assert summary_text(store) == "to 1"
+        store.delete_message("c", messages[0].id)
+        assert store.list_summaries("c") == []
+        assert summary_text(store) is None
+
+    def test_one_behind_what_went_stays(self, store: Driver) -> None:
+        messages = say(store, "c", *range(4))
+        store.add_summary("c", "kept", from_seq=messages[0].seq, to_seq=messages[1].seq)
+        store.pop_message("c")
+        store.replace_messages("c", store.get_messages("c", limit=2))
+        assert summary_text(store) == "kept"
+        store.pop_message("c")
+        assert store.list_summaries("c") == []
+
+    def test_clearing_takes_them_all(self, store: Driver) -> None:
+        messages = say(store, "c", "a")
+        store.add_summary("c", "x", from_seq=messages[0].seq, to_seq=messages[0].seq)
+        assert store.clear_messages("c").summaries == 1
+        assert store.list_summaries("c") == []
+        assert summary_text(store) is None
+
+    def test_a_deleted_conversation_takes_them_all(self, store: Driver) -> None:
+        messages = say(store, "c", "a")
+        store.add_summary("c", "x", from_seq=messages[0].seq, to_seq=messages[0].seq)
+        assert store.delete_conversation("c").summaries == 1
+        store.create_conversation("c")
+        assert store.list_summaries("c") == []
+        assert summary_text(store) is None

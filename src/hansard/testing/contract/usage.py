@@ -1,0 +1,82 @@
+"""What was spent: by day, user, agent and model; exact, and still there when the words are gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from hansard.errors import ValidationError
+from hansard.model import Message, Usage, UsageRow
+from hansard.testing.contract.base import Contract, require, say
+from hansard.testing.targets import Driver
+
+
+def spent(usage: Usage, day: int = 1) -> Message:
+    return Message("assistant", "x", usage=usage, created_at=datetime(2026, 1, day, 23, 59, 59, tzinfo=UTC))
+
+
+class TestUsage(Contract):
+    needs = ("our times",)
+
+    def test_by_day_user_agent_and_model(self, store: Driver) -> None:
+        usage = Usage(1, 2, 3, 4, 0.5, "m")
+        store.append("c", [spent(usage), spent(usage), spent(usage, 2)], user_id="u", agent_id="a")
+        store.append("d", [spent(usage), spent(Usage(1, model="n")), Message("user", "free")], user_id="u")
+        store.append("e", spent(Usage(7)))
+        assert store.usage() == [
+            UsageRow("2026-01-01", None, None, None, 1, 7, 0, 0, 0, 0.0),
+            UsageRow("2026-01-01", "u", None, "m", 1, 1, 2, 3, 4, 0.5),
+            UsageRow("2026-01-01", "u", None, "n", 1, 1, 0, 0, 0, 0.0),
+            UsageRow("2026-01-01", "u", "a", "m", 2, 2, 4, 6, 8, 1.0),
+            UsageRow("2026-01-02", "u", "a", "m", 1, 1, 2, 3, 4, 0.5),
+        ]
+
+    def test_of_some_days(self, store: Driver) -> None:
+        store.append("c", [spent(Usage(day), day) for day in (1, 2, 3, 4)])
+        assert [row.input_tokens for row in store.usage(since="2026-01-02", until="2026-01-04")] == [2, 3]
+        assert [row.input_tokens for row in store.usage(since=date(2026, 1, 4))] == [4]
+        assert store.usage(until="2026-01-01") == []
+        with pytest.raises(ValidationError):
+            store.usage(since="yesterday")
+
+    def test_what_was_deleted_still_counts(self, store: Driver) -> None:
+        messages = store.append("c", [spent(Usage(number)) for number in (1, 2, 4, 8)], user_id="u").messages
+        before = store.usage()
+        store.delete_message("c", messages[0].id)
+        store.pop_message("c")
+        store.clear_messages("c")
+        store.delete_conversation("c")
+        store.purge()
+        assert store.usage() == before
+        assert before[0].input_tokens == 15
+
+    def test_until_its_user_is_erased(self, store: Driver) -> None:
+        store.append("c", spent(Usage(1)), user_id="u")
+        store.append("d", spent(Usage(2)), user_id="v")
+        store.delete_conversation("c")
+        assert store.erase_user("u").usage_rows == 1
+        assert [(row.user_id, row.input_tokens) for row in store.usage()] == [("v", 2)]
+
+    def test_a_change_takes_the_old_one_back(self, store: Driver) -> None:
+        id = store.append("c", spent(Usage(5, model="m"))).messages[0].id
+        store.update_message("c", id, usage=Usage(7, model="m"))
+        assert [(row.messages, row.input_tokens) for row in store.usage()] == [(1, 7)]
+        store.update_message("c", id, usage=Usage(7, model="n"))
+        assert [(row.model, row.messages, row.input_tokens) for row in store.usage()] == [("n", 1, 7)]
+        store.update_message("c", id, content="other words cost nothing new")
+        assert [row.input_tokens for row in store.usage()] == [7]
+        store.update_message("c", id, usage=None)
+        assert store.usage() == []
+
+    def test_a_duplicate_costs_nothing(self, store: Driver) -> None:
+        require(store, "our ids")
+        message = Message("assistant", "x", id="m", usage=Usage(3))
+        for _ in range(3):
+            store.append("c", message)
+        assert [row.input_tokens for row in store.usage()] == [3]
+
+    def test_the_owner_that_the_same_append_names(self, store: Driver) -> None:
+        say(store, "c", "x")
+        store.append("c", spent(Usage(3)), user_id="u")
+        assert [row.user_id for row in store.usage()] == ["u"]

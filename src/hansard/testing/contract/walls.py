@@ -1,0 +1,212 @@
+"""Promise 13: views are walls. Every public method is tried through a view that must not see; what is behind the wall
+neither shows, not even in an error, nor changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hansard.errors import ConversationNotFound, Denied, HansardError, NotFound, ValidationError
+from hansard.model import Message, Participant, Usage
+from hansard.testing.comparing import facts, state
+from hansard.testing.contract.base import Contract, contents, history, require, say
+from hansard.testing.contract.blobs import data, picture
+from hansard.testing.contract.calls import BRANCH, CALLS, ID, MESSAGE, OWNER, supported
+from hansard.testing.targets import Driver
+
+SECRET = "XYZZY"
+
+VIEWS: dict[str, Callable[[Driver], Driver]] = {
+    "another tenant": lambda store: store.tenant("evil"),
+    "another user": lambda store: store.user("eve"),
+    "another tenant's user": lambda store: store.tenant("evil").user(OWNER),
+}
+
+
+def keep_a_secret(store: Driver) -> None:
+    """A conversation in which everything that a conversation can have holds the secret."""
+    who = Participant("user", "bob", SECRET)
+    messages = [
+        Message("user", SECRET, id=MESSAGE, participant=who, usage=Usage(7, model=SECRET), metadata={"a": SECRET}),
+        Message("user", picture(1)),
+    ]
+    store.append(ID, messages, user_id=OWNER, title=SECRET, metadata={"a": SECRET})
+    if store.capabilities.branches:
+        store.branch(ID, at=MESSAGE, branch_id=BRANCH)
+        store.switch_branch(ID, "main")
+    store.add_summary(ID, SECRET, from_seq=1, to_seq=1)
+    if store.capabilities.records:
+        for view in (store, store.user(OWNER)):
+            view.records.put(["n"], "k", SECRET)
+            view.records.put(["n"], SECRET, SECRET, conversation_id=ID)
+
+
+class TestWalls(Contract):
+    needs = ("our ids",)
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_no_method_crosses(self, store: Driver, call: str) -> None:
+        if not supported(store, call):
+            pytest.skip(f"{store.capabilities.name} cannot do {call}")
+        keep_a_secret(store)
+        before = self._behind(store)
+        for name, view in VIEWS.items():
+            shown: Any
+            try:
+                shown = facts(CALLS[call](view(store)))
+            except HansardError as error:
+                shown = [str(error), error.details]
+            assert SECRET not in repr(shown), name
+            assert self._behind(store) == before, name
+        assert history(store, ID) == [SECRET, picture(1)]
+
+    def _behind(self, store: Driver) -> Any:
+        """What lies behind the wall. The tenant's own store also sees what its other users have made: not that."""
+        for each in store.list_conversations(archived=None).items:
+            if each.user_id == "eve":
+                store.delete_conversation(each.id)
+        return state(store), state(store.user(OWNER))
+
+    @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+    def test_what_is_behind_looks_as_if_it_were_not_there(
+        self, store: Driver, view: Callable[[Driver], Driver]
+    ) -> None:
+        keep_a_secret(store)
+        outside = view(store)
+        for call in (
+            lambda id: outside.update_conversation(id, title="x"),
+            lambda id: outside.append(id, Message("user", "x"), create=False),
+            lambda id: outside.replace_messages(id, []),
+            lambda id: outside.update_message(id, MESSAGE, content="x"),
+            lambda id: outside.get_message(id, MESSAGE),
+            lambda id: outside.get_messages(id, after=MESSAGE),
+            outside.fork,
+            lambda id: outside.add_summary(id, "x", from_seq=1, to_seq=1),
+        ):
+            errors = []
+            for id in (ID, "never"):
+                with pytest.raises(NotFound) as refused:
+                    call(id)
+                errors.append((type(refused.value), str(refused.value).replace(id, "…"), refused.value.details))
+            assert errors[0] == errors[1], "the error tells that there is something"
+
+    def test_another_users_id_cannot_be_taken(self, store: Driver) -> None:
+        keep_a_secret(store)
+        eve = store.user("eve")
+        for write in (
+            lambda: eve.append(ID, Message("user", "x")),
+            lambda: eve.append_message(ID, "user", "x"),
+            lambda: eve.create_conversation(ID),
+            lambda: eve.fork(say(eve, "mine", "x")[0].conversation_id, new_id=ID),
+        ):
+            with pytest.raises(ConversationNotFound):
+                write()
+        assert history(store, ID) == [SECRET, picture(1)]
+
+    def test_cursors_widen_nothing(self, store: Driver) -> None:
+        keep_a_secret(store)
+        say(store, "newer", "x", user_id=OWNER)
+        cursor = store.get_message(ID, MESSAGE).cursor
+        listing = store.list_conversations(limit=1).next_cursor
+        for view in VIEWS.values():
+            assert view(store).get_messages(ID, after=cursor) == []
+            assert view(store).list_conversations(after=listing).items == []
+            if store.capabilities.records:
+                records = store.records.scan(limit=1).next_cursor
+                assert view(store).records.scan(after=records).items == []
+
+    def test_filters_widen_nothing(self, store: Driver) -> None:
+        keep_a_secret(store)
+        eve = store.user("eve")
+        with pytest.raises(ValidationError):
+            eve.list_conversations(user_id=OWNER)
+        assert eve.list_conversations(metadata={"a": SECRET}).items == []
+        with pytest.raises(ValidationError):
+            say(eve, "mine", "x", user_id=OWNER)
+        with pytest.raises(ValidationError):
+            eve.create_conversation("mine", user_id=OWNER)
+
+    def test_a_view_cannot_be_left(self, store: Driver) -> None:
+        for view in (store.tenant("a"), store.user("u"), store.tenant("a").user("u")):
+            with pytest.raises(Denied):
+                view.tenant("b")
+            with pytest.raises(Denied):
+                _ = view.admin
+            with pytest.raises(Denied):
+                view.backup("x")
+        for view in (store.user("u"), store.tenant("a").user("u")):
+            with pytest.raises(Denied):
+                view.user("v")
+            for call in (view.stats, view.check):
+                with pytest.raises(Denied):
+                    call()
+            assert view.user("u").user_id == "u"
+
+    def test_closing_a_view_closes_nothing(self, store: Driver) -> None:
+        store.user("u").close()
+        store.tenant("t").close()
+        say(store, "c", "x")
+        assert history(store, "c") == ["x"]
+
+    def test_blobs(self, store: Driver) -> None:
+        require(store, "blobs")
+        keep_a_secret(store)
+        ref = store.get_messages(ID, blobs="refs")[1].blobs[0]
+        mine = say(store.user("eve"), "mine", "x")[0]
+        with pytest.raises(NotFound):
+            store.tenant("evil").blobs.get(ref.sha256)
+        with pytest.raises(Denied):
+            store.user("eve").blobs.get(ref.sha256)
+        for conversation, message in ((ID, MESSAGE), ("mine", mine.id)):
+            with pytest.raises(NotFound):
+                store.user("eve").blobs.get(ref.sha256, conversation_id=conversation, message_id=message)
+        id = store.get_messages(ID)[1].id
+        assert store.user(OWNER).blobs.get(ref.sha256, conversation_id=ID, message_id=id) == data(1)
+
+    def test_the_same_bytes_in_two_tenants(self, store: Driver) -> None:
+        require(store, "blobs")
+        for tenant in ("one", "two"):
+            say(store.tenant(tenant), "c", picture(1))
+        assert store.tenant("one").delete_conversation("c").blobs == 1, "as if the other did not exist"
+        assert history(store.tenant("two"), "c") == [picture(1)]
+
+    def test_a_conversation_handed_over(self, store: Driver) -> None:
+        say(store.user("u"), "c", "x")
+        store.update_conversation("c", user_id="v")
+        assert store.user("u").get_conversation("c") is None
+        assert contents(store.user("v").get_messages("c")) == ["x"]
+        assert [each.id for each in store.user("v").list_conversations().items] == ["c"]
+        with pytest.raises(ValidationError):
+            store.user("v").update_conversation("c", user_id="u")
+        with pytest.raises(ValidationError):
+            store.user("v").update_conversation("c", user_id=None)
+
+    def test_what_has_no_owner_is_no_users(self, store: Driver) -> None:
+        say(store, "c", "x")
+        assert store.user("u").get_conversation("c") is None
+        with pytest.raises(ConversationNotFound):
+            say(store.user("u"), "c", "y")
+        assert history(store, "c") == ["x"]
+
+    def test_usage_of_a_user(self, store: Driver) -> None:
+        keep_a_secret(store)
+        assert [row.input_tokens for row in store.user(OWNER).usage()] == [7]
+        assert store.user("eve").usage() == []
+        assert store.tenant("evil").usage() == []
+
+    def test_a_user_works_alone(self, store: Driver) -> None:
+        """Everything that a user's view may do, it does as the whole store does."""
+        keep_a_secret(store)
+        eve = store.user("eve")
+        say(eve, "mine", "a", "b")
+        found = store.get_conversation("mine")
+        assert found is not None
+        assert found.user_id == "eve"
+        assert history(eve, "mine") == ["a", "b"]
+        assert eve.update_conversation("mine", title="t", user_id="eve").title == "t"
+        assert history(eve, eve.fork("mine", new_id="copy").id) == ["a", "b"]
+        assert sorted(each.id for each in eve.list_conversations().items) == ["copy", "mine"]
+        assert eve.delete_conversation("mine").messages == 2

@@ -1,0 +1,179 @@
+"""The live tail: what is new, what grows, and what other processes write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from hansard.errors import ValidationError
+from hansard.model import Message
+from hansard.store import Store
+from hansard.testing import processes
+from hansard.testing.contract.base import Contract, require, require_url, say
+from hansard.testing.targets import Driver, Target
+
+PATIENCE = 20.0
+"""Seconds, only so that a fault does not hang: a tail that works answers at once."""
+
+
+class Tail:
+    """A tail that is read with patience, and closed."""
+
+    def __init__(self, tail: AsyncIterator[Message]) -> None:
+        self._tail = tail
+
+    async def next(self) -> Message:
+        return await asyncio.wait_for(anext(self._tail), PATIENCE)
+
+    async def take(self, count: int) -> list[Any]:
+        return [(await self.next()).content for _ in range(count)]
+
+    async def __aenter__(self) -> Tail:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tail.aclose()  # type: ignore[attr-defined]
+
+
+class TestWatch(Contract):
+    needs = ("watch",)
+
+    def test_from_a_place(self, store: Driver) -> None:
+        messages = say(store, "c", *range(5))
+
+        async def watch(inner: Store) -> None:
+            for place in (messages[1].id, messages[1].cursor):
+                async with Tail(inner.watch("c", after=place)) as tail:
+                    assert await tail.take(3) == [2, 3, 4]
+
+        store.scenario(watch)
+
+    def test_as_it_arrives(self, store: Driver) -> None:
+        last = say(store, "c", "old")[0]
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", after=last.id)) as tail:
+                for number in range(5):
+                    waiting = asyncio.ensure_future(tail.next())
+                    await asyncio.sleep(0.01)
+                    assert not waiting.done()
+                    await inner.append("c", [Message("user", number), Message("assistant", -number)])
+                    assert (await waiting).content == number
+                    assert await tail.take(1) == [-number]
+
+        store.scenario(watch)
+
+    def test_from_now(self, store: Driver) -> None:
+        say(store, "c", "old")
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c")) as tail:
+                waiting = asyncio.ensure_future(tail.next())
+                # The tail begins when it is first read; what is written until then may be old.
+                while not waiting.done():
+                    await asyncio.sleep(0.02)
+                    await inner.append_message("c", "user", "new")
+                assert (await waiting).content == "new"
+
+        store.scenario(watch)
+
+    def test_of_a_conversation_that_is_not_there_yet(self, store: Driver) -> None:
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("later")) as tail:
+                waiting = asyncio.ensure_future(tail.next())
+                await asyncio.sleep(0.02)
+                await inner.append_message("later", "user", "first")
+                assert (await waiting).content == "first"
+
+        store.scenario(watch)
+
+    def test_a_message_in_progress_comes_again(self, store: Driver) -> None:
+        last = say(store, "c", "question")[0]
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", after=last.id)) as tail:
+                id = await inner.append_message("c", "assistant", "", status="in_progress")
+                assert (await tail.next()).content == ""
+                for text in ("He", "Hello"):
+                    await inner.update_message("c", id, content=text)
+                    assert (await tail.next()).content == text
+                await inner.update_message("c", id, content="Hello.", status="complete")
+                end = await tail.next()
+                assert (end.content, end.status, end.id) == ("Hello.", "complete", id)
+                await inner.append_message("c", "user", "next")
+                assert (await tail.next()).content == "next"
+
+        store.scenario(watch)
+
+    def test_several_watchers(self, store: Driver) -> None:
+        last = say(store, "c", "old")[0]
+
+        async def watch(inner: Store) -> None:
+            async def follow() -> list[Any]:
+                async with Tail(inner.watch("c", after=last.cursor)) as tail:
+                    return await tail.take(20)
+
+            watchers = [asyncio.ensure_future(follow()) for _ in range(3)]
+            for number in range(20):
+                await inner.append_message("c", "user", number)
+            assert await asyncio.gather(*watchers) == [list(range(20))] * 3
+
+        store.scenario(watch)
+
+    def test_a_long_backlog(self, store: Driver) -> None:
+        first = say(store, "c", *range(350))[0]
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", after=first.id)) as tail:
+                assert await tail.take(349) == list(range(1, 350))
+
+        store.scenario(watch)
+
+    def test_of_a_branch(self, store: Driver) -> None:
+        require(store, "branches")
+        first = say(store, "c", "a", "b")[0]
+        store.branch("c", at=first.id, branch_id="side", activate=False)
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", branch="side", after=first.id)) as tail:
+                await inner.append_message("c", "user", "on main")
+                await inner.append_message("c", "user", "on side", branch="side")
+                assert await tail.take(1) == ["on side"]
+
+        store.scenario(watch)
+
+    def test_other_handles_writes(self, target: Target, store: Driver) -> None:
+        require(store, "shared")
+        last = say(store, "c", "old")[0]
+        other = target.open("blocking")
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", after=last.id)) as tail:
+                waiting = asyncio.ensure_future(tail.next())
+                await asyncio.sleep(0.02)
+                await asyncio.to_thread(other.append_message, "c", "user", "from elsewhere")
+                assert (await waiting).content == "from elsewhere"
+
+        store.scenario(watch)
+
+    def test_other_processes_writes(self, target: Target, store: Driver) -> None:
+        require(store, "shared")
+        url = require_url(target)
+        last = say(store, "c", "old")[0]
+
+        async def watch(inner: Store) -> list[Any]:
+            async with Tail(inner.watch("c", after=last.id)) as tail:
+                writer = processes.Writer(url, "w", batches=2, batch=2)
+                seen = await tail.take(4)
+                await asyncio.to_thread(writer.wait)
+                return seen
+
+        assert store.scenario(watch) == [f"batch w.{number}.{part}" for number in range(2) for part in range(2)]
+
+    def test_a_foreign_cursor(self, store: Driver) -> None:
+        foreign = say(store, "other", "x")[0].cursor
+        with pytest.raises(ValidationError):
+            next(store.watch("c", after=foreign))

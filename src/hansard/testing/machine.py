@@ -1,0 +1,119 @@
+"""A machine that does random things to a backend and to `memory`, and compares every answer.
+
+`memory` is the definition of truth, so any difference is a fault of the backend under test. Both stores see the same
+clock and the same ids, chosen from few, so that operations meet. What is compared is everything: values field by field,
+classes and facts of errors, and at the end all that can be read. Where several handles may share the storage, each
+operation goes to one of two, so that what a handle remembers is compared as well; now and then all are closed and
+opened again.
+
+    TestMine = compare_with_memory(lambda: Target(f"mine:///{tempfile.mkdtemp()}"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hansard.errors import HansardError
+from hansard.limits import Limits
+from hansard.testing.clock import Clock
+from hansard.testing.comparing import facts, state
+from hansard.testing.operations import Operation, beginning, operations
+from hansard.testing.targets import Colour, Driver, Target
+
+UNLIKE = frozenset({"physically_gone", "bytes", "backend"})
+"""What backends may answer differently."""
+LIMITS = Limits(blob_bytes=64)
+"""Small, so that pictures are."""
+_GIVEN_BY_THE_STORE = re.compile(r"'msg_[0-9a-f]{32}'")
+
+WAITS = [timedelta(seconds=seconds) for seconds in (0, 0, 0, 1, 1, 1, 2, 3, 60, -3600, 7200)]
+REOPEN = [False] * 15 + [True]
+
+Maker = Callable[[], Target]
+
+
+def outcome(store: Driver, operation: Operation) -> str:
+    """What an operation gives or raises, as text that is equal where the outcomes are."""
+    try:
+        given: Any = facts(operation.do(store), leave_out=UNLIKE)
+    except HansardError as error:
+        given = type(error).__name__, error.details
+    return _normal(given)
+
+
+class Comparison(RuleBasedStateMachine):
+    """Random operations on a backend under test and on `memory`."""
+
+    make: ClassVar[Maker]
+    colour: ClassVar[Colour]
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock = Clock(step=timedelta(0))
+        self.memory = Target("memory://")
+        self.truth = self.memory.open(clock=self.clock, limits=LIMITS)
+        self.target = type(self).make()
+        self._open()
+        for operation in beginning():
+            assert outcome(self.handles[0], operation) == outcome(self.truth, operation)
+
+    def _open(self) -> None:
+        self.handles = [self.target.open(self.colour, clock=self.clock, limits=LIMITS)]
+        if self.handles[0].capabilities.shared:
+            self.handles.append(self.target.open("blocking", clock=self.clock, limits=LIMITS))
+
+    @rule(operation=operations(), handle=st.integers(0, 1), wait=st.sampled_from(WAITS), reopen=st.sampled_from(REOPEN))
+    def operate(self, operation: Operation, handle: int, wait: timedelta, reopen: bool) -> None:
+        bound = operation.bind(self.truth)
+        expected = outcome(self.truth, bound)
+        found = outcome(self.handles[handle % len(self.handles)], bound)
+        assert found == expected, f"{bound}\n{difference(expected, found)}"
+        self.clock.advance(wait)
+        if reopen and self.handles[0].capabilities.durability != "none":
+            self.target.close()
+            self._open()
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        if hasattr(self, "handles"):
+            assert self.handles[-1].check() == []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "handles"):
+            return
+        try:
+            for handle in self.handles:
+                expected, found = shown(self.truth), shown(handle)
+                assert found == expected, f"what can be read\n{difference(expected, found)}"
+        finally:
+            self.target.close()
+            self.memory.close()
+
+
+def shown(store: Driver) -> str:
+    """All that can be read, through every view."""
+    views = (store, store.user("u0"), store.user("u1"), store.tenant("t"))
+    return _normal([state(view, leave_out=UNLIKE) for view in views])
+
+
+def difference(expected: str, found: str) -> str:
+    """Where two texts part."""
+    at = next((at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), 0)
+    around = slice(max(0, at - 200), at + 200)
+    return f"  memory:  …{expected[around]}…\n  backend: …{found[around]}…"
+
+
+def _normal(given: Any) -> str:
+    return _GIVEN_BY_THE_STORE.sub("'msg_…'", repr(given))
+
+
+def compare_with_memory(make: Maker, colour: Colour = "blocking") -> type[Any]:
+    """A test case for pytest or unittest. `make` gives a fresh storage each time that it is called."""
+    made = type("Compared", (Comparison,), {"make": staticmethod(make), "colour": colour})
+    return made.TestCase  # type: ignore[no-any-return, attr-defined]

@@ -1,0 +1,1 @@
+"""Backends built on a backend: each adds one thing to any of them."""

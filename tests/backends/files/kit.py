@@ -1,0 +1,48 @@
+"""Reading journals past the store."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from hansard import sync
+from hansard.testing import Clock
+
+
+def connect(root: Path, clock: Clock | None = None, **options: str) -> sync.Store:
+    """A blocking store on that folder, which does not wait for the disk unless told to."""
+    options = {"durability": "process"} | options
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return sync.connect(f"file://{root}?{query}", **({"clock": clock} if clock else {}))
+
+
+def journal(root: Path, name: str, agent: str = "_no_agent", tenant: str = "default") -> Path:
+    return root / tenant / agent / f"{name}.jsonl"
+
+
+def journals(root: Path) -> list[Path]:
+    return sorted(path for path in root.glob("*/*/*.jsonl") if path.parent.name != "_records")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Every line as JSON, after its checksum was recomputed by the words of docs/backends/files.md."""
+    content = path.read_bytes()
+    assert content.endswith(b"\n")
+    found = []
+    for number, line in enumerate(content.splitlines(), 1):
+        entry = json.loads(line)
+        seal = f',"check":"{entry["check"]}"}}'.encode()
+        assert line.endswith(seal)
+        assert zlib.crc32(line.removesuffix(seal), number) == int(entry["check"], 16)
+        found.append(entry)
+    return found
+
+
+def everything(root: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file())
+
+
+def contents(store: sync.Store, id: str, **options: Any) -> list[Any]:
+    return [message.content for message in store.iter_messages(id, **options)]

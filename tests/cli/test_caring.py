@@ -1,0 +1,147 @@
+"""Looking after a store, as people do it."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.cli.shell import Shell
+
+from hansard import Message, Usage, sync
+from hansard.cli.output import preview, size
+from hansard.cli.values import moment, visible
+from hansard.errors import ValidationError
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def fill(shell: Shell) -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db", clock=lambda: LONG_AGO) as store:
+        usage = Usage(10, 20, cost=0.5, model="small")
+        store.append("old", [Message("user", "Hello"), Message("assistant", "Hi", usage=usage)], user_id="u_1")
+        store.tenant("acme").append("old", [Message("user", "Hello")], user_id="u_9")
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        store.append("new", [Message("user", "Hello", usage=Usage(1, 2, model="big"))], user_id="u_2")
+
+
+def test_stats_and_tenants(shell: Shell) -> None:
+    fill(shell)
+    whole = shell("stats", "--json").json
+    assert (whole["tenants"], whole["conversations"], whole["messages"]) == (2, 3, 4)
+    assert shell("stats", "--tenant", "acme", "--json").json["conversations"] == 1
+    text = shell("stats").out
+    assert "sqlite" in text
+    assert "kB" in text
+    assert shell("tenants").out == "acme\ndefault\n"
+    assert shell("tenants", "--json").json == {"items": ["acme", "default"]}
+    assert "no statistics" in shell.fails(9, "stats", "--user", "u_1")
+
+
+def test_deleting_a_tenant_asks(shell: Shell) -> None:
+    fill(shell)
+    assert "pass --yes" in shell.fails(2, "tenants", "--delete", "acme")
+    assert "no tenant 'acne'" in shell.fails(4, "tenants", "--delete", "acne", "--yes")
+    asked = shell.answer("", "tenants", "--delete", "acme")
+    assert (asked.code, "Delete tenant 'acme' with 1 conversation?" in asked.err) == (9, True)
+    assert shell("tenants", "--delete", "acme", "--yes", "--json").json["conversations"] == 1
+    assert shell("tenants").out == "default\n"
+
+
+def test_usage(shell: Shell) -> None:
+    fill(shell)
+    rows = shell("usage", "--json").json["items"]
+    assert (rows[0]["day"], rows[0]["model"], rows[0]["input_tokens"]) == ("2020-01-01", "small", 10)
+    assert len(shell("usage", "--until", "2020-01-02", "--json").json["items"]) == 1
+    by_model = shell("usage", "--by", "model", "--json").json["items"]
+    assert [(row["model"], row["messages"]) for row in by_model] == [("big", 1), ("small", 1)]
+    assert "0.5000" in shell("usage").out
+    assert "must be a date" in shell.fails(2, "usage", "--since", "yesterday")
+    assert shell("usage", "--since", "2999-01-01").err == "no usage\n"
+
+
+def test_check_finds_what_is_wrong(shell: Shell) -> None:
+    fill(shell)
+    assert shell("check").out == "nothing is wrong\n"
+    assert shell("check", "--tenant", "acme", "--json").json == {"problems": []}
+    with sqlite3.connect(shell.folder / "hansard.db") as db:
+        db.execute("UPDATE conversations SET message_count = 7 WHERE id = 'new'")
+    db.close()
+    done = shell.run("check")
+    assert done.code == 6
+    assert "message_count is 7" in done.out
+    done = shell.run("check", "--json")
+    assert done.code == 6
+    assert "new" in done.json["problems"][0]["where"]
+
+
+def test_purge(shell: Shell) -> None:
+    fill(shell)
+    assert shell("purge", "--older-than", "30d", "--dry-run").out == "would delete: 1 conversation, 2 messages\n"
+    assert "pass --yes" in shell.fails(2, "purge", "--older-than", "30d")
+    assert shell("purge", "--older-than", "3000w", "--yes").out == "deleted: nothing\n"
+    assert shell("purge", "--older-than", "2021-01-01", "--all-tenants", "--dry-run", "--json").json["messages"] == 3
+    assert shell("purge", "--older-than", "30d", "--yes", "--json").json["conversations"] == 1
+    assert shell("purge", "--older-than", "30d", "--all-tenants", "--yes").out.startswith("deleted: 1 conversation")
+    assert shell("purge").out == "deleted: nothing\n"
+    assert [each["id"] for each in shell("conversations", "--json").json["items"]] == ["new"]
+
+
+def test_erase_user(shell: Shell) -> None:
+    fill(shell)
+    assert "pass --yes" in shell.fails(2, "erase-user", "u_1")
+    assert shell("erase-user", "u_1", "--yes").out.startswith("erased: 1 conversation, 2 messages")
+    assert shell("erase-user", "u_1", "--yes").out == "erased: nothing\n"
+
+
+def test_upgrade_of_a_store_that_needs_none(shell: Shell) -> None:
+    fill(shell)
+    assert "has the format of Hansard" in shell("upgrade").err
+    assert shell("stats", "--json").json["messages"] == 4
+
+
+def test_bench_leaves_nothing_behind(shell: Shell) -> None:
+    fill(shell)
+    found = shell("bench", "--messages", "20", "--url", "sqlite:///hansard.db", "--json").json
+    assert [item["count"] for item in found["items"]] == [20, 10, 10, 10]
+    assert all(item["per_second"] > 0 for item in found["items"])
+    assert shell("tenants").out == "acme\ndefault\n"
+    assert "append one message" in shell("bench", "--messages", "20").out
+    assert sorted(path.name for path in shell.folder.iterdir()) == ["hansard.db"]
+    assert "at least 1" in shell.fails(2, "bench", "--messages", "0")
+
+
+def test_a_file_that_is_no_store(shell: Shell) -> None:
+    (shell.folder / "notes.db").write_text("Dear diary, " * 500)
+    assert shell.run("stats", "-u", "sqlite:///notes.db").code in (6, 7)
+    with sqlite3.connect(shell.folder / "foreign.db") as db:
+        db.execute("CREATE TABLE diary (day TEXT)")
+    db.close()
+    assert shell.run("stats", "-u", "sqlite:///foreign.db").code in (6, 7)
+
+
+# Values
+
+
+def test_ages_and_dates() -> None:
+    assert moment("30d", "x") == timedelta(days=30)
+    assert moment(" 2W ", "x") == timedelta(weeks=2)
+    assert moment("90s", "x") == timedelta(seconds=90)
+    assert moment("2020-01-01T00:00:00+00:00", "x") == LONG_AGO
+    for wrong in ("soon", "", "5", "-5d", "1.5h", "99999999999999w", "²d"):
+        with pytest.raises(ValidationError):
+            moment(wrong, "x")
+
+
+def test_text_is_safe_and_previews_are_as_wide_as_they_look() -> None:
+    assert visible("a\x1b[0m\x07\x9b\u202eb\n\tc") == "a␛[0m␇��b\n\tc"
+    assert preview("注文" * 100, 10) == "注文注文 …"
+    assert preview("one\n two\tthree", 60) == "one two three"
+    assert preview(None) == ""
+    assert [size(count) for count in (0, 999, 1000, 1_500_000, None)] == [
+        "0 bytes",
+        "999 bytes",
+        "1.0 kB",
+        "1.5 MB",
+        None,
+    ]

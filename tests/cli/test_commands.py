@@ -1,0 +1,280 @@
+"""The commands that look and write, run as people run them, on real files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import COMMAND, Shell
+
+from hansard import Message, Usage, sync
+
+
+def fill(shell: Shell, *, tenant: str = "default") -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as whole:
+        store = whole.tenant(tenant)
+        store.append(
+            "c1",
+            [
+                Message("user", "注文はどこですか。" * 20, id="m1"),
+                Message("assistant", [{"type": "text", "text": "On its way"}], id="m2", usage=Usage(3, 4, model="x")),
+                Message("user", {"tool": [1, 2]}, id="m3", status="interrupted", pinned=True),
+            ],
+            user_id="u_1",
+            agent_id="helper",
+            title="Where is my order? " * 10,
+            metadata={"channel": "web", "n": 5},
+        )
+        store.append("c2", [Message("user", "Hello\x1b[31m red", id="m1")], user_id="u_2")
+
+
+def test_the_first_append_makes_the_store(shell: Shell) -> None:
+    missing = shell.afresh("conversations")
+    assert (missing.code, missing.out) == (4, "")
+    assert missing.err.startswith("hansard: there is no store at sqlite:///hansard.db")
+    assert not (shell.folder / "hansard.db").exists()
+    assert shell.afresh("append", "c", "user", "Hello", "--user", "u_1").out.startswith("msg_")
+    page = shell.afresh("conversations", "--json").json
+    assert [(each["id"], each["user_id"], each["message_count"]) for each in page["items"]] == [("c", "u_1", 1)]
+
+
+def test_append_takes_text_stdin_and_json(shell: Shell) -> None:
+    first = shell("append", "c", "user", "Hello", "--message-id", "m1", "--metadata", "n=5", "--json").json
+    assert first == {
+        "conversation_id": "c",
+        "id": "m1",
+        "seq": 1,
+        "branch": "main",
+        "version": 1,
+        "stored": True,
+        "created": True,
+    }
+    assert not shell("append", "c", "user", "Hello", "--message-id", "m1", "--metadata", "n=5", "--json").json["stored"]
+    shell("append", "c", "assistant", "-", stdin="two\nlines\n")
+    shell("append", "c", "assistant", stdin="piped")
+    shell("append", "c", "tool", "--content-json", '{"big": 123456789012345678901234567890}')
+    shell("append", "c", "tool", "--content-json", "-", "--format", "openai.chat", stdin='["a"]')
+    shell("append", "c", "user", "--", "--json")
+    found = shell("show", "c", "--json").json
+    assert [message["content"] for message in found["messages"]] == [
+        "Hello",
+        "two\nlines",
+        "piped",
+        {"big": 123456789012345678901234567890},
+        ["a"],
+        "--json",
+    ]
+    assert found["messages"][0]["metadata"] == {"n": 5}
+    assert found["messages"][4]["format"] == "openai.chat"
+
+
+def test_append_refuses(shell: Shell) -> None:
+    assert "there is no store" in shell.fails(4, "append", "c", "user", "Hello", "--no-create")
+    assert "unknown role" in shell.fails(2, "append", "c", "robot", "Hello")
+    assert "not JSON" in shell.fails(2, "append", "c", "user", "--content-json", "{")
+    assert "not both" in shell.fails(2, "append", "c", "user", "Hello", "--content-json", "1")
+    assert "key=value" in shell.fails(2, "append", "c", "user", "Hello", "--metadata", "x")
+    shell("append", "c", "user", "Hello")
+    assert "no conversation 'd'" in shell.fails(4, "append", "d", "user", "Hello", "--no-create")
+    assert "version 1, not 7" in shell.fails(5, "append", "c", "user", "Hello", "--expected-version", "7")
+    assert "UTF-8" in shell.fails(2, "append", "c", "user", stdin=b"\xff\xfe")
+
+
+def test_lists_for_people(shell: Shell) -> None:
+    fill(shell)
+    lines = shell("conversations").out.splitlines()
+    assert re.split(r"\s{2,}", lines[0]) == ["ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"]
+    assert "…" in lines[2]
+    assert re.search(r"3  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", lines[2])
+    first = shell("conversations", "--limit", "1")
+    assert len(first.out.splitlines()) == 2
+    cursor = first.err.removeprefix("more: --after ").strip()
+    assert shell("conversations", "--after", cursor).out.splitlines()[1].startswith("c1")
+    assert len(shell("conversations", "--user", "u_1").out.splitlines()) == 2
+    assert shell("conversations", "--agent", "nobody").err == "no conversations\n"
+    assert len(shell("conversations", "--metadata", "n=5", "--json").json["items"]) == 1
+    assert shell("conversations", "--metadata", "n=6", "--json").json["items"] == []
+    assert "between 1 and 100" in shell.fails(2, "conversations", "--limit", "0")
+    assert "malformed cursor" in shell.fails(2, "conversations", "--after", "cursor:nonsense")
+
+
+def test_show_for_people(shell: Shell) -> None:
+    fill(shell)
+    text = shell("show", "c1").out
+    assert "注文はどこですか。" in text
+    assert "On its way" in text
+    assert '{"tool":[1,2]}' in text
+    assert "interrupted, pinned" in text
+    # A terminal must not obey what somebody wrote into a message.
+    assert "\x1b" not in shell("show", "c2").out
+    assert "␛[31m" in shell("show", "c2").out
+    assert shell("show", "c2", "--raw").out == "Hello\x1b[31m red\n"
+    assert len(shell("show", "c1", "--last", "1", "--json").json["messages"]) == 1
+    assert len(shell("show", "c1", "--all", "--json").json["messages"]) == 3
+    assert "no conversation 'c9'" in shell.fails(4, "show", "c9")
+    assert "no conversation 'c1'" in shell.fails(4, "show", "c1", "--user", "u_2")
+    assert "no branch 'x'" in shell.fails(4, "show", "c1", "--branch", "x")
+
+
+def test_show_names_blobs(shell: Shell) -> None:
+    picture = "data:image/png;base64," + base64.b64encode(bytes(6000)).decode()
+    shell("append", "c", "user", "--content-json", "-", stdin=json.dumps([{"url": picture}, {"text": "See"}]))
+    text = shell("show", "c").out
+    assert "See\n[image/png, 6.0 kB]" in text
+    assert shell("show", "c", "--json").json["messages"][0]["content"][0]["url"] == picture
+
+
+def test_a_long_conversation_is_shown_whole(shell: Shell) -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        store.append("long", [Message("user", str(number)) for number in range(1500)])
+    assert shell("show", "long", "--all", "--raw").out.split() == [str(number) for number in range(1500)]
+    found = shell("show", "long", "--all", "--json").json
+    assert len(found["messages"]) == 1500
+
+
+def test_branches(shell: Shell) -> None:
+    fill(shell)
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        store.branch("c1", at="m1", branch_id="other")
+    rows = shell("branches", "c1").out.splitlines()
+    assert [row.split()[0] for row in rows[1:]] == ["main", "other"]
+    assert "active" in rows[2]
+    switched = shell("branches", "c1", "--switch", "main", "--json").json["items"]
+    assert [branch["active"] for branch in switched] == [True, False]
+    assert "no branch 'nowhere'" in shell.fails(4, "branches", "c1", "--switch", "nowhere")
+    assert "no conversation" in shell.fails(4, "branches", "c9")
+
+
+def test_delete_asks(shell: Shell) -> None:
+    fill(shell)
+    assert "pass --yes" in shell.fails(2, "delete", "c1")
+    refused = shell.answer("n", "delete", "c1")
+    assert refused.code == 9
+    assert "Delete conversation 'c1' with 3 messages? [y/N]" in refused.err
+    assert "nothing was deleted" in refused.err
+    accepted = shell.answer("y", "delete", "c1", "--message", "m1")
+    assert accepted.code == 0
+    assert accepted.out == "deleted: 1 message\n"
+    assert "no message 'm1'" in shell.fails(4, "delete", "c1", "--message", "m1", "--yes")
+    assert shell("delete", "c1", "--yes", "--json").json["messages"] == 2
+    assert "no conversation 'c1'" in shell.fails(4, "delete", "c1", "--yes")
+
+
+def test_errors_for_machines(shell: Shell) -> None:
+    done = shell.run("show", "c", "--json")
+    assert (done.code, done.out) == (4, "")
+    assert done.error["code"] == "not_found"
+    shell("append", "c", "user", "Hello")
+    done = shell.run("append", "c", "user", "Hello", "--expected-version", "9", "--json")
+    assert done.code == 5
+    assert done.error["details"] == {"expected": 9, "actual": 1}
+    done = shell.run("--json", "show")
+    assert (done.code, done.error["code"]) == (2, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["shw", "c"], 'Did you mean "show"'),
+        (["show", "c", "--lats", "3"], "--last"),
+        (["show", "c", "--last", "many"], "many"),
+        (["conversations", "--sort", "size"], "size"),
+        (["conversations", "-u", "sqlte:///x.db"], "did you mean 'sqlite'"),
+        (["conversations", "-u", "x.db"], "is not a URL"),
+        (["conversations", "-u", "sqlite:///"], "names no file"),
+        (["stats", "-u", "memory://?size=3"], "unknown option 'size'"),
+        (["purge", "--older-than", "soon"], "write an age such as 30d"),
+        (["serve", "--port", "99999"], "between 0 and 65535"),
+    ],
+)
+def test_wrong_calls_are_explained(shell: Shell, arguments: list[str], says: str) -> None:
+    if "purge" in arguments:
+        shell("append", "c", "user", "Hello")
+    assert says in shell.fails(2, *arguments)
+
+
+def test_watch_shows_what_arrives(shell: Shell) -> None:
+    fill(shell)
+    assert "no conversation" in shell.fails(4, "watch", "nowhere")
+    process = shell.start("watch", "c2", "--after", "m1", "--json")
+    shell("append", "c2", "assistant", "Live", "--message-id", "live")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["id"] == "live"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_a_reader_that_has_gone(shell: Shell) -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        store.append("long", [Message("user", "x" * 1000) for _ in range(2000)])
+    for arguments in (["show", "long", "--all", "--raw"], ["export"], ["show", "long", "--all"]):
+        process = shell.start(*arguments)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(30) == 141
+
+
+def test_another_encoding_does_not_stop_it(shell: Shell) -> None:
+    fill(shell)
+    shell.environment["PYTHONIOENCODING"] = "ascii"
+    assert "\\u6ce8" in shell.afresh("show", "c1").out
+    assert shell.afresh("show", "c1", "--json").json["messages"][0]["content"].startswith("注文")
+
+
+def test_the_version(shell: Shell) -> None:
+    import hansard
+
+    for arguments in (["--version"], ["version"]):
+        assert shell(*arguments).out == hansard.__version__ + "\n"
+    assert shell("version", "--json").json == {"version": hansard.__version__}
+
+
+def test_the_installed_command(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("hansard")
+    done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["cyclopts", "rich"])
+def test_without_the_extra(package: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from hansard.cli import main; main()"
+    for arguments, expected in ((["--version"], 0), (["stats"], 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expected
+        if expected:
+            assert done.stderr == "hansard: the command line needs an extra: pip install 'hansard[cli]'\n"
+
+
+def test_serve_without_the_extra(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from hansard.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 8
+    assert done.stderr == "hansard: hansard serve needs an extra: pip install 'hansard[server]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_quick_way_imports_little(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND[0], "-X", "importtime", "-m", "hansard.cli", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for package in ("cyclopts", "rich", "starlette", "uvicorn", "sqlite3"):
+        assert f" {package}\n" not in done.stderr

@@ -1,0 +1,67 @@
+"""The backends that our own suite runs on, each on storage of its own.
+
+A backend that is not written yet, or whose package is not installed, is absent: its tests are not collected, and the
+header of the run says so. One that is there but cannot be imported is a failure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hansard.opening import SCHEMES
+from hansard.testing import Target
+
+Maker = Callable[[Path], Target]
+
+
+def _in_folder(url: str) -> Maker:
+    def make(tmp_path: Path) -> Target:
+        folder = tmp_path / "store"
+        folder.mkdir(exist_ok=True)
+        return Target(url.format(folder), folder=folder)
+
+    return make
+
+
+BACKENDS: dict[str, Maker] = {
+    "memory": lambda _: Target("memory://"),
+    "none": lambda _: Target("none://"),
+    "files-delta": _in_folder("file://{0}?mode=delta"),
+    "files-snapshot": _in_folder("file://{0}?mode=snapshot"),
+    "sqlite": _in_folder("sqlite:///{0}/hansard.db"),
+}
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: thousands of tests, each with its own files, wait for no disk.
+
+    Nothing here depends on the disk: what a crash of a process leaves, and that is all that these tests can make, is in
+    the hands of the system either way.
+    """
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="hansard-", dir=memory if os.access(memory, os.W_OK) else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_there(name: str) -> bool:
+    """Whether the backend's module exists; an empty folder is not one."""
+    scheme = {"files-delta": "file", "files-snapshot": "file"}.get(name, name)
+    spec = importlib.util.find_spec(SCHEMES[scheme].module)
+    return spec is not None and spec.origin is not None
+
+
+PRESENT = [name for name in BACKENDS if is_there(name)]
+ABSENT = [name for name in BACKENDS if name not in PRESENT]
+KEEPING = [name for name in PRESENT if name != "none"]
+"""`none` has a test of its own: it can break no promise about what it keeps."""
+DURABLE = [name for name in PRESENT if name not in ("memory", "none")]

@@ -1,0 +1,35 @@
+"""Writers killed with SIGKILL at random moments, on real files.
+
+`HANSARD_CRASHES=300 pytest tests/contract/test_crash.py` kills 300 times a backend.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.contract.backends import BACKENDS, DURABLE
+
+from hansard.testing import processes
+
+CRASHES = int(os.environ.get("HANSARD_CRASHES", "25"))
+
+
+@pytest.mark.timeout(60 + CRASHES * 10)
+@pytest.mark.parametrize("name", DURABLE)
+def test_nothing_acknowledged_is_lost(name: str, tmp_path: Path) -> None:
+    target = BACKENDS[name](tmp_path)
+    assert processes.crash(target, CRASHES, seed=CRASHES) > 0
+
+
+@pytest.mark.parametrize("name", DURABLE)
+def test_the_first_open_is_a_race(name: str, tmp_path: Path) -> None:
+    """Several processes make the same storage at once; none of them may fail, or make it twice."""
+    target = BACKENDS[name](tmp_path)
+    assert target.url is not None
+    writers = [processes.Writer(target.url, f"w{number}", batches=3) for number in range(4)]
+    for writer in writers:
+        writer.wait()
+    processes.verify(target.open(), writers)
+    target.close()

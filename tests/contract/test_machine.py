@@ -1,0 +1,50 @@
+"""Every backend against `memory`, by random operations.
+
+`HANSARD_EXAMPLES=500 pytest tests/contract/test_machine.py` looks longer, and elsewhere each time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+
+from hansard.testing import COLOURS, Target
+from hansard.testing.machine import compare_with_memory
+
+EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
+SETTINGS = settings(
+    max_examples=EXAMPLES or 12,
+    stateful_step_count=30,
+    # The default run is the same each time: a failure in it is the work of whoever changed something.
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+_root: list[Path] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def root() -> Iterator[None]:
+    with quick_folder() as folder:
+        _root[:] = [folder]
+        yield
+
+
+def fresh(name: str) -> Target:
+    """Storage that nothing has used: a machine runs many times."""
+    return BACKENDS[name](Path(tempfile.mkdtemp(dir=_root[0])))
+
+
+for _name in KEEPING:
+    for _colour in COLOURS[-1:] if _name == "files-snapshot" else COLOURS:
+        _case = compare_with_memory(lambda name=_name: fresh(name), _colour)  # type: ignore[misc]
+        _case.settings = SETTINGS
+        globals()[f"Test_{_name}_{_colour}".replace("-", "_")] = _case

@@ -1,0 +1,67 @@
+"""The backend that docs/writing-a-backend.md writes is whole, and passes the contract suite as the page runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs import pages
+
+from hansard.backend import Backend
+
+PAGE = pages.DOCS / "writing-a-backend.md"
+BLOCKS = [block.text for block in pages.blocks(PAGE) if block.language == "python"]
+MODULE = [text for text in BLOCKS if "hansard.testing" not in text and "hansard.Store(" not in text]
+TESTS = [text for text in BLOCKS if "hansard.testing" in text]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The page's module, with the entry point of its pyproject.toml, as an installer leaves them."""
+    (toml,) = (block.text for block in pages.blocks(PAGE) if block.language == "toml")
+    entry = re.search(r'^(\w+) = "([\w:]+)"$', toml, re.MULTILINE)
+    assert entry is not None
+    info = tmp_path / "json_backend-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: json-backend\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[hansard.backends]\n{entry[1]} = {entry[2]}\n")
+    (tmp_path / "json_backend.py").write_text("\n\n".join(MODULE), encoding="utf-8")
+    (tmp_path / "test_json_backend.py").write_text("\n\n".join(TESTS), encoding="utf-8")
+    return tmp_path
+
+
+def test_it_has_the_methods_of_the_contract(package: Path) -> None:
+    spec = importlib.util.spec_from_file_location("json_backend", package / "json_backend.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["json_backend"] = module  # where its annotations are looked up
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["json_backend"]
+    for name, method in vars(Backend).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            ours = inspect.signature(getattr(module.JsonBackend, name))
+            assert list(ours.parameters) == list(inspect.signature(method).parameters), name
+
+
+def test_it_passes_the_contract_suite(package: Path) -> None:
+    # One colour of the API is enough: a backend that never suspends does the same in both.
+    options = ["-q", "-k", "not async", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", "."]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "."],
+        cwd=package,
+        env=os.environ | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr
+    assert re.search(r"\d+ passed", run.stdout)
