@@ -2,7 +2,7 @@
 
 It prints:
 
-    30 messages
+    [('shared', 30)]
     ['ben 7', 'ben 8', 'ben 9']
 """
 
@@ -23,7 +23,8 @@ def main() -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(write, ["ann", "ben", "cleo"]))
 
-        print(store.get_conversation("shared").message_count, "messages")
+        page = store.list_conversations()
+        print([(conversation.id, conversation.message_count) for conversation in page.items])
         # Whoever wrote between them, each one's messages stand in the order in which they were written.
         print([message.text for message in store.get_messages("shared", last=3, participant_ids=["ben"])])
 

@@ -131,7 +131,8 @@ class Body(Struct, frozen=True):
 def body_of(content: Any, format: str, *, blob_bytes: int, content_bytes: int, depth: int) -> Body:
     """Checks and encodes content, moving large base64 out of it."""
     if isinstance(content, str) and format == "text":
-        text, kept = content, content
+        # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
+        text = kept = content if type(content) is str else str.__str__(content)
         size = len(text) if text.isascii() else len(check_text(text, "content").encode())
     else:
         text, kept = snapshot(content, "content", depth=depth)

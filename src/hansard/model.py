@@ -352,4 +352,4 @@ class Report(Struct, kw_only=True):
     id_map: dict[str, dict[str, str]] = {}
     """Where the target gave ids of its own: conversation, then old message id to new."""
     verified: bool = True
-    """Everything that was copied was read back from the target, and is the same."""
+    """What was stored is what was given: by its counts and, where it was read back, message for message."""

@@ -43,8 +43,10 @@ def test_export_and_import(shell: Shell) -> None:
     assert not (shell.folder / "x.jsonl.part").exists()
     text = shell("import", "x.jsonl", "--url", "sqlite:///other.db").out
     assert text.startswith("Imported: 6 conversations, 37 messages, 2 summaries, 7 records, 2 blobs\n")
-    assert text.endswith("Verified: everything was read back and is the same.\n")
+    assert text.endswith("Verified: hashes and counts agree.\n")
     assert held(shell.folder, "other.db") == held(shell.folder, "hansard.db")
+    verified = shell("import", "x.jsonl", "--url", "sqlite:///third.db", "--verify").out
+    assert verified.endswith("Verified: everything was read back and is the same.\n")
     again = shell("import", "x.jsonl", "--url", "sqlite:///other.db", "--json").json
     assert (again["conversations"], again["skipped"], again["skipped_records"]) == (0, 6, 7)
 

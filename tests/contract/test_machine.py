@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 
-from hansard.testing import COLOURS, Target
+from hansard.testing import COLOURS, Colour, Target
 from hansard.testing.machine import compare_with_memory
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
@@ -43,8 +43,12 @@ def fresh(name: str) -> Target:
     return BACKENDS[name](Path(tempfile.mkdtemp(dir=_root[0])))
 
 
+def define(name: str, colour: Colour) -> None:
+    case = compare_with_memory(lambda: fresh(name), colour)
+    case.settings = SETTINGS
+    globals()[f"Test_{name}_{colour}".replace("-", "_")] = case
+
+
 for _name in KEEPING:
     for _colour in COLOURS[-1:] if _name == "files-snapshot" else COLOURS:
-        _case = compare_with_memory(lambda name=_name: fresh(name), _colour)  # type: ignore[misc]
-        _case.settings = SETTINGS
-        globals()[f"Test_{_name}_{_colour}".replace("-", "_")] = _case
+        define(_name, _colour)

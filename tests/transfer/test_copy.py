@@ -342,6 +342,16 @@ def test_what_was_not_kept_is_found() -> None:
         report = await store.copy_to(Lossy().store())
         assert not report.verified
         assert [loss.what for loss in report.losses] == ["what was stored differs: message 'a' (seq 1) is not the same"]
+        lines = [line async for line in store.export()]
+        assert not (await Lossy().store().import_(lines, verify=True)).verified
+        assert (await Lossy().store().import_(lines)).verified
+
+        async def forget(*_: Any) -> None:
+            await Store(odd.inner).delete_message("c", "a")
+
+        odd = Odd()
+        odd.after["restore"] = forget
+        assert not (await odd.store().import_(lines)).verified
 
     asyncio.run(check())
 

@@ -82,6 +82,9 @@ def import_(
     /,
     *,
     on_conflict: Clash = "skip",
+    verify: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Read back every message that was stored.")
+    ] = False,
     session: Given,
 ) -> int:
     """Store what `export` wrote.
@@ -93,8 +96,9 @@ def import_(
     if path is not None and not path.is_file():
         raise NotFound(f"there is no file {file}")
     with session.open(create=True) as store, _lines(path, session) as lines, _resumable():
-        report = store.import_(lines, on_conflict=on_conflict)
-    return _finish(report, "Imported", session)
+        report = store.import_(lines, on_conflict=on_conflict, verify=verify)
+    how = "everything was read back and is the same" if verify else "hashes and counts agree"
+    return _finish(report, "Imported", how, session)
 
 
 @contextmanager
@@ -131,11 +135,11 @@ def _resumable() -> Iterator[None]:
         raise
 
 
-def _finish(report: Report, verb: str, session: Given) -> int:
+def _finish(report: Report, verb: str, how: str, session: Given) -> int:
     if session.json:
         output.emit(report)
     else:
-        output.report(report, verb)
+        output.report(report, verb, how)
     if not report.verified:
         return Corrupt.exit_code
     return Conflict.exit_code if report.conflicts else 0
@@ -179,7 +183,7 @@ def copy(
                     on_conflict=on_conflict,
                     progress=moved,
                 )
-    return _finish(report, "Copied", session)
+    return _finish(report, "Copied", "everything was read back and is the same", session)
 
 
 def _tenant(store: sync.Store, session: Given) -> sync.Store:

@@ -149,15 +149,15 @@ def _singular(name: str) -> str:
     return {"branches": "branch", "summaries": "summary"}.get(name, name.removesuffix("s")).replace("_", " ")
 
 
-def report(report: Report, verb: str) -> None:
-    """What a copy or an import did, in words."""
+def report(report: Report, verb: str, how: str) -> None:
+    """What a copy or an import did, in words; `how` it was verified."""
     say(f"{verb}: {_taken(report)}")
     if report.skipped or report.skipped_records:
         passed = counted(report.skipped, "conversation"), counted(report.skipped_records, "record")
         say(f"There already, and the same: {passed[0]}, {passed[1]}")
     _problems("Conflicts, left alone", report.conflicts)
     _problems("Not kept exactly", report.losses)
-    say("Verified: everything was read back and is the same." if report.verified else "NOT verified: see above.")
+    say(f"Verified: {how}." if report.verified else "NOT verified: see above.")
 
 
 def _taken(report: Report) -> str:

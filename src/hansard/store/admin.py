@@ -39,8 +39,9 @@ class Admin(Core):
         *,
         tenants: Iterable[str] | None = None,
         on_conflict: OnConflict = "skip",
+        verify: bool = True,
         progress: Progress | None = None,
     ) -> Report:
         """Copies all tenants, or these, into the other store. See `Store.copy_to`."""
         names = await self.tenants() if tenants is None else list(tenants)
-        return await transfers.copy_tenants(self._view, other, names, on_conflict, progress)
+        return await transfers.copy_tenants(self._view, other, names, on_conflict, progress, verify=verify)

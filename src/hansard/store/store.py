@@ -15,12 +15,12 @@ from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT
 from hansard.store import checks
 from hansard.store.admin import Admin
+from hansard.store.appending import first_words
 from hansard.store.blobs import Blobs
 from hansard.store.branches import Branches
 from hansard.store.conversations import Conversations
 from hansard.store.core import Clock, Titler, View, utc_now
 from hansard.store.lifecycle import Lifecycle
-from hansard.store.messages import first_words
 from hansard.store.records import Records
 from hansard.store.transfers import Transfers
 

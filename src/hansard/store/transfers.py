@@ -34,16 +34,23 @@ class Transfers(Core):
             yield line
 
     async def import_(
-        self, lines: Lines, *, on_conflict: OnConflict = "skip", progress: Progress | None = None
+        self,
+        lines: Lines,
+        *,
+        on_conflict: OnConflict = "skip",
+        verify: bool = False,
+        progress: Progress | None = None,
     ) -> Report:
         """Stores an export: a file, its path, or lines. Can be repeated, and goes on where it was cut off.
 
         What is here already and the same is passed over. A conversation that is here with other content is left alone
-        and reported, or raises `Conflict` with `on_conflict="error"`. `progress` is called with the report so far.
+        and reported, or raises `Conflict` with `on_conflict="error"`. Nothing is stored before the hashes in the file
+        have held, and counts are compared afterwards; `verify` also reads back every message that was stored.
+        `progress` is called with the report so far.
         """
         from hansard.transfer.importing import import_lines
 
-        return await import_lines(_target(self._view, on_conflict, progress), lines)
+        return await import_lines(_target(self._view, on_conflict, progress, verify=verify), lines)
 
     async def copy_to(
         self,
@@ -53,6 +60,7 @@ class Transfers(Core):
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
         on_conflict: OnConflict = "skip",
+        verify: bool = True,
         progress: Progress | None = None,
     ) -> Report:
         """Copies the tenant, or a part of it, into the other store: exactly, and verified by reading it back.
@@ -62,7 +70,7 @@ class Transfers(Core):
         """
         from hansard.transfer.copying import copy
 
-        target = _target(_view_of(other), on_conflict, progress)
+        target = _target(_view_of(other), on_conflict, progress, verify=verify)
         return await copy(self._view, target, self._choice(conversation_ids, user_id, agent_id))
 
     def _choice(
@@ -89,14 +97,20 @@ def _view_of(store: object) -> View:
     return store._view
 
 
-def _target(view: View, on_conflict: OnConflict, progress: Progress | None) -> Target:
+def _target(view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> Target:
     from hansard.transfer.target import Target
 
-    return Target(view, checks.one_of(on_conflict, ("skip", "error"), "on_conflict"), progress)
+    return Target(view, checks.one_of(on_conflict, ("skip", "error"), "on_conflict"), progress, verify=verify)
 
 
 async def copy_tenants(
-    view: View, other: object, tenants: Iterable[str], on_conflict: OnConflict, progress: Progress | None
+    view: View,
+    other: object,
+    tenants: Iterable[str],
+    on_conflict: OnConflict,
+    progress: Progress | None,
+    *,
+    verify: bool,
 ) -> Report:
     """Each tenant into the one of the same name."""
     from hansard.transfer.copying import copy
@@ -105,7 +119,7 @@ async def copy_tenants(
     report = Report()
     theirs = _view_of(other)
     for name in tenants:
-        target = _target(theirs.of_tenant(name), on_conflict, progress)
+        target = _target(theirs.of_tenant(name), on_conflict, progress, verify=verify)
         target.share(report, f"tenant {name!r}, ")
         await copy(view.of_tenant(name), target, Choice())
     return report

@@ -69,7 +69,7 @@ class _Copied:
         async for rows in self._source.rows(found):
             if landing.is_closed:
                 break
-            await landing.take(rows, None, await self._source.blobs(landing.missing_blobs(rows)))
+            await landing.take(rows, await self._source.blobs(landing.missing_blobs(rows)))
         is_stored = await landing.finish(await self._source.summaries(self._id))
         self._is_stored = self._is_stored or is_stored
         self._stored += landing.stored

@@ -59,7 +59,6 @@ class Import:
         self._open: list[bytes] = []
         """Lines that the seal has not covered yet."""
         self._open_bytes = 0
-        self._raw: list[bytes] = []
         self._rows: list[Row] = []
         self._blobs: dict[str, bytes] = {}
         self._summaries: list[Summary] = []
@@ -103,7 +102,6 @@ class Import:
             force_setattr(message, "conversation_id", id)
             rows.append(Row(line.line, message))
         end = at if other is not None else len(chunk)
-        self._raw += chunk[start:end]
         self._wait(chunk[start:end])
         return end, other
 
@@ -146,9 +144,9 @@ class Import:
         """Stores what the seal now covers."""
         if self._landing is not None and (self._rows or self._blobs):
             self._checker.messages(self._rows, self._number)
-            await self._landing.take(self._rows, self._raw, self._blobs)
+            await self._landing.take(self._rows, self._blobs)
         self._count += len(self._rows)
-        self._rows, self._raw, self._blobs = [], [], {}
+        self._rows, self._blobs = [], {}
         for owner in dict.fromkeys(line.owner for line in self._records):
             await records.put(self._target, owner, [line.record for line in self._records if line.owner == owner])
         self._add(records=len(self._records))

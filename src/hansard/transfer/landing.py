@@ -2,7 +2,8 @@
 
 What the target holds already is compared first, message by message. If it is the same as far as it goes, the rest is
 stored behind it; so whatever was cut off, or has grown since, goes on where it ended. If anything differs, the
-conversation is a conflict and is left alone. Every piece that was stored is read back and compared, to the byte.
+conversation is a conflict and is left alone. Where that was asked for, every piece that was stored is read back and
+compared, to the byte; the counts are always compared.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ from hansard.transfer.target import Target
 
 
 class _Piece(Struct, frozen=True):
-    rows: Sequence[Row]
-    raw: Sequence[bytes] | None
-    """The lines that the rows were read from, if they were."""
-    blobs: Mapping[str, bytes]
+    rows: Sequence[Row] = ()
+    blobs: Mapping[str, bytes] = {}
 
 
-_NOTHING = _Piece((), None, {})
+_NOTHING = _Piece()
 
 
 class Landing:
@@ -90,24 +89,24 @@ class Landing:
 
     # Messages
 
-    async def take(self, rows: Sequence[Row], raw: Sequence[bytes] | None, blobs: Mapping[str, bytes]) -> None:
+    async def take(self, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> None:
         """More of it, in the order of seq."""
         if self.is_closed:
             await self._target.put_blobs(blobs)
             return
         if not self._fit.is_exact:
-            rows, raw = list(self._fit.rows(rows, self._given.numbers, blobs)), None
+            rows = list(self._fit.rows(rows, self._given.numbers, blobs))
             blobs = {} if self._fit.inline else blobs
         there = sum(row.message.seq <= self._reached for row in rows) if self._last < self._reached else 0
         if there:
-            await self._compare(rows[:there], raw and raw[:there])
+            await self._compare(rows[:there])
         if there < len(rows) and self.refusal is None and await self._settle():
-            await self._queue(_Piece(rows[there:], raw and raw[there:], blobs))
+            await self._queue(_Piece(rows[there:] if there else rows, blobs))
         elif self.refusal is not None:
             await self._target.put_blobs(blobs)
 
-    async def _compare(self, rows: Sequence[Row], raw: Sequence[bytes] | None) -> None:
-        different = await self._differs(rows, raw)
+    async def _compare(self, rows: Sequence[Row]) -> None:
+        different = await self._differs(rows)
         if different is not None:
             self._refuse(f"the target holds other messages: {different}")
 
@@ -149,7 +148,10 @@ class Landing:
         self._theirs = None if found is None else numbered(found)
 
     async def _verify(self, piece: _Piece) -> None:
-        different = await self._differs(piece.rows, piece.raw)
+        if not self._target.reads_back:
+            self._passed(piece.rows)
+            return
+        different = await self._differs(piece.rows)
         if different is not None:
             self._target.lose(self.where, f"what was stored differs: {different}", verified=False)
         for sha256 in await self._target.missing_blobs(piece.blobs):
@@ -157,31 +159,31 @@ class Landing:
 
     # Comparing
 
-    async def _differs(self, rows: Sequence[Row], raw: Sequence[bytes] | None) -> str | None:
+    async def _differs(self, rows: Sequence[Row]) -> str | None:
         """How the next messages of the target differ from these; None when they do not."""
         if not rows:
             return None
-        theirs = await self._read_back(self._last, len(rows))
-        self._last = rows[-1].message.seq
-        self._count += len(rows)
+        found = await self._read_back(self._last, len(rows))
+        self._passed(rows)
         numbers = self._theirs.numbers if self._theirs is not None else {}
-        found = lines.message_lines(theirs, numbers)
-        if found == raw:
+        if lines.fingerprint(found, numbers) == lines.fingerprint(rows, self._numbers):
             return None
-        wanted = lines.message_lines(rows, self._numbers)
-        return None if found == wanted else self._first_difference(rows, theirs, numbers, wanted)
+        return self._first_difference(rows, found, numbers)
 
-    def _first_difference(
-        self, rows: Sequence[Row], found: Sequence[Row], numbers: Numbers, wanted: Sequence[bytes]
-    ) -> str | None:
+    def _passed(self, rows: Sequence[Row]) -> None:
+        if rows:
+            self._last = rows[-1].message.seq
+            self._count += len(rows)
+
+    def _first_difference(self, rows: Sequence[Row], found: Sequence[Row], numbers: Numbers) -> str | None:
         if len(found) < len(rows):
             return f"{len(rows) - len(found)} messages are missing"
-        for row, their, line in zip(rows, found, wanted, strict=False):
+        for row, their in zip(rows, found, strict=True):
             given, message = row.message, their.message
             if self._target.capabilities.own_ids and message.id != given.id:
                 self._target.renamed(self._id, given.id, message.id)
-            alike = fitting.as_given(message, given, self._target.capabilities)
-            if lines.message_line(numbers[their.line], alike) != line:
+            alike = Row(their.line, fitting.as_given(message, given, self._target.capabilities))
+            if lines.fingerprint([alike], numbers) != lines.fingerprint([row], self._numbers):
                 return f"message {given.id!r} (seq {given.seq}) is not the same"
         return None
 

@@ -20,11 +20,13 @@ _KEEP = timedelta(days=1)
 
 
 class Target:
-    def __init__(self, view: View, on_conflict: OnConflict, progress: Progress | None) -> None:
+    def __init__(self, view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> None:
         self.view = view
         self.backend = view.backend
         self.capabilities = view.backend.capabilities
         self.report = Report()
+        # Where ids change, reading back is how the new ones become known.
+        self.reads_back = verify or self.capabilities.own_ids
         self._prefix = ""
         self._on_conflict = on_conflict
         self._progress = progress

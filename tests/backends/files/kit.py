@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard import sync
+from hansard.store.core import utc_now
 from hansard.testing import Clock
 
 
@@ -15,7 +16,7 @@ def connect(root: Path, clock: Clock | None = None, **options: str) -> sync.Stor
     """A blocking store on that folder, which does not wait for the disk unless told to."""
     options = {"durability": "process"} | options
     query = "&".join(f"{name}={value}" for name, value in options.items())
-    return sync.connect(f"file://{root}?{query}", **({"clock": clock} if clock else {}))
+    return sync.connect(f"file://{root}?{query}", clock=clock or utc_now)
 
 
 def journal(root: Path, name: str, agent: str = "_no_agent", tenant: str = "default") -> Path:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.backends.files import kit
 
 from hansard import Corrupt, Message, sync
 from hansard.testing import Clock, state
-from tests.backends.files import kit
 
 WRITES: dict[str, Callable[[sync.Store], object]] = {
     "append": lambda store: store.append("c", [Message("user", f"new ü {number}") for number in range(3)]),
@@ -137,7 +138,7 @@ def test_a_missing_or_moved_line_is_damage(tmp_path: Path) -> None:
         for number in range(5):
             store.append_message("c", "user", f"number {number}")
     lines = path.read_bytes().splitlines(keepends=True)
-    for wrong in (lines[:2] + lines[3:], lines[:2] + [lines[3], lines[2]] + lines[4:], lines + lines[-1:]):
+    for wrong in (lines[:2] + lines[3:], [*lines[:2], lines[3], lines[2], *lines[4:]], [*lines, lines[-1]]):
         path.write_bytes(b"".join(wrong))
         with kit.connect(tmp_path) as store, pytest.raises(Corrupt):
             kit.contents(store, "c")
@@ -150,7 +151,7 @@ def test_a_flipped_bit_anywhere_is_never_taken_for_data(tmp_path: Path) -> None:
         store.append_message("c", "user", "one more")
     whole = path.read_bytes()
     chance = random.Random(7)
-    for at in chance.sample(range(len(whole)), 150) + [len(whole) - 1]:
+    for at in (*chance.sample(range(len(whole)), 150), len(whole) - 1):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << chance.randrange(7)
         path.write_bytes(bytes(damaged))
@@ -222,8 +223,6 @@ def test_what_lies_beside_is_cut_off_and_damaged_alike(tmp_path: Path, name: str
     path.write_bytes(bytes(damaged))
     with kit.connect(tmp_path) as store:
         assert len(store.check()) == 1
+        call = partial(store.records.get, ["n"], "a") if "records" in name else store.usage
         with pytest.raises(Corrupt):
-            if "records" in name:
-                store.records.get(["n"], "a")
-            else:
-                store.usage()
+            call()

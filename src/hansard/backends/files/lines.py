@@ -57,6 +57,12 @@ class Spot(Struct):
         self.tail = line[-_TAIL_LENGTH:]
 
 
+def end_of(fd: int) -> tuple[int, bytes]:
+    """Size and last bytes of a file: another file of the same size may have its number and its time."""
+    size = os.fstat(fd).st_size
+    return size, disk.read(fd, max(0, size - _TAIL_LENGTH), _TAIL_LENGTH)
+
+
 class Replay(Protocol):
     """What is known of a journal by having read it."""
 

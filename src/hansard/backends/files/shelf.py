@@ -151,7 +151,7 @@ class Shelf:
     def search(self, name: str) -> str | None:
         return next((each for each in self.layout.folders() if self.layout.journal(each, name).exists()), None)
 
-    def stamp(self, name: str) -> tuple[int, int, int] | None:
+    def stamp(self, name: str) -> tuple[int, bytes] | None:
         """Something that is different after each write; None when there is no such journal."""
         known = self.known(name)
         folder = known.folder if known else None
@@ -159,9 +159,9 @@ class Shelf:
             where = each or self.locate(name, wait=False)
             if where is None:
                 return None
-            with contextlib.suppress(FileNotFoundError):
-                facts = self.layout.journal(where, name).stat()
-                return facts.st_ino, facts.st_size, facts.st_mtime_ns
+            path = self.layout.journal(where, name)
+            with contextlib.suppress(FileNotFoundError), disk.opened(path, disk.READ) as fd:
+                return lines.end_of(fd)
         return None
 
     # Reading

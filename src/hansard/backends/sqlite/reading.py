@@ -225,8 +225,7 @@ def list_conversations(
     if query.metadata:
         return _matching(found, query)
     page = found.fetchall()
-    made = [rows.conversation_of(row, "the listing") for row in page[: query.limit]]
-    return made, len(page) > query.limit
+    return rows.conversations_of(page[: query.limit], "the listing"), len(page) > query.limit
 
 
 def _matching(found: Iterable[Row], query: ConversationQuery) -> tuple[list[Conversation], bool]:
@@ -277,7 +276,10 @@ def read_rows(
     size = 0
     for row in islice(everything, limit):
         taken.append(row)
-        size += rows.stored_size(row)
+        body, extra = row[4], row[6]
+        size += len(body) if body.isascii() else len(body.encode())
+        if extra is not None and '"blobs"' in extra:
+            size += rows.size_of_blobs(row)
         if size >= max_bytes:
             break
     messages = rows.messages_of(taken, head.conversation.id)

@@ -59,28 +59,47 @@ def micros_of(time: datetime | None) -> int | None:
 
 def conversation_of(row: Row, where: str) -> Conversation:
     """From the columns of `find_head` between the pk and the seq."""
-    id, user_id, agent_id, audit_id, title, metadata, summary, created, updated, last, *rest = row
-    count, version, branch, expires_at, archived_at = rest
-    updated_at = from_micros(updated)
-    # After an append the two are the same moment.
-    last_message_at = updated_at if last == updated else time_of(last)
-    return Conversation(
-        id,
-        user_id,
-        agent_id,
-        audit_id,
-        title,
-        {} if metadata is None else codec.decode(metadata, where),
-        summary,
-        updated_at if created == updated else from_micros(created),
-        updated_at,
-        last_message_at,
-        count,
-        version,
-        branch,
-        None if expires_at is None else from_micros(expires_at),
-        None if archived_at is None else from_micros(archived_at),
-    )
+    return conversations_of((row,), where)[0]
+
+
+def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
+    """Listing is mostly this loop. After an append, the last message and the last change are of the same moment."""
+    return [
+        Conversation(
+            id,
+            user_id,
+            agent_id,
+            audit_id,
+            title,
+            {} if metadata is None else codec.decode(metadata, where),
+            summary,
+            from_micros(created),
+            at := from_micros(updated),
+            at if last == updated else time_of(last),
+            count,
+            version,
+            branch,
+            None if expires is None else from_micros(expires),
+            None if archived is None else from_micros(archived),
+        )
+        for (
+            id,
+            user_id,
+            agent_id,
+            audit_id,
+            title,
+            metadata,
+            summary,
+            created,
+            updated,
+            last,
+            count,
+            version,
+            branch,
+            expires,
+            archived,
+        ) in found
+    ]
 
 
 def conversation_row(head: Head, largest: int) -> Row:
@@ -221,16 +240,10 @@ def size_of(row: Row, message: Message) -> int:
     return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in message.blobs)
 
 
-def stored_size(row: Row) -> int:
-    """The same, before the message is made of it."""
-    body: str = row[4]
-    extra: str | None = row[6]
-    size = len(body) if body.isascii() else len(body.encode())
-    if extra is not None and '"blobs"' in extra:
-        size += sum(
-            len(ref.prefix) + 4 * -(-ref.size // 3) for ref in codec.decode_extra(extra, f"message {row[1]!r}").blobs
-        )
-    return size
+def size_of_blobs(row: Row) -> int:
+    """What a message's blobs add to its content, before the message is made of it."""
+    extra = codec.decode_extra(row[6], f"message {row[1]!r}")
+    return sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in extra.blobs)
 
 
 # Beside the messages

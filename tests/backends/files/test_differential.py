@@ -1,0 +1,78 @@
+"""Against `memory`, by random operations, where files have more to get wrong than others.
+
+One handle writes deltas and the other snapshots, both remember next to nothing and write their journals anew at the
+slightest waste, and conversations move between agents. `HANSARD_EXAMPLES=500` looks longer.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule, run_state_machine_as_test
+
+from hansard.backends.files import changes, checkpoint, records, writing
+from hansard.testing import Target
+from hansard.testing.machine import LIMITS, WAITS, Comparison, outcome
+from hansard.testing.operations import CONVERSATIONS, Operation
+from hansard.testing.targets import Driver
+
+EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
+AGENTS = st.sampled_from([None, "a0", "A0", "a1"])
+
+
+class Folder(Target):
+    """Opens in one mode, then in the other."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="hansard-"))
+        super().__init__(f"file://{self.root}?durability=process", folder=self.root)
+
+
+class Machine(Comparison):
+    make = staticmethod(Folder)
+    colour = "blocking"
+
+    def _open(self) -> None:
+        self.handles = []
+        for mode in ("delta", "snapshot"):
+            self.target.where = f"file://{self.target.folder}?durability=process&mode={mode}"
+            handle = self.target.open(self.colour, clock=self.clock, limits=LIMITS)
+            common = handle.backend._common  # type: ignore[attr-defined]
+            common.journals._most = common.spaces._most = 60
+            self.handles.append(handle)
+
+    @rule(conversation=CONVERSATIONS, agent=AGENTS, handle=st.integers(0, 1), wait=st.sampled_from(WAITS))
+    def move(self, conversation: str, agent: str | None, handle: int, wait: timedelta) -> None:
+        change = Operation(
+            "update_conversation",
+            Driver.update_conversation,
+            {"conversation_id": conversation, "agent_id": agent},
+            "store",
+        )
+        expected = outcome(self.truth, change)
+        assert outcome(self.handles[handle], change) == expected
+        self.clock.advance(wait)
+
+
+def test_files_answer_as_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_LEAST_WASTE", 300)
+    monkeypatch.setattr(records, "_LEAST_WASTE", 300)
+    monkeypatch.setattr(changes, "_LONGEST", 300)
+    monkeypatch.setattr(checkpoint, "WORTH", 300)
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=EXAMPLES or 12,
+            stateful_step_count=40,
+            derandomize=not EXAMPLES,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,212 @@
+"""JSON in and out, verbatim; what JSON cannot say is refused, with the place."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import math
+from collections import OrderedDict, UserDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard import codec
+from hansard.errors import Corrupt, QuotaExceeded, ValidationError
+from hansard.model import Message, Participant, Source, Usage
+from hansard.testing import facts, strategies
+
+LIMITS = {"blob_bytes": 100, "content_bytes": 10_000, "depth": 20}
+
+
+@given(strategies.json_values(20))
+def test_any_json_value_comes_back(value: Any) -> None:
+    text, copy = codec.snapshot(value, "content")
+    assert facts(copy) == facts(value)
+    assert facts(codec.decode(text, "here")) == facts(value)
+
+
+def test_a_snapshot_is_private() -> None:
+    value = {"a": [1]}
+    _, copy = codec.snapshot(value, "content")
+    value["a"].append(2)
+    assert copy == {"a": [1]}
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("given_value", "kept"),
+    [
+        ((1, (2,)), [1, [2]]),
+        ({"a": (1,)}, {"a": [1]}),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        ([Colour.RED], ["red"]),
+        ({"k": Text("x")}, {"k": "x"}),
+        (True, True),
+    ],
+)
+def test_what_python_writes_as_json(given_value: Any, kept: Any) -> None:
+    assert facts(codec.snapshot(given_value, "content")[1]) == facts(kept)
+
+
+@dataclass
+class Data:
+    x: int = 1
+
+
+circular: list[Any] = []
+circular.append({"a": circular})
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"a": [1, math.nan]}, r"content\.a\[1\] is nan"),
+        (math.inf, "content is inf"),
+        ([-math.inf], r"content\[0\] is -inf"),
+        ({"a": b"x"}, r"content\.a is bytes"),
+        (bytearray(b"x"), "content is bytes"),
+        ({1: "x"}, "content has the key 1, a int"),
+        ({"a": {None: 1}}, r"content\.a has the key None"),
+        ({"a": {1, 2}}, r"content\.a is a set"),
+        ([datetime(2026, 1, 1, tzinfo=UTC)], r"content\[0\] is a datetime"),
+        (Decimal("1.5"), "content is a Decimal"),
+        ([Data()], r"content\[0\] is a Data"),
+        (object(), "content is a object"),
+        ([Participant("user", "u")], r"content\[0\] is a Participant"),
+        (circular, "contains itself"),
+        ({"a": "\ud800"}, r"content\.a has half of a surrogate pair \(U\+D800\) at character 0"),
+        ({"\udfff": 1}, "a key of content has half of a surrogate pair"),
+        ([10**5000], r"content\[0\] is an integer of more digits"),
+        (UserDict(a=1), "content is a UserDict"),
+    ],
+)
+def test_what_json_cannot_say(value: Any, where: str) -> None:
+    with pytest.raises(ValidationError, match=where):
+        codec.snapshot(value, "content")
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_depth() -> None:
+    assert codec.snapshot(nested(20), "content", depth=20)[1] == nested(20)
+    with pytest.raises(ValidationError, match="nested too deeply"):
+        codec.snapshot(nested(21), "content", depth=20)
+    with pytest.raises(ValidationError, match="nested too deeply"):
+        codec.snapshot(nested(100_000), "content", depth=20)
+    # Brackets in text are no depth.
+    assert codec.snapshot("[" * 500, "content", depth=20)[1] == "[" * 500
+
+
+@pytest.mark.parametrize("damaged", ["", "{", '{"a":}', "nul", b"\xff", '"\\ud800"'])
+def test_damaged_json_is_corrupt(damaged: str | bytes) -> None:
+    with pytest.raises(Corrupt, match="unreadable JSON in row 5") as refused:
+        codec.decode(damaged, "row 5")
+    assert refused.value.where == "row 5"
+
+
+def test_the_size_of_a_body_is_in_bytes() -> None:
+    assert codec.body_of("aé😀", "text", **LIMITS).size == 7
+    assert codec.body_of(["é"], "json", **LIMITS).size == 6
+    with pytest.raises(QuotaExceeded) as refused:
+        codec.body_of("é" * 5001, "text", **LIMITS)
+    assert (refused.value.limit, refused.value.value) == (10_000, 10_002)
+
+
+@given(strategies.json_values(20), st.binary(min_size=75, max_size=200), st.sampled_from(["", "data:a/b;base64,"]))
+def test_base64_is_moved_out_and_put_back(value: Any, data: bytes, prefix: str) -> None:
+    content = [value, {"deep": prefix + base64.b64encode(data).decode()}, value]
+    body = codec.body_of(content, "json", blob_bytes=100, content_bytes=10**6, depth=200)
+    assert len(body.refs) >= 1
+    assert body.blobs[body.refs[-1].sha256] == data
+    assert codec.content_of(body.text, "json", "here") == body.content
+    assert facts(codec.restore(codec.decode(body.text, "here"), body.refs, body.blobs)) == facts(content)
+
+
+@given(st.text(st.sampled_from("ABCabc019+/=-_ \n"), max_size=60))
+def test_only_what_encodes_to_the_same_text_is_base64(text: str) -> None:
+    found = codec.unwrap_base64(text)
+    if found is not None:
+        prefix, data = found
+        assert prefix + base64.b64encode(data).decode() == text
+
+
+def test_small_base64_stays() -> None:
+    body = codec.body_of("QUJD" * 24, "text", **LIMITS)
+    assert (body.refs, body.text) == ((), "QUJD" * 24)
+    assert codec.body_of("QUJD" * 25, "text", **LIMITS).refs[0].path == ()
+    assert codec.body_of("QUJD" * 2000, "text", **{**LIMITS, "blob_bytes": 0}).refs == ()
+
+
+@given(strategies.messages())
+def test_the_rest_of_a_message_comes_back(message: Message) -> None:
+    text = codec.encode_extra(message, 7)
+    assert text is not None
+    extra = codec.decode_extra(text, "here")
+    for name in ("participant", "mentions", "scope", "status", "pinned", "trace_id", "sources", "usage", "metadata"):
+        assert facts(getattr(extra, name)) == facts(getattr(message, name)), name
+    assert extra.updated_at == 7
+
+
+def test_a_plain_message_has_no_rest() -> None:
+    assert codec.encode_extra(Message("user", "x"), None) is None
+    rare: dict[str, Any]
+    for rare in (
+        {"participant": Participant("user", "u")},
+        {"mentions": ("a",)},
+        {"scope": "dm"},
+        {"status": "blocked"},
+        {"pinned": True},
+        {"trace_id": ""},
+        {"sources": (Source(),)},
+        {"usage": Usage()},
+        {"metadata": {}},
+    ):
+        assert codec.encode_extra(Message("user", "x", **rare), None) is not None, rare
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"status": 5}', '{"participant": {}}', '{"status": "unheard of"}'])
+def test_damaged_fields_are_corrupt(damaged: str) -> None:
+    with pytest.raises(Corrupt, match="unreadable fields in row 5"):
+        codec.decode_extra(damaged, "row 5")
+
+
+NAMESPACES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=4).map(tuple)
+
+
+@given(NAMESPACES)
+def test_namespaces_come_back(namespace: tuple[str, ...]) -> None:
+    assert codec.unpack_namespace(codec.pack_namespace(namespace)) == namespace
+
+
+@given(NAMESPACES, NAMESPACES)
+def test_packed_namespaces_sort_as_tuples(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    encoded = [tuple(element.encode() for element in each) for each in (one, other)]
+    assert (codec.pack_namespace(one) < codec.pack_namespace(other)) == (encoded[0] < encoded[1])
+
+
+@given(NAMESPACES, NAMESPACES)
+def test_a_prefix_is_a_prefix(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    is_prefix = other[: len(one)] == one
+    assert codec.pack_namespace(other).startswith(codec.pack_namespace(one)) == is_prefix
+
+
+def test_a_digest_knows_where_an_id_ends() -> None:
+    assert codec.digest("ab", "c") != codec.digest("a", "bc") != codec.digest("abc")
+    assert codec.digest("a", "b") == codec.digest("a", "b")
