@@ -88,7 +88,7 @@ def optional_time(value: object, what: str) -> datetime | None:
 
 def moment(value: object, now: datetime, what: str) -> datetime:
     """A time, or an age before now."""
-    return _shifted(now, -value, what) if isinstance(value, timedelta) else time(value, what)
+    return _shifted(now, value, what, back=True) if isinstance(value, timedelta) else time(value, what)
 
 
 def deadline(value: object, now: datetime, what: str) -> datetime | None:
@@ -96,9 +96,9 @@ def deadline(value: object, now: datetime, what: str) -> datetime | None:
     return _shifted(now, value, what) if isinstance(value, timedelta) else optional_time(value, what)
 
 
-def _shifted(now: datetime, by: timedelta, what: str) -> datetime:
+def _shifted(now: datetime, by: timedelta, what: str, *, back: bool = False) -> datetime:
     try:
-        return now + by
+        return now - by if back else now + by
     except OverflowError as error:
         raise ValidationError(f"{what} lies {by.days:,} days from now, beyond what a datetime can say") from error
 

@@ -56,7 +56,8 @@ class Changes:
 
     def ensure(self) -> None:
         """There is a log, unless nobody may write here."""
-        if not self._path.exists():
+        home = self._path.parent.parent
+        if home.is_dir() and not self._path.exists():
             with contextlib.suppress(OSError):
                 self._make_folder(self._path.parent)
                 self._begin(())

@@ -48,6 +48,10 @@ def map_errors() -> Iterator[None]:
         raise Unavailable(f"{where} cannot be used: {error.strerror or error}", retryable=retryable) from error
 
 
+def _unsure(what: str, error: OSError) -> Unavailable:
+    return Unavailable(f"{what}: {error.strerror}", retryable=False, outcome="unknown")
+
+
 def read(fd: int, at: int, length: int) -> bytes:
     """Up to `length` bytes; fewer only at the end of the file."""
     os.lseek(fd, at, os.SEEK_SET)
@@ -103,9 +107,13 @@ class Disk:
 
     def sync_folder(self, path: Path) -> None:
         """Makes the names in a folder as durable as the files."""
-        if self.durable and os.name != "nt":
-            with opened(path, READ) as fd:
+        if not self.durable or os.name == "nt":
+            return
+        with opened(path, READ) as fd:
+            try:
                 os.fsync(fd)
+            except OSError as error:
+                raise _unsure(f"the disk does not confirm {path}", error) from error
 
     def make_folder(self, path: Path) -> None:
         if path.is_dir():
@@ -130,9 +138,7 @@ class Disk:
             os.ftruncate(fd, at)
             self.sync(fd)
         except OSError as error:
-            raise Unavailable(
-                f"a write failed and could not be taken back: {error.strerror}", retryable=False, outcome="unknown"
-            ) from error
+            raise _unsure("a write failed and could not be taken back", error) from error
 
     def replace(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> None:
         """Puts a whole file in place, so that others see the old one or the new one."""

@@ -20,19 +20,21 @@ class Known(Generic[R]):
         self._fresh = fresh
         self.state = fresh()
         self.mutex = threading.Lock()
-        """Held while the state is looked at or changed; never while anybody waits for the disk."""
+        """Held while the state is looked at or changed; never while a write waits for the disk."""
 
     def read_on(self, fd: int, path: Path) -> R:
         with self.mutex:
             self.state = lines.catch_up(fd, self.state, self._fresh, path)
             return self.state
 
-    def reset(self) -> None:
+    def reset(self) -> R:
         """There is no such file any longer."""
         with self.mutex:
             self.state = self._fresh()
+            return self.state
 
-    # For whoever holds the journal's lock
+    # For whoever holds the journal's lock. They keep the state that fits their open file: a reader that still has an
+    # older file open may put another one here.
 
     def mend(self, fd: int, path: Path, writes: Disk) -> R:
         """Reads on, and takes away a torn tail: what was cut off was never acknowledged."""
@@ -41,30 +43,28 @@ class Known(Generic[R]):
             writes.cut(fd, state.spot.size)
         return state
 
-    def append(self, fd: int, path: Path, writes: Disk, body: bytes) -> None:
-        """One more line, from a JSON object."""
-        state = self.state
+    def append(self, fd: int, path: Path, writes: Disk, body: bytes, state: R) -> R:
+        """One more line, from a JSON object. Gives the state with it."""
         at = state.spot.size
         line = lines.seal(body, state.spot.lines + 1)
         writes.append(fd, at, line)
         with self.mutex:
             if self.state is state and state.spot.size == at and state.spot.inode:
                 lines.take(state, line, path)
-                return
+                return state
         # A reader was faster, or the file is new.
-        self.read_on(fd, path)
+        return self.read_on(fd, path)
 
-    def replace(self, path: Path, writes: Disk, content: Iterable[bytes], state: R | None = None) -> int:
-        """The journal anew. `state` is what reading it would give, if that is known. Gives the new open file."""
+    def replace(self, path: Path, writes: Disk, content: Iterable[bytes], state: R | None = None) -> tuple[int, R]:
+        """The journal anew. `state` is what reading it would give, if that is known. Gives the new open file, too."""
         writes.replace(path, content)
         fd = os.open(path, disk.UPDATE)
         if state is None:
-            self.read_on(fd, path)
-            return fd
+            return fd, self.read_on(fd, path)
         state.spot.inode = os.fstat(fd).st_ino
         with self.mutex:
             self.state = state
-        return fd
+        return fd, state
 
 
 def sealed(bodies: Iterable[bytes]) -> Iterable[bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -92,6 +94,9 @@ class Ledger:
 
     def establish(self) -> None:
         """Makes the ledger, and with it the tenant."""
+        root = self._layout.home.parent
+        if not root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
         self._file.disk.make_folder(self._layout.locks)
         if not self._layout.ledger.exists():
             with self._file.writing() as pen:

@@ -28,6 +28,9 @@ try:
             return False
         return True
 
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
 except ImportError:  # Windows
     import msvcrt
 
@@ -40,6 +43,10 @@ except ImportError:  # Windows
         except OSError:
             return False
         return True
+
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, _BEYOND, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
 
 
 def is_at(fd: int, path: Path) -> bool:
@@ -96,9 +103,13 @@ def _held(path: Path, what: str, deadline: float, *, shared: bool, flags: int) -
     while True:
         with disk.opened(path, flags) as fd:
             _wait(fd, path, what, deadline, shared=shared)
-            if is_at(fd, path):
-                yield fd
-                return
+            try:
+                if is_at(fd, path):
+                    yield fd
+                    return
+            finally:
+                # Closing would not do it while a process that was forked meanwhile holds the same open file.
+                _unlock(fd)
 
 
 def _wait(fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:

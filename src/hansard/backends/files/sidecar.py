@@ -62,42 +62,40 @@ class Pen(Generic[R]):
     """A sidecar whose lock is held."""
 
     def __init__(self, sidecar: Sidecar[R]) -> None:
-        self._sidecar = sidecar
+        self._path = sidecar.path
+        self._disk = sidecar.disk
         self._known = sidecar.known
         self._fd: int | None = None
         try:
-            self._fd = os.open(sidecar.path, disk.UPDATE)
+            self._fd = os.open(self._path, disk.UPDATE)
+            self.state = self._known.mend(self._fd, self._path, self._disk)
         except FileNotFoundError:
-            self._known.reset()
-        else:
-            self._known.mend(self._fd, sidecar.path, sidecar.disk)
+            self.state = self._known.reset()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def fd(self) -> int:
         """The open file, made if it is missing."""
         if self._fd is None:
-            path = self._sidecar.path
-            self._sidecar.disk.make_folder(path.parent)
-            self._fd = os.open(path, disk.CREATE, 0o666)
-            self._sidecar.disk.sync_folder(path.parent)
+            self._disk.make_folder(self._path.parent)
+            self._fd = os.open(self._path, disk.CREATE, 0o666)
+            self._disk.sync_folder(self._path.parent)
         return self._fd
 
-    @property
-    def state(self) -> R:
-        return self._known.state
-
     def append(self, body: bytes) -> None:
-        self._known.append(self.fd, self._sidecar.path, self._sidecar.disk, body)
+        self.state = self._known.append(self.fd, self._path, self._disk, body, self.state)
 
     def replace(self, bodies: Iterable[bytes]) -> None:
-        fd = self._known.replace(self._sidecar.path, self._sidecar.disk, sealed(bodies))
+        fd, self.state = self._known.replace(self._path, self._disk, sealed(bodies))
         self.close()
         self._fd = fd
 
     def remove(self) -> None:
         self.close()
-        self._sidecar.disk.remove(self._sidecar.path)
-        self._known.reset()
+        self._disk.remove(self._path)
+        self.state = self._known.reset()
 
     def close(self) -> None:
         if self._fd is not None:

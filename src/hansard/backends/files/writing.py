@@ -42,7 +42,9 @@ class Writer:
         self._lock = lock
         self._snapshots = snapshots
         self._journal = shelf.journal(self._name)
+        self._folder = ""
         self._fd: int | None = None
+        self.index = Index()
         try:
             self._open()
         except BaseException:
@@ -52,12 +54,8 @@ class Writer:
     # What there is
 
     @property
-    def index(self) -> Index:
-        return self._journal.state
-
-    @property
     def path(self) -> Path:
-        return self._layout.journal(self._journal.folder or "", self._name)
+        return self._layout.journal(self._folder, self._name)
 
     @property
     def book(self) -> Book | None:
@@ -72,23 +70,19 @@ class Writer:
         for folder in self._folders():
             with contextlib.suppress(FileNotFoundError):
                 self._fd = os.open(self._layout.journal(folder, self._name), disk.UPDATE)
-                self._journal.folder = folder
-                break
-        else:
-            self._journal.folder = self._journal.hint = None
-            self._journal.reset()
-            return
-        self._journal.mend(self._fd, self.path, self._disk)
+                self._folder = self._journal.folder = folder
+                self.index = self._journal.mend(self._fd, self.path, self._disk)
+                return
+        self._forget()
 
     def _folders(self) -> Iterator[str]:
         """Where the journal may lie, most likely first."""
-        if self._journal.folder:
-            yield self._journal.folder
-        self._journal.hint = self._shelf.hint(self._name)
-        if self._journal.hint:
-            yield self._journal.hint
-        found = self._shelf.search(self._name)
-        if found:
+        if known := self._journal.folder:
+            yield known
+        hint = self._journal.hint = self._shelf.hint(self._name)
+        if hint:
+            yield hint
+        if found := self._shelf.search(self._name):
             yield found
 
     def close(self) -> None:
@@ -97,7 +91,7 @@ class Writer:
         else:
             # An empty journal or a lock without a conversation is of no use to anybody.
             with contextlib.suppress(OSError):
-                if self._fd is not None:
+                if self._fd is not None and not os.fstat(self._fd).st_size:
                     self._remove()
                 self._layout.lock(self._name).unlink()
             self._shelf.forget(self._name)
@@ -119,8 +113,12 @@ class Writer:
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
         self._let_go()
-        self._journal.reset()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._folder = ""
         self._journal.folder = self._journal.hint = None
+        self.index = self._journal.reset()
 
     # Committing
 
@@ -140,7 +138,7 @@ class Writer:
             if not entry.deleted and (whole or self._snapshots or self._is_wasteful()):
                 self._rewrite(fd, entry)
             else:
-                self._journal.append(fd, self.path, self._disk, entries.encode(entry))
+                self.index = self._journal.append(fd, self.path, self._disk, entries.encode(entry), self.index)
                 if is_new:
                     self._disk.sync_folder(self.path.parent)
             self._settle()
@@ -151,7 +149,7 @@ class Writer:
     def _create(self, entry: Entry) -> int:
         """An empty journal, which is no conversation yet."""
         facts = entry.conversation
-        self._journal.folder = names.folder_of((facts.agent_id or None) if facts else None)
+        self._folder = names.folder_of((facts.agent_id or None) if facts else None)
         while True:
             self._disk.make_folder(self.path.parent)
             # Whoever takes the last journal out of a folder removes the folder.
@@ -161,11 +159,11 @@ class Writer:
     # Writing anew
 
     def _rewrite(self, fd: int, entry: Entry) -> None:
-        with self._journal.mutex:
-            index = self.index.copy()
+        index = self.index.copy()
         line = lines.seal(entries.encode(entry), index.spot.lines + 1)
         index.apply(line, _HERE)
-        self._fd = self._journal.replace(self.path, self._disk, self._lines(fd, index, line, entry.at), index)
+        content = self._lines(fd, index, line, entry.at)
+        self._fd, self.index = self._journal.replace(self.path, self._disk, content, index)
         os.close(fd)
 
     def _lines(self, fd: int, index: Index, line: bytes, at: datetime) -> Iterator[bytes]:
@@ -202,23 +200,27 @@ class Writer:
         """
         head = self.index.head
         with contextlib.suppress(OSError):
-            if head is not None and self._journal.folder != names.folder_of(head.conversation.agent_id):
+            if head is not None and self._folder != names.folder_of(head.conversation.agent_id):
                 self._move(names.folder_of(head.conversation.agent_id))
-            if self._journal.folder and self._journal.folder != self._journal.hint:
+            self._journal.folder = self._folder
+            if self._folder != self._journal.hint:
                 os.ftruncate(self._lock, 0)
                 os.lseek(self._lock, 0, os.SEEK_SET)
-                os.write(self._lock, self._journal.folder.encode("ascii"))
-                self._journal.hint = self._journal.folder
+                os.write(self._lock, self._folder.encode("ascii"))
+                self._journal.hint = self._folder
 
     def _move(self, folder: str) -> None:
         old, new = self.path, self._layout.journal(folder, self._name)
-        if new.exists():
-            return  # put there by hand: `check` tells of it
-        while self._journal.folder != folder:
+        # One that was put there by hand stays: `check` tells of it.
+        while not new.exists():
             self._disk.make_folder(new.parent)
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._disk.move(old, new)
-                self._journal.folder = folder
+            except FileNotFoundError:
+                if not old.exists():
+                    raise
+            else:
+                self._folder = folder
         with contextlib.suppress(OSError):
             old.parent.rmdir()
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from hansard import rules
 from hansard.backend import Capabilities
-from hansard.backends.sqlite import beside, reading, writing
+from hansard.backends.sqlite import beside, changing, reading, writing
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
@@ -140,7 +140,7 @@ class SqliteBackend:
         return await self._write(lambda writer: writing.append(writer, context, id, append))
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
-        return await self._write(lambda writer: writing.replace_messages(writer, context, id, replace))
+        return await self._write(lambda writer: changing.replace_messages(writer, context, id, replace))
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         if self._closed:
@@ -161,15 +161,15 @@ class SqliteBackend:
         return self._read(run)
 
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
-        return await self._write(lambda writer: writing.update_message(writer, context, id, message_id, change))
+        return await self._write(lambda writer: changing.update_message(writer, context, id, message_id, change))
 
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        return await self._write(lambda writer: writing.remove_messages(writer, context, id, remove), erases=True)
+        return await self._write(lambda writer: changing.remove_messages(writer, context, id, remove), erases=True)
 
     # Branches and summaries
 
     async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
-        return await self._write(lambda writer: writing.create_branch(writer, context, id, new))
+        return await self._write(lambda writer: changing.create_branch(writer, context, id, new))
 
     async def list_branches(self, context: Context, id: str) -> list[Branch]:
         entry = self._read(lambda connection: reading.find_entry(connection, context, id))
@@ -177,12 +177,12 @@ class SqliteBackend:
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
         def run(writer: Writer) -> Receipt:
-            return writing.delete_branch(writer, context, id, branch, expected_version)
+            return changing.delete_branch(writer, context, id, branch, expected_version)
 
         return await self._write(run, erases=True)
 
     async def put_summary(self, context: Context, summary: Summary) -> None:
-        await self._write(lambda writer: writing.put_summary(writer, context, summary))
+        await self._write(lambda writer: changing.put_summary(writer, context, summary))
 
     async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
         return self._read(lambda connection: beside.list_summaries(connection, context, id, branch))

@@ -1,0 +1,181 @@
+"""Many threads on one store, copies while others write, and folders that go away."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.backends.files import kit
+
+from hansard import ConversationNotFound, Message, Unavailable, sync
+from hansard.testing import processes
+
+
+def run(threads: list[Callable[[], object]], seconds: float) -> None:
+    """Each again and again, all at once. The first error ends it."""
+    end = time.monotonic() + seconds
+    errors: list[BaseException] = []
+
+    def loop(step: Callable[[], object]) -> None:
+        while time.monotonic() < end and not errors:
+            try:
+                step()
+            except ConversationNotFound:
+                pass
+            except BaseException as error:
+                errors.append(error)
+
+    started = [threading.Thread(target=loop, args=(step,)) for step in threads]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("mode", ["delta", "snapshot"])
+def test_threads_of_one_store(tmp_path: Path, mode: str) -> None:
+    chance = random.Random(5)
+    with kit.connect(tmp_path, mode=mode) as store:
+
+        def id() -> str:
+            return f"c{chance.randrange(3)}"
+
+        def append() -> None:
+            store.append(id(), [Message("user", "x" * chance.randrange(200)) for _ in range(3)])
+
+        def change() -> None:
+            store.update_conversation(id(), agent_id=chance.choice(["a", "b", None]), title=str(chance.random()))
+
+        def remove() -> None:
+            which, wanted = chance.random(), id()
+            if which < 0.2:
+                store.delete_conversation(wanted)
+            elif which < 0.5:
+                store.delete_messages(wanted, [each.id for each in store.get_messages(wanted, last=3)])
+            else:
+                store.replace_messages(wanted, [Message("user", "only") for _ in range(3)])
+
+        def record() -> None:
+            wanted = id()
+            store.records.put(["n"], wanted, chance.random(), conversation_id=wanted)
+            store.records.scan(["n"])
+
+        def read() -> None:
+            wanted = id()
+            messages = list(store.iter_messages(wanted))
+            assert [each.seq for each in messages] == sorted({each.seq for each in messages})
+            for each in store.list_conversations().items:
+                store.get_messages(each.id, last=2)
+
+        run([append, append, change, remove, record, read, read], 4)
+        for number in range(3):
+            store.append_message(f"c{number}", "user", "last")
+        assert len(store.list_conversations().items) == 3
+        store.purge()
+        assert store.check() == []
+    for path in kit.journals(tmp_path):
+        kit.lines(path)
+
+
+def test_readers_see_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append("c", [Message("user", "0") for _ in range(5)])
+        rounds = iter(range(1, 1_000_000))
+
+        def replace() -> None:
+            text = str(next(rounds))
+            store.replace_messages("c", [Message("user", text) for _ in range(5)])
+
+        def read() -> None:
+            for messages in (store.get_messages("c", limit=100), store.get_messages("c", limit=100, roles=["user"])):
+                assert len(messages) == 5
+                assert len({each.content for each in messages}) == 1
+
+        run([replace, read, read], 2)
+
+
+def test_a_copy_while_others_write(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store?durability=process"
+    writer = processes.Writer(url, "w", conversations=("c", "d"), tasks=3)
+    writer.wait_until_open()
+    with sync.connect(url) as store:
+        for number in range(4):
+            time.sleep(0.1)
+            store.append_message("moving", "user", "x", agent_id=f"a{number}")
+            store.update_conversation("moving", agent_id=f"b{number}")
+            store.backup(tmp_path / f"copy{number}")
+        with pytest.raises(ValueError, match="never overwrites"):
+            store.backup(tmp_path / "copy0")
+    writer.kill()
+    for number in range(4):
+        with kit.connect(tmp_path / f"copy{number}") as copy:
+            assert copy.check() == []
+            assert len(kit.contents(copy, "moving")) == number + 1
+            for id in ("c", "d"):
+                messages = list(copy.iter_messages(id))
+                assert len(messages) % 3 == 0
+                found = copy.get_conversation(id)
+                assert found is None or found.message_count == len(messages)
+            copy.append_message("c", "user", "a copy is a store")
+    assert not list(tmp_path.glob("copy*.tmp"))
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        other = store.tenant("other")
+        assert other.get_conversation("c") is None
+        assert other.list_conversations().items == []
+        assert other.records.get(["n"], "k") is None
+        assert other.usage() == []
+        assert other.check() == []
+        assert not other.delete_conversation("c")
+        assert not store.admin.delete_tenant("other")
+        with pytest.raises(ConversationNotFound):
+            other.update_conversation("c", title="t")
+        store.purge()
+        assert store.admin.stats().conversations == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["hansard.json"]
+        store.append_message("c", "user", "x")
+        assert store.get_conversation("d") is None
+        assert not list(tmp_path.rglob("d.*")), "no lock for what does not exist"
+
+
+def test_a_folder_that_is_taken_away_is_not_made_again(tmp_path: Path) -> None:
+    with kit.connect(tmp_path / "store") as store:
+        store.append_message("c", "user", "x")
+        shutil.rmtree(tmp_path / "store")
+        assert store.get_conversation("c") is None
+        with pytest.raises(Unavailable, match="store"):
+            store.append_message("c", "user", "y")
+        assert not (tmp_path / "store").exists()
+
+
+FORK = """
+import os, sys
+from hansard import sync
+store = sync.connect(sys.argv[1])
+store.append_message("c", "user", "x")
+with store.backend._common.tenant("default").writing("c"):
+    child = os.fork()
+    if child == 0:
+        os.read(0, 1)
+        os._exit(0)
+store.append_message("c", "user", "y")
+os.kill(child, 9)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="nothing forks here")
+def test_a_forked_process_keeps_no_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORK, f"file://{tmp_path}?timeout=2"]
+    subprocess.run(command, check=True, timeout=30, stdin=subprocess.PIPE)

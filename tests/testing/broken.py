@@ -1,0 +1,257 @@
+"""Backends that are wrong in one way each, so that the suite can be seen to notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import structs
+
+from hansard.backends.memory import MemoryBackend
+from hansard.model import Appended, Branch, Conversation, Message, Receipt, Record, UsageRow
+from hansard.requests import (
+    Append,
+    Context,
+    ConversationChange,
+    ConversationQuery,
+    MessageChange,
+    MessageQuery,
+    NewBranch,
+    RecordQuery,
+    RecordWrite,
+    Remove,
+    Removed,
+    Slice,
+)
+
+LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+
+
+class OrdersByTime(MemoryBackend):
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await super().get_messages(context, id, structs.replace(query, sort="time"))
+
+
+class ReusesSeq(MemoryBackend):
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        removed = await super().remove_messages(context, id, remove)
+        kept = self._need(context, id)
+        kept.head = structs.replace(kept.head, seq=max([seq for _, seq in kept.places.values()], default=0))
+        return removed
+
+
+class TearsBatches(MemoryBackend):
+    """Appends one after another, and lets others in between."""
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        done = []
+        for draft in append.drafts:
+            done.append(await super().append(context, id, structs.replace(append, drafts=(draft,))))
+            await asyncio.sleep(0)
+        messages = [message for appended in done for message in appended.messages]
+        return Appended(messages, done[-1].version, sum(each.stored for each in done), done[0].created)
+
+
+class StoresTwice(MemoryBackend):
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        again = tuple(
+            structs.replace(draft, message=structs.replace(draft.message, id=f"{draft.message.id}+"), given_id=False)
+            if draft.given_id and await self.find_messages(context, id, [draft.message.id])
+            else draft
+            for draft in append.drafts
+        )
+        return await super().append(context, id, structs.replace(append, drafts=again))
+
+
+class IgnoresVersions(MemoryBackend):
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        return await super().append(context, id, structs.replace(append, expected_version=None))
+
+
+class RefusesRetries(MemoryBackend):
+    """Compares the version before it looks whether there is anything to do."""
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        found = await self.get_conversation(context, id)
+        if append.expected_version not in (None, found.version if found else 0):
+            append = structs.replace(append, expected_version=10**9, drafts=append.drafts[:0])
+            await super().append(context, id, structs.replace(append, drafts=()))
+            raise AssertionError("unreachable")
+        return await super().append(context, id, append)
+
+
+class Miscounts(MemoryBackend):
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        kept = self._need(context, id)
+        before = kept.head.conversation.message_count
+        removed = await super().remove_messages(context, id, remove)
+        conversation = structs.replace(kept.head.conversation, message_count=before)
+        kept.head = structs.replace(kept.head, conversation=conversation)
+        return removed
+
+
+class GuessesHasMore(MemoryBackend):
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        found = await super().get_messages(context, id, query)
+        return Slice(found.messages, len(found.messages) == query.limit)
+
+
+class IgnoresBytes(MemoryBackend):
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await super().get_messages(context, id, structs.replace(query, max_bytes=None))
+
+
+class ForgetsFilters(MemoryBackend):
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await super().get_messages(context, id, structs.replace(query, until=None))
+
+
+class SharesValues(MemoryBackend):
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        kept = self._find(context, id)
+        found = [kept.find(each) for each in message_ids] if kept else []
+        return [message for message in found if message]
+
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        found = await super().get_messages(context, id, query)
+        return Slice(await self.find_messages(context, id, [each.id for each in found.messages]), found.has_more)
+
+
+class CountsFlushes(MemoryBackend):
+    async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
+        updated = await super().update_message(context, id, message_id, change)
+        if updated.status == "in_progress":
+            await super().update_conversation(context, id, ConversationChange())
+        return updated
+
+
+class IgnoresUsers(MemoryBackend):
+    """Its walls have a hole: a message is found by id whoever asks."""
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        return await super().find_messages(structs.replace(context, user=None), id, message_ids)
+
+
+class IgnoresTenants(MemoryBackend):
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await super().scan_records(structs.replace(context, tenant="default"), query)
+
+
+class TellsInErrors(MemoryBackend):
+    async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
+        kept = self._tenant(context).conversations.get(id)
+        if kept is not None and context.user not in (None, kept.head.conversation.user_id):
+            change = structs.replace(change, expected_version=10**9)
+            context = structs.replace(context, user=None)
+        return await super().update_conversation(context, id, change)
+
+
+class NeverExpires(MemoryBackend):
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return await super().get_conversation(structs.replace(context, now=LONG_AGO), id)
+
+
+class KeepsRecords(MemoryBackend):
+    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+        records = self._tenant(context).records
+        linked = {key: record for key, record in records.items() if record.conversation_id == id}
+        for key in linked:
+            self._tenant(context).forget_record(key)
+        receipt = await super().delete_conversation(context, id)
+        for record in linked.values():
+            await super().write_records(context, [RecordWrite(record.namespace, record.key, record.value)])
+        return receipt
+
+
+class ForgetsTombstones(MemoryBackend):
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        removed = await super().remove_messages(context, id, remove)
+        self._tenant(context).tombstones.clear()
+        return removed
+
+
+class KeepsSummaries(MemoryBackend):
+    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
+        kept = self._need(context, id)
+        summaries = list(kept.summaries)
+        removed = await super().remove_messages(context, id, remove)
+        kept.summaries = summaries
+        return removed
+
+
+class LeaksIntoBranches(MemoryBackend):
+    """A new branch goes on to read what its parent says later."""
+
+    async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
+        made = await super().create_branch(context, id, new)
+        kept = self._need(context, id)
+        lane = kept.head.lanes[new.id]
+        path = tuple((line, 10**9) for line, _ in lane.path)
+        kept.head = structs.replace(kept.head, lanes={**kept.head.lanes, new.id: structs.replace(lane, path=path)})
+        return made
+
+
+class ScansByText(MemoryBackend):
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        everything, _ = await super().scan_records(context, RecordQuery(limit=10**6))
+        prefix = "/".join(query.prefix)
+        found = [record for record in everything if "/".join(record.namespace).startswith(prefix)]
+        return found[: query.limit], len(found) > query.limit
+
+
+class WritesRecordsOneByOne(MemoryBackend):
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return [(await super(WritesRecordsOneByOne, self).write_records(context, [write]))[0] for write in writes]
+
+
+class ForgetsUsage(MemoryBackend):
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        rows = await super().usage(context, since, until)
+        return rows if self._tenant(context).conversations else []
+
+
+class PagesByOffset(MemoryBackend):
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        if query.below is None:
+            self.seen = 0
+        found, more = await super().list_conversations(context, structs.replace(query, below=None, offset=self.seen))
+        self.seen += len(found)
+        return found, more
+
+
+class NeverWakes(MemoryBackend):
+    """Hears only of what is there when it is asked."""
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        if seen == 0:
+            return 1
+        await asyncio.sleep(timeout)
+        return seen
+
+
+class WorksWhenClosed(MemoryBackend):
+    async def close(self) -> None: ...
+
+
+class RoundsTimes(MemoryBackend):
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        def rounded(message: Message) -> Message:
+            return structs.replace(message, created_at=message.created_at.replace(microsecond=0))
+
+        drafts = tuple(structs.replace(draft, message=rounded(draft.message)) for draft in append.drafts)
+        given = all(draft.message.created_at.year > 1 for draft in append.drafts)
+        return await super().append(context, id, structs.replace(append, drafts=drafts) if given else append)
+
+
+class SortsKeys(MemoryBackend):
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        def in_order(content: Any) -> Any:
+            return dict(sorted(content.items())) if isinstance(content, dict) else content
+
+        drafts = tuple(
+            structs.replace(draft, message=structs.replace(draft.message, content=in_order(draft.message.content)))
+            for draft in append.drafts
+        )
+        return await super().append(context, id, structs.replace(append, drafts=drafts))
