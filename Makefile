@@ -8,6 +8,7 @@ URL =
 HOST =
 PORT =
 PYTEST_ARGS =
+JOBS = auto
 BENCH_ARGS =
 UPGRADE =
 
@@ -25,7 +26,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 help:
 	@echo 'make serve        run the server (URL=, HOST=, PORT=)'
-	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=)'
+	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=, JOBS=)'
 	@echo 'make check        lint, format, types, layers, spelling, sizes'
 	@echo 'make fmt          format, and fix what can be fixed'
 	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
@@ -39,7 +40,7 @@ serve: .venv/.ready
 	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 test: check
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.ready
 	$(BIN)/ruff check

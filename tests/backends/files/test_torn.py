@@ -113,7 +113,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         store.append_message("sound", "user", "x")
     for number in (2, 6):
         lines = path.read_bytes().splitlines(keepends=True)
-        lines[number - 1] = lines[number - 1].replace(b"number", b"nubmer")
+        lines[number - 1] = lines[number - 1].replace(b"number", b"NUMBER")
         copy = tmp_path.parent / f"copy {number}"
         shutil.copytree(tmp_path, copy)
         kit.journal(copy, "c").write_bytes(b"".join(lines))
