@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hansard.errors import ValidationError
+
 MEGABYTE = 1_000_000
 
 
@@ -20,6 +22,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Base64 text of at least this length is moved out of a message into a blob. 0 moves nothing."""
     depth: int = 200
     """How deeply content may nest."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value, least = getattr(self, name), 0 if name == "blob_bytes" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValidationError(f"Limits.{name} is {value!r}: it must be a whole number of at least {least}")
 
     @classmethod
     def makers(cls) -> Limits:

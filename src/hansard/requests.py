@@ -72,6 +72,8 @@ class Append(Struct, frozen=True):
     """Bytes of the blobs that the drafts refer to, by SHA-256; stored with them in one transaction."""
     revive: bool = False
     """Store what a tombstone says was deleted."""
+    count_usage: bool = True
+    """False for copies, whose usage is booked already."""
 
 
 class Replace(Struct, frozen=True):
@@ -82,6 +84,8 @@ class Replace(Struct, frozen=True):
     expected_version: int | None = None
     max_messages: int = 1_000_000
     blobs: Mapping[str, bytes] = {}
+    revive: bool = False
+    """Store what a tombstone says was deleted."""
 
 
 class MessageQuery(Struct, frozen=True):
@@ -139,6 +143,8 @@ class Removed(Struct, frozen=True):
     """For `ids` and `last`: what went, as it was. For `all`: empty."""
     receipt: Receipt
     version: int
+    blobs: Mapping[str, bytes] = {}
+    """For `last`: the bytes that the message refers to, which may be gone with it."""
 
 
 class ConversationQuery(Struct, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
+from hansard import rules
 from hansard.backends.memory import MemoryBackend
 from hansard.model import Appended, Branch, Conversation, Message, Receipt, Record, UsageRow
 from hansard.requests import (
@@ -16,6 +17,7 @@ from hansard.requests import (
     Context,
     ConversationChange,
     ConversationQuery,
+    Draft,
     MessageChange,
     MessageQuery,
     NewBranch,
@@ -56,13 +58,19 @@ class TearsBatches(MemoryBackend):
 
 class StoresTwice(MemoryBackend):
     async def append(self, context: Context, id: str, append: Append) -> Appended:
-        again = tuple(
-            structs.replace(draft, message=structs.replace(draft.message, id=f"{draft.message.id}+"), given_id=False)
-            if draft.given_id and await self.find_messages(context, id, [draft.message.id])
-            else draft
-            for draft in append.drafts
+        known = await self.find_messages(context, id, [draft.message.id for draft in append.drafts])
+        return await super().append(
+            context, id, structs.replace(append, drafts=tuple(map(self._renamed(known), append.drafts)))
         )
-        return await super().append(context, id, structs.replace(append, drafts=again))
+
+    def _renamed(self, known: list[Message]) -> Callable[[Draft], Draft]:
+        ids = {message.id for message in known}
+
+        def renamed(draft: Draft) -> Draft:
+            message = structs.replace(draft.message, id=f"{draft.message.id}+")
+            return structs.replace(draft, message=message) if draft.message.id in ids else draft
+
+        return renamed
 
 
 class IgnoresVersions(MemoryBackend):
@@ -75,10 +83,8 @@ class RefusesRetries(MemoryBackend):
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
         found = await self.get_conversation(context, id)
-        if append.expected_version not in (None, found.version if found else 0):
-            append = structs.replace(append, expected_version=10**9, drafts=append.drafts[:0])
-            await super().append(context, id, structs.replace(append, drafts=()))
-            raise AssertionError("unreachable")
+        if found is not None:
+            rules.check_version(found, append.expected_version)
         return await super().append(context, id, append)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Hashable
 
@@ -24,7 +25,8 @@ class Signals:
             self._marks[key] += 1
             waiters = list(self._waiters.get(key, ()))
         for loop, event in waiters:
-            if not loop.is_closed():
+            # The loop may have been closed by now: then nobody waits any longer.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
     def notify_all(self) -> None:

@@ -112,6 +112,7 @@ def tenants(
     session: Given,
 ) -> None:
     """List the tenants of the store, or delete one."""
+    session.refuse_user()
     with session.open_whole() as store:
         names = store.admin.tenants()
         if delete is None:
@@ -144,6 +145,7 @@ def check(*, session: Given) -> int:
 
     All tenants, or the one that --tenant names. Exit code 6 when anything is.
     """
+    session.refuse_user()
     problems: list[Problem] = []
     with session.open_whole() as store:
         if session.tenant:
@@ -179,6 +181,7 @@ def upgrade(*, session: Given) -> None:
         backend = await open_backend(session.url, upgrade=True)
         await backend.close()
 
+    session.refuse_user()
     must_exist(session.url)
     asyncio.run(opened())
     if session.json:

@@ -200,6 +200,7 @@ def backup(
 
     All tenants, consistent, while others go on writing. `restore` brings it back.
     """
+    session.refuse_user()
     with session.open_whole() as store:
         path = store.backup(file)
     size = path.stat().st_size if path.is_file() else None

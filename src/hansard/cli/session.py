@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from msgspec import Struct
 
 from hansard.cli.locating import must_exist
+from hansard.errors import ValidationError
 from hansard.opening import default_url
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Session(Struct, frozen=True):
             must_exist(where)
         with sync.connect(where) as store:
             yield store
+
+    def refuse_user(self) -> None:
+        """For commands that a user's view has no part in."""
+        if self.user is not None:
+            raise ValidationError("this command works on the whole store, not as a user sees it: leave --user out")
 
     def view(self, store: sync.Store) -> sync.Store:
         view = store if self.tenant is None else store.tenant(self.tenant)

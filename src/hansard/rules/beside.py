@@ -40,6 +40,9 @@ def is_alive(record: Record, now: datetime) -> bool:
     return record.expires_at is None or record.expires_at > now
 
 
+_NOTHING = 1e-12
+"""Below this, a sum of costs is what rounding left over."""
+
 UsageKey = tuple[str, str | None, str | None, str | None]
 
 
@@ -70,6 +73,12 @@ def _usage_row(key: UsageKey, usage: Usage, sign: int) -> UsageRow:
         reasoning_tokens=sign * usage.reasoning_tokens,
         cost=sign * usage.cost,
     )
+
+
+def counts_anything(row: UsageRow) -> bool:
+    """A row whose amounts were all taken back is none. One without messages may still hold a later correction."""
+    amounts = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
+    return any(amounts) or abs(row.cost) > _NOTHING
 
 
 def add_usage(one: UsageRow, other: UsageRow) -> UsageRow:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from msgspec import UNSET, Struct, structs
 
 from hansard.errors import Conflict, MessageNotFound
-from hansard.model import MAIN, Branch, Conversation, Message
+from hansard.model import MAIN, Branch, Conversation, Message, Summary
 from hansard.requests import Context, Draft, Lane, MessageChange, NewBranch, Remove, Replace
 from hansard.rules.appending import place, same_body
 from hansard.rules.heads import Head, check_version, touched
@@ -245,6 +245,23 @@ def shrunk(context: Context, head: Head, gone: int, newest: datetime | None) -> 
         head,
         conversation=touched(head.conversation, context.now, message_count=count, last_message_at=newest),
     )
+
+
+def surviving(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[Summary]:
+    """The summaries that the loss of messages at these `(line, seq)` leaves. `head` is the one before the loss.
+
+    A removed message takes every summary that covers it or may build on one that does, on the branches that read it.
+    """
+    first: dict[int, int] = {}
+    for line, seq in gone:
+        # Who reads any message of a line reads the ones before it too, so the first one lost decides.
+        first[line] = min(seq, first.get(line, seq))
+
+    def is_lost(summary: Summary) -> bool:
+        lane = head.lanes.get(summary.branch)
+        return lane is None or any(seq <= summary.to_seq and sees(lane, line, seq) for line, seq in first.items())
+
+    return [summary for summary in summaries if not is_lost(summary)]
 
 
 def branches_of(head: Head) -> list[Branch]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, structs
 
+from hansard import codec
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
 from hansard.requests import (
@@ -56,6 +57,18 @@ def not_found(id: str) -> ConversationNotFound:
 
 def no_message(id: str, message_id: str) -> MessageNotFound:
     return MessageNotFound(f"conversation {id!r} has no message {message_id!r}")
+
+
+def grave(context: Context, id: str) -> str:
+    """The tombstone of a conversation, as the context may see it: a user's view knows only its own deletions."""
+    return codec.digest(id) if context.user is None else codec.digest(id, context.user, "owner")
+
+
+def graves(conversation: Conversation) -> list[str]:
+    """The tombstones that the deletion of a conversation leaves."""
+    owner = conversation.user_id
+    marks = [codec.digest(conversation.id)]
+    return marks if owner is None else [*marks, codec.digest(conversation.id, owner, "owner")]
 
 
 def check_version(conversation: Conversation, expected: int | None) -> None:
@@ -163,6 +176,7 @@ def plan_change(context: Context, head: Head, change: ConversationChange) -> Hea
     fields = ("title", "user_id", "agent_id", "audit_id", "expires_at", "archived_at", "branch")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
     if change.metadata:
+        gone = {key for key, value in change.metadata.items() if value is None}
         merged = conversation.metadata | change.metadata
-        changes["metadata"] = {key: value for key, value in merged.items() if value is not None}
+        changes["metadata"] = {key: value for key, value in merged.items() if key not in gone}
     return structs.replace(head, conversation=touched(conversation, context.now, **changes))

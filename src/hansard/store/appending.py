@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -109,12 +110,13 @@ class Appending(Core):
         create: bool = True,
         split: bool = False,
         revive: bool = False,
+        count_usage: bool = True,
     ) -> Appended:
         """Appends a batch, all or nothing. Ids that are stored already are not stored again: a retry is always safe.
 
         `title`, `metadata`, `agent_id`, `audit_id` and `expires_at` go to a conversation that this call makes. With
         `expected_version` the batch applies only at that version. `split` lets a backend with a largest atomic batch
-        take a longer one in pieces. `revive` stores what was deleted before.
+        take a longer one in pieces. `revive` stores what was deleted before. `count_usage=False` is for copies.
         """
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
@@ -130,7 +132,7 @@ class Appending(Core):
         )
         append = Append(
             made.drafts,
-            new if create else None,
+            new if checks.flag(create, "create") else None,
             user_id=user,
             branch=None if branch is None else checks.id_of(branch, "branch", limits),
             expected_version=None
@@ -140,6 +142,7 @@ class Appending(Core):
             max_messages=limits.messages,
             blobs=made.blobs,
             revive=revive,
+            count_usage=count_usage,
         )
         context = self._view.context()
         if not made.drafts:
@@ -201,12 +204,19 @@ class Appending(Core):
             return await self._backend.append(context, id, rest)
 
     async def _give_title(self, context: Context, id: str, messages: list[Message]) -> int | None:
-        """The version after the title was given; None when there is none to give."""
+        """The version after the title was given; None when there is none to give.
+
+        The messages are stored by now: a titler that fails is logged, and leaves the conversation without a title.
+        """
         titler = self._view.auto_title
         assert titler is not None
-        title = titler(messages)
-        if isinstance(title, Awaitable):
-            title = await title
+        try:
+            title = titler(messages)
+            if isinstance(title, Awaitable):
+                title = await title
+        except Exception:
+            logging.getLogger("hansard").exception("auto_title failed for conversation %r", id)
+            return None
         if not title:
             return None
         change = ConversationChange(title=checks.text(title, "the title"))
@@ -219,8 +229,9 @@ class Appending(Core):
         *,
         branch: str | None = None,
         expected_version: int | None = None,
+        revive: bool = False,
     ) -> Appended:
-        """Makes the branch read exactly these messages: a full snapshot.
+        """Makes the branch read exactly these messages: a full snapshot. `revive` stores what was deleted before.
 
         Messages at its beginning that are the same already stay as they are; a message without an id is the same when
         its body is. What other branches share stays for them.
@@ -233,6 +244,7 @@ class Appending(Core):
             checks.optional_count(expected_version, "expected_version"),
             self.limits.messages,
             made.blobs,
+            checks.flag(revive, "revive"),
         )
         context = self._view.context()
         appended = await self._backend.replace_messages(context, id, replace)

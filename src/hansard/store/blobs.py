@@ -32,6 +32,8 @@ class Blobs(Core):
     ) -> bytes:
         """The bytes. A user's view reads a blob only through a message of its own that refers to it."""
         digest = checks.text(sha256, "sha256")
+        if (conversation_id is None) != (message_id is None):
+            raise ValidationError("conversation_id and message_id go together: they name the message that has the blob")
         context = self._view.context()
         if conversation_id is not None and message_id is not None:
             id = checks.id_of(conversation_id, "conversation_id", self.limits)

@@ -44,8 +44,8 @@ class Branches(MessageParts):
             source=checks.optional_id(source, "source", limits),
             at=None if at is None else checks.message_id(at, limits),
             before=None if before is None else checks.message_id(before, limits),
-            empty=empty,
-            activate=activate,
+            empty=checks.flag(empty, "empty"),
+            activate=checks.flag(activate, "activate"),
             expected_version=checks.optional_count(expected_version, "expected_version"),
         )
         id = checks.id_of(conversation_id, "conversation_id", limits)
@@ -122,13 +122,13 @@ class Branches(MessageParts):
             batch.append(message)
             reached = reached or message.id == last
             if len(batch) == _FORK_BATCH or message.id == last:
-                await self.append(target, batch, create=False)
+                await self.append(target, batch, create=False, count_usage=False)
                 batch = []
             if message.id == last:
                 break
         if not reached:
             raise rules.no_message(source, str(last))
-        await self.append(target, batch, create=False)
+        await self.append(target, batch, create=False, count_usage=False)
 
     # Summaries
 

@@ -18,15 +18,24 @@ T = TypeVar("T")
 
 def id_of(value: object, what: str, limits: Limits) -> str:
     """An id as text. Integers become strings, as the callers of other stores expect."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise ValidationError(f"{what} must be text, not {_kind(value)}")
+    if type(value) is not str:
+        value = _as_id(value, what)
     if not value:
         raise ValidationError(f"{what} is empty")
     if len(value) * 4 > limits.id_bytes or not value.isascii() or "\0" in value:
         _check_odd_id(value, what, limits)
     return value
+
+
+def _as_id(value: object, what: str) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValidationError(f"{what} must be text, not {_kind(value)}")
+    try:
+        return str(int(value))
+    except ValueError as error:
+        raise ValidationError(f"{what} is a number of too many digits: {error}") from error
 
 
 def _check_odd_id(value: str, what: str, limits: Limits) -> None:
@@ -52,7 +61,9 @@ def message_id(value: object, limits: Limits) -> str:
 def text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise ValidationError(f"{what} must be text, not {_kind(value)}")
-    return value if value.isascii() else codec.check_text(value, what)
+    # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
+    plain = value if type(value) is str else str.__str__(value)
+    return plain if plain.isascii() else codec.check_text(plain, what)
 
 
 def optional_text(value: object, what: str) -> str | None:
@@ -60,9 +71,9 @@ def optional_text(value: object, what: str) -> str | None:
 
 
 def role(value: object) -> str:
-    if value not in ROLES:
+    if not isinstance(value, str) or value not in ROLES:
         raise ValidationError(f"unknown role {value!r}: one of {', '.join(ROLES)}")
-    return str(value)
+    return value if type(value) is str else str.__str__(value)
 
 
 def one_of(value: T, choices: Iterable[object], what: str) -> T:

@@ -15,6 +15,7 @@ from hansard.requests import Draft
 from hansard.store import checks
 
 _MOST_TOKENS = 10**15
+_MOST_COST = 1e15
 """So that sums of them fit the integers of every storage."""
 
 
@@ -138,4 +139,6 @@ def usage(value: object) -> Usage:
     given = checks.struct(value, Usage, "usage")
     for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
         checks.count(getattr(given, name), f"usage.{name}", _MOST_TOKENS, least=0)
+    if not 0 <= given.cost <= _MOST_COST:
+        raise ValidationError(f"usage.cost is {given.cost}: it must be between 0 and {_MOST_COST:g}")
     return given

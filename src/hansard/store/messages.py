@@ -92,6 +92,8 @@ class MessageParts(Appending):
         self, conversation_id: str | int, ids: Iterable[str | int], *, expected_version: int | None = None
     ) -> Receipt:
         """Deletes these messages, all or nothing; ids that do not exist are passed over."""
+        if isinstance(ids, str | bytes):
+            raise ValidationError("ids must be a list of message ids: delete_message takes one")
         wanted = tuple(checks.message_id(each, self.limits) for each in ids)
         return (await self._remove(conversation_id, Remove("ids", wanted), expected_version)).receipt
 
@@ -105,7 +107,11 @@ class MessageParts(Appending):
         """Takes the newest message off the branch and gives it; None when there is none."""
         remove = Remove("last", branch=checks.optional_id(branch, "branch", self.limits))
         removed = await self._remove(conversation_id, remove, expected_version)
-        return removed.messages[0] if removed.messages else None
+        if not removed.messages:
+            return None
+        # What the message refers to may be gone with it, so the backend hands the bytes out too.
+        context = self._view.context()
+        return (await reading.with_blobs(self._view, context, removed.messages, "inline", removed.blobs))[0]
 
     async def _remove(self, conversation_id: str | int, remove: Remove, expected_version: int | None) -> Removed:
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
@@ -198,19 +204,23 @@ class MessageParts(Appending):
     async def _newest_turns(
         self, context: Context, id: str, query: MessageQuery, turns: int
     ) -> tuple[list[Message], bool]:
-        """Reads backwards in chunks until enough turns have begun: the cost follows what is returned."""
+        """Reads backwards in chunks until enough turns have begun: the cost follows the turns, not the history.
+
+        Filters narrow what is returned, not what a turn is.
+        """
         found: list[Message] = []
         begun = 0
+        bare = reading.unfiltered(query)
         while True:
-            chunk, more = await self._take(context, id, structs.replace(query, limit=_CHUNK))
+            chunk, more = await self._take(context, id, structs.replace(bare, limit=_CHUNK))
             for at, message in enumerate(chunk):
-                found.append(message)
+                found += [message] if rules.is_wanted(message, query) else []
                 begun += message.role == "user"
                 if begun == turns:
                     return found, more or at + 1 < len(chunk)
             if not more:
                 return found, False
-            query = structs.replace(query, below=rules.position(chunk[-1]))
+            bare = structs.replace(bare, below=rules.position(chunk[-1]))
 
     async def iter_messages(
         self,

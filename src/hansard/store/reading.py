@@ -62,6 +62,10 @@ def query(limits: Limits, branch: str | None, sort: MessageSort, narrow: Filters
     )
 
 
+def unfiltered(query: MessageQuery) -> MessageQuery:
+    return structs.replace(query, roles=None, participant_ids=None, scope=None, since=None, until=None)
+
+
 def placed(
     base: MessageQuery, order: Order, after: tuple[int, int] | None, before: tuple[int, int] | None
 ) -> MessageQuery:

@@ -115,7 +115,7 @@ class Records(Core):
         query = RecordQuery(
             prefix=self._namespace(namespace, empty=True),
             key_prefix=checks.text(key_prefix, "key_prefix"),
-            exact=exact,
+            exact=checks.flag(exact, "exact"),
             after=None if after is None else cursors.record_position(checks.text(after, "after")),
             newest_first=order == "desc",
             limit=checks.count(limit, "limit", 1000),

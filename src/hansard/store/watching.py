@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from msgspec import structs
 
@@ -29,8 +30,14 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
     base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
     growing: dict[str, Message] = {}
     mark = 0
+    born = await _birth(view, conversation_id)
     while True:
         mark = await view.backend.wait(view.context(), conversation_id, mark, _WAIT)
+        again = await _birth(view, conversation_id)
+        if again != born and again is not None:
+            # It was deleted and begun anew, and counts from the beginning.
+            place, born = None if born is not None else place, again
+            growing.clear()
         for message in await _grown(view, conversation_id, growing):
             yield message
         more = True
@@ -43,6 +50,11 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
                 if message.status == "in_progress":
                     growing[message.id] = message
                 yield message
+
+
+async def _birth(view: View, conversation_id: str) -> datetime | None:
+    conversation = await view.backend.get_conversation(view.context(), conversation_id)
+    return conversation.created_at if conversation else None
 
 
 async def _end(view: View, conversation_id: str, branch: str | None) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -194,6 +195,45 @@ def test_a_forked_child_is_told_to_open_its_own(path: Path, store: hansard.sync.
     os.close(writing)
     assert b"before a fork" in os.read(reading, 1000)
     os.close(reading)
+
+
+def test_a_forked_child_can_close_what_its_parent_was_writing(path: Path, store: hansard.sync.Store) -> None:
+    engine = store.backend._engine  # type: ignore[attr-defined]
+    with engine._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # a child that hangs on the lock of a thread that it does not have
+            store.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_who_is_told_after_a_commit_cannot_undo_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+            backend = store.backend
+            assert isinstance(backend, SqliteBackend)
+            # A watcher whose loop was closed without a word.
+            loop = asyncio.new_event_loop()
+            loop.close()
+            signals = backend._engine.signals
+            signals._marks["default", "c"] = 1
+            signals._waiters["default", "c"] = {(loop, asyncio.Event())}
+            ids = await asyncio.gather(*(store.append_message("c", "user", str(n)) for n in range(5)))
+            assert [message.id for message in await store.get_messages("c")] == ids
+
+    asyncio.run(run())
+
+
+def test_appends_beside_many_branches_save_only_their_own(path: Path, store: hansard.sync.Store) -> None:
+    store.append_message("c", "user", "one")
+    for _ in range(30):
+        store.branch("c")
+    engine = store.backend._engine  # type: ignore[attr-defined]
+    before = engine._connection.total_changes
+    store.append_message("c", "user", "two")
+    # The message, the conversation's counters, the count of one branch.
+    assert engine._connection.total_changes - before == 3
 
 
 def test_what_was_deleted_is_physically_gone(path: Path, store: hansard.sync.Store) -> None:

@@ -119,7 +119,7 @@ def usage(tenant: Tenant, context: Context, since: str | None, until: str | None
     rows = [
         row
         for row in _usage(tenant).values()
-        if row.messages
+        if rules.counts_anything(row)
         and (since is None or row.day >= since)
         and (until is None or row.day < until)
         and (context.user is None or row.user_id == context.user)

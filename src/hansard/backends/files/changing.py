@@ -27,14 +27,15 @@ def append(tenant: Tenant, context: Context, id: str, append: Append) -> Appende
         book = visible(writer, context)
         head = book.head if book else _new_head(tenant, context, id, append)
         stored = _stored(book, append)
-        _refuse_buried(tenant, head, append, stored)
+        if not append.revive:
+            _refuse_buried(tenant, head, (each for each in append.drafts if each.message.id not in stored))
         plan = rules.plan_append(context, head, append, stored)
         assert writer is not None
         if book is None:
             make_room(tenant, context, writer)
         if book is None or plan.fresh or plan.head is not head:
             entry = Entry(what="append", at=context.now, messages=_raw(plan.lane.line, plan.fresh))
-            entry.usage = _usage(plan.head.conversation, plan.fresh)
+            entry.usage = _usage(plan.head.conversation, plan.fresh) if append.count_usage else []
             entries.set_head(entry, book.head if book else None, plan.head)
             writer.commit(entry, blobs=append.blobs, refers=_refers(plan.fresh))
         return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), book is None)
@@ -43,7 +44,7 @@ def append(tenant: Tenant, context: Context, id: str, append: Append) -> Appende
 def _new_head(tenant: Tenant, context: Context, id: str, append: Append) -> Head:
     if append.new is None:
         raise rules.not_found(id)
-    deleted_at = tenant.ledger.tombstone(codec.digest(id))
+    deleted_at = tenant.ledger.tombstone(rules.grave(context, id))
     if deleted_at is not None and not append.revive:
         rules.refuse_replay(id, append, deleted_at)
     return rules.new_head(context, id, append.new, 1)
@@ -54,10 +55,11 @@ def _stored(book: Book | None, append: Append) -> Mapping[str, Message]:
     return {message.id: message for message in book.find(given)} if book and given else {}
 
 
-def _refuse_buried(tenant: Tenant, head: Head, append: Append, stored: Mapping[str, Message]) -> None:
-    if head.buried and not append.revive:
+def _refuse_buried(tenant: Tenant, head: Head, drafts: Iterable[Draft]) -> None:
+    """Drafts that are not stored may not be of messages that were deleted."""
+    if head.buried:
         id = head.conversation.id
-        ids = (draft.message.id for draft in append.drafts if draft.message.id not in stored)
+        ids = (draft.message.id for draft in drafts)
         rules.refuse_buried(id, (each for each in ids if tenant.ledger.tombstone(codec.digest(id, each))))
 
 
@@ -87,6 +89,10 @@ def replace_messages(tenant: Tenant, context: Context, id: str, replace: Replace
         gone = _Gone(book, index.beyond(plan.doomed))
         ids = [message.id for message, _ in plan.fresh]
         rules.used_elsewhere(each for each in ids if each in index.places and each not in gone.ids)
+        if not replace.revive:
+            _refuse_buried(
+                tenant, book.head, (draft for _, draft in plan.fresh if draft.message.id not in index.places)
+            )
         rules.check_quota(book.head.conversation, len(ids) - len(gone.ids), replace.max_messages)
         newest = plan.fresh[-1][0].created_at if plan.fresh else index.newest(gone.seqs)
         after = gone.with_summary(rules.replaced(context, plan, len(gone.ids), newest))
@@ -132,9 +138,8 @@ class _Gone:
         self.ids = {message.id for message in self.messages}
         self.seqs = {row.seq for row in rows}
         self.digests = book.index.digests(self.seqs)
-        # A removed message takes every summary that covers it or builds on one that does.
-        first = min(self.seqs, default=rules.NO_END)
-        self.summaries: list[Summary] = [each for each in self._had if each.to_seq < first]
+        places = [(row.line, row.seq) for row in rows]
+        self.summaries: list[Summary] = rules.surviving(self._before, self._had, places)
 
     @property
     def lost_summaries(self) -> int:
@@ -199,11 +204,12 @@ def _pop(tenant: Tenant, context: Context, writer: Writer, book: Book, remove: R
     before = places[1] if len(places) > 1 else None
     after, doomed = rules.plan_pop(book.head, remove, places[0], before, book.index.fresh_line)
     popped = book.read(newest[:1])
+    blobs = tenant.blobs.get([ref.sha256 for ref in popped[0].blobs])
     gone = _Gone(book, book.index.beyond(doomed))
     after = rules.shrunk(context, gone.with_summary(after), len(gone.rows), book.index.newest(gone.seqs))
     writer.commit(gone.entry("pop", context, after))
     receipt = gone.receipt(context, tenant.drop_blobs(gone.digests, context.now))
-    return Removed(popped, receipt, after.conversation.version)
+    return Removed(popped, receipt, after.conversation.version, blobs)
 
 
 def _clear(tenant: Tenant, context: Context, writer: Writer, book: Book, remove: Remove) -> Removed:

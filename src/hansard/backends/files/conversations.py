@@ -39,6 +39,8 @@ def make_room(tenant: Tenant, context: Context, writer: Writer) -> None:
     """Before a conversation is made: what has expired goes, what is behind a wall stays."""
     book = writer.book
     if book is None:
+        # Whoever made the tenant's folder may have died before it had a name.
+        tenant.ledger.establish()
         return
     if not is_over(book.head.conversation, context.now):
         # It must look as if it were not there.

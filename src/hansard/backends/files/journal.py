@@ -24,7 +24,12 @@ class Known(Generic[R]):
 
     def read_on(self, fd: int, path: Path) -> R:
         with self.mutex:
-            self.state = lines.catch_up(fd, self.state, self._fresh, path)
+            try:
+                self.state = lines.catch_up(fd, self.state, self._fresh, path)
+            except BaseException:
+                # It may have taken in half a line.
+                self.state = self._fresh()
+                raise
             return self.state
 
     def reset(self) -> R:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from hansard.backends.files import names
@@ -23,6 +24,12 @@ from hansard.backends.files import names
 ROOT = "hansard.json"
 TENANT = "_tenant.jsonl"
 ENDING = ".jsonl"
+
+
+@lru_cache(maxsize=10_000)
+def _inside(folder: Path, name: str) -> Path:
+    """Made once: making paths would be a good part of an append."""
+    return folder / name
 
 
 class Layout:
@@ -40,10 +47,10 @@ class Layout:
         self.catalog = self.cache / "catalog.json"
 
     def journal(self, folder: str, name: str) -> Path:
-        return self.home / folder / (name + ENDING)
+        return _inside(_inside(self.home, folder), name + ENDING)
 
     def lock(self, name: str) -> Path:
-        return self.locks / f"{name}.lock"
+        return _inside(self.locks, name + ".lock")
 
     def space(self, owner: str) -> Path:
         return self.records / ((names.escape(owner) if owner else names.COMMON) + ENDING)

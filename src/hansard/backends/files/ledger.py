@@ -98,9 +98,15 @@ class Ledger:
         if not root.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
         self._file.disk.make_folder(self._layout.locks)
-        if not self._layout.ledger.exists():
+        if not self._is_there():
             with self._file.writing() as pen:
                 self._begin(pen)
+
+    def _is_there(self) -> bool:
+        try:
+            return self._layout.ledger.stat().st_size > 0
+        except FileNotFoundError:
+            return False
 
     def _begin(self, pen: Pen[Estate]) -> None:
         if not pen.state.spot.lines:

@@ -93,22 +93,26 @@ def _goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
 
 
 def _read_on(fd: int, state: Replay, path: Path) -> None:
+    # Twice, because what looks damaged may be a torn tail that a writer is replacing just now.
+    if not _read_sound(fd, state, path) and not _read_sound(fd, state, path):
+        raise damaged(path, state.spot.lines + 1, "its checksum does not fit")
+
+
+def _read_sound(fd: int, state: Replay, path: Path) -> bool:
+    """Takes in all lines that are sound. False when the next one is damaged."""
     with io.BufferedReader(io.FileIO(fd, closefd=False), 1 << 18) as file:
         file.seek(state.spot.size)
         for line in file:
             number = state.spot.lines + 1
             if is_sound(line, number):
                 take(state, line, path)
-            elif file.peek(1) or not _is_torn(line, number):
-                raise damaged(path, number, "its checksum does not fit")
-
-
-def _is_torn(last: bytes, number: int) -> bool:
-    """Whether a last line was cut off while it was written, or holds what was never written."""
-    if b"\0" in last:
-        return True
-    # Cut off anywhere, it would also miss its brace: then only the end of the line is damaged.
-    return not last.endswith(b"\n") and not is_sound(last[:-1] + b"\n", number)
+            elif line.endswith(b"\n"):
+                # Holes that were never written may be anywhere in a torn tail.
+                return b"\0" in line and not file.peek(1)
+            else:
+                # Cut off anywhere, it would also miss its brace: else only the end of the line is damaged.
+                return not is_sound(line[:-1] + b"\n", number)
+    return True
 
 
 def take(state: Replay, line: bytes, path: Path) -> None:

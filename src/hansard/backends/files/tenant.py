@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from hansard import codec
+from hansard import rules
 from hansard.backends.files import disk, names
 from hansard.backends.files.blobs import Blobs
 from hansard.backends.files.cache import Lru
@@ -140,8 +140,9 @@ class Tenant:
         """Removes what a deleted conversation leaves. Whoever finds it begun, by one who died, does the rest."""
         index = writer.index
         assert index.deleted is not None
+        assert index.head is not None
         at = index.deleted.at
-        tombstones = {codec.digest(writer.id): at} if index.deleted.tombstone else {}
+        tombstones = dict.fromkeys(rules.graves(index.head.conversation), at) if index.deleted.tombstone else {}
         self.ledger.inherit(index.journal, list(index.usage.values()), tombstones, at)
         records = sum(self.records(owner).forget(writer.id, at) for owner in index.owners)
         blobs = self.drop_blobs(index.digests(), now)

@@ -8,7 +8,7 @@ line, its messages in the order of seq. Two caps make it a cache (`max_conversat
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -41,6 +41,7 @@ from hansard.requests import (
     Context,
     ConversationChange,
     ConversationQuery,
+    Draft,
     Image,
     MessageChange,
     MessageQuery,
@@ -168,10 +169,12 @@ class MemoryBackend:
 
     async def delete_conversation(self, context: Context, id: str) -> Receipt:
         with self._lock:
-            if self._find(context, id) is None:
+            kept = self._find(context, id)
+            if kept is None:
                 return Receipt(at=context.now)
+            tenant = self._tenant(context)
+            tenant.tombstones.update(dict.fromkeys(rules.graves(kept.head.conversation), context.now))
             receipt = self._drop(context, id)
-            self._tenant(context).tombstones[codec.digest(id)] = context.now
             self._changed(context, id)
             return receipt
 
@@ -204,12 +207,13 @@ class MemoryBackend:
                 for draft in append.drafts
                 if draft.given_id and (message := kept.find(draft.message.id))
             }
-            self._refuse_buried(context, kept, append, stored)
+            if not append.revive:
+                self._refuse_buried(context, kept, append.drafts)
             plan = rules.plan_append(context, kept.head, append, stored)
             if created:
                 kept = self._make(context, id, kept.head)
             kept.head = plan.head
-            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs)
+            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
             self._evict_messages(context, kept)
             self._changed(context, id)
             messages = [own_message(message) for message in plan.result]
@@ -221,16 +225,17 @@ class MemoryBackend:
             return kept, False
         if append.new is None:
             raise rules.not_found(id)
-        deleted_at = self._tenant(context).tombstones.get(codec.digest(id))
+        deleted_at = self._tenant(context).tombstones.get(rules.grave(context, id))
         if deleted_at is not None and not append.revive:
             rules.refuse_replay(id, append, deleted_at)
         return Kept(rules.new_head(context, id, append.new, 1)), True
 
-    def _refuse_buried(self, context: Context, kept: Kept, append: Append, stored: Mapping[str, Message]) -> None:
-        if kept.head.buried and not append.revive:
+    def _refuse_buried(self, context: Context, kept: Kept, drafts: Iterable[Draft]) -> None:
+        """Drafts that are not stored may not be of messages that were deleted."""
+        if kept.head.buried:
             id = kept.head.conversation.id
             tombstones = self._tenant(context).tombstones
-            ids = (draft.message.id for draft in append.drafts if draft.message.id not in stored)
+            ids = (draft.message.id for draft in drafts if draft.message.id not in kept.places)
             rules.refuse_buried(id, (each for each in ids if codec.digest(id, each) in tombstones))
 
     def _insert(
@@ -240,13 +245,16 @@ class MemoryBackend:
         line: int,
         fresh: Sequence[tuple[Message, Any]],
         blobs: Mapping[str, bytes],
+        *,
+        count: bool = True,
     ) -> None:
         tenant = self._tenant(context)
         for sha256, data in blobs.items():
             tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
         for message, draft in fresh:
             kept.insert(line, message, draft.size)
-            tenant.count_usage(kept, message, None)
+            if count:
+                tenant.count_usage(kept, message, None)
 
     def _evict_messages(self, context: Context, kept: Kept) -> None:
         excess = len(kept.places) - self._max_messages if self._max_messages is not None else 0
@@ -260,6 +268,8 @@ class MemoryBackend:
             kept = self._need(context, id)
             current = list(kept.read(replace.branch))
             plan = rules.plan_replace(context, kept.head, replace, current, kept.fresh_line)
+            if not replace.revive:
+                self._refuse_buried(context, kept, (draft for _, draft in plan.fresh))
             doomed = {message.id for message in beyond(kept, plan.doomed)}
             ids = [draft.message.id for _, draft in plan.fresh]
             rules.used_elsewhere(each for each in ids if each in kept.places and each not in doomed)
@@ -330,7 +340,7 @@ class MemoryBackend:
         places = [kept.places[message.id] for message in gone]
         for message in gone:
             kept.remove(message.id)
-        summaries = kept.forget_summaries(gone)
+        summaries = kept.forget_summaries(places)
         kept.head = rules.without(context, kept.head, places, kept.newest())
         return self._receipt(context, gone, summaries)
 
@@ -354,11 +364,13 @@ class MemoryBackend:
             kept.head, remove, places[0], places[1] if len(places) > 1 else None, kept.fresh_line
         )
         summaries = len(kept.summaries)
+        stored = self._tenant(context).blobs
+        blobs = {ref.sha256: stored[ref.sha256].data for ref in newest[0][1].blobs if ref.sha256 in stored}
         gone = kept.remove_beyond(doomed)
         after = with_summary(after, kept.head.conversation.summary)
         kept.head = rules.shrunk(context, after, len(gone), kept.newest())
         receipt = self._receipt(context, gone, summaries - len(kept.summaries))
-        return Removed([own_message(newest[0][1])], receipt, kept.head.conversation.version)
+        return Removed([own_message(newest[0][1])], receipt, kept.head.conversation.version, blobs)
 
     def _clear(self, context: Context, kept: Kept, remove: Remove) -> Removed:
         rules.check_version(kept.head.conversation, remove.expected_version)
@@ -533,7 +545,7 @@ class MemoryBackend:
             rows = [
                 row
                 for row in self._tenant(context).usage.values()
-                if row.messages
+                if rules.counts_anything(row)
                 and (since is None or row.day >= since)
                 and (until is None or row.day < until)
                 and (context.user is None or row.user_id == context.user)

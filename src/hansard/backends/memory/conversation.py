@@ -85,22 +85,19 @@ class Kept:
         for line, seq in doomed:
             messages = self.lines.get(line, [])
             gone += messages[bisect_right(messages, seq, key=_seq) :]
+        places = [self.places[message.id] for message in gone]
         for message in gone:
             self.remove(message.id)
-        self.forget_summaries(gone)
+        self.forget_summaries(places)
         return gone
 
-    def forget_summaries(self, gone: Sequence[Message]) -> int:
-        """A deleted message takes every summary that covers it or builds on one that does."""
-        if not gone:
-            return 0
-        first = min(message.seq for message in gone)
-        kept = [summary for summary in self.summaries if summary.to_seq < first]
+    def forget_summaries(self, gone: Sequence[Place]) -> int:
+        """Drops what the loss of these messages takes along; gives how many summaries that were."""
+        kept = rules.surviving(self.head, self.summaries, gone)
         lost = len(self.summaries) - len(kept)
         self.summaries = kept
         if lost:
-            text = kept[-1].text if kept else None
-            self.head = structs.replace(self.head, conversation=structs.replace(self.head.conversation, summary=text))
+            self.head = with_summary(self.head, kept[-1].text if kept else None)
         return lost
 
     def newest(self) -> datetime | None:

@@ -151,7 +151,7 @@ class SqliteBackend:
                 return Slice([], False)
             if query.sort == "seq" and place.largest * ((query.limit or 0) + 1) <= _LONG_READ and query.limit:
                 return reading.get_messages(connection, place, id, query)
-        return await self._long_read(lambda connection: reading.get_messages(connection, place, id, query))
+        return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
         def run(connection: sqlite3.Connection) -> list[Message]:
@@ -204,7 +204,7 @@ class SqliteBackend:
         await self._write(lambda writer: beside.put_blob(writer, context, sha256, data, keep_until))
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        return await self._long_read(lambda connection: beside.get_blobs(connection, context, digests))
+        return await self._long_read(lambda connection: reading.get_blobs(connection, context, digests))
 
     # Copying
 

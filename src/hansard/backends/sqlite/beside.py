@@ -12,6 +12,7 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.sqlite import reading, rows, writing
+from hansard.backends.sqlite.errors import map_errors
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer, entry_of
@@ -32,11 +33,6 @@ def list_summaries(connection: sqlite3.Connection, context: Context, id: str, br
         return []
     found = connection.execute(QUERIES["find_summaries"], (entry.pk,))
     return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
-
-
-def get_blobs(connection: sqlite3.Connection, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-    found = ((each, connection.execute(QUERIES["find_blob"], (context.tenant, each)).fetchone()) for each in digests)
-    return {sha256: row[0] for sha256, row in found if row}
 
 
 def put_blob(writer: Writer, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
@@ -183,7 +179,7 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
 def usage(connection: sqlite3.Connection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
     found = connection.execute(QUERIES["find_usage"], (context.tenant, since or "", until or _FOREVER))
     made = (rows.usage_of(row) for row in found)
-    return [row for row in made if context.user is None or row.user_id == context.user]
+    return [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
 
 
 # The whole file
@@ -220,10 +216,8 @@ def check_page(
     connection: sqlite3.Connection, *, tenant: str | None, after: int, limit: int
 ) -> tuple[list[int], list[Problem]]:
     """Our own look at a page of conversations: counts, order, branches, bodies, blobs."""
-    connection.execute("BEGIN")
     page = connection.execute(QUERIES["conversations_of_tenant"], (tenant, after, limit)).fetchall()
     problems = [problem for _, name, id in page for problem in _check_conversation(connection, name, id)]
-    connection.execute("COMMIT")
     return [pk for pk, _, _ in page], problems
 
 
@@ -261,5 +255,5 @@ def delete_tenant(writer: Writer, context: Context) -> Receipt:
 def backup(connection: sqlite3.Connection, target: Path) -> None:
     if target.exists():
         raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
-    with closing(sqlite3.connect(target)) as copy:
+    with map_errors(str(target)), closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backends.sqlite import rows
-from hansard.backends.sqlite.reading import cut_of, read_line
+from hansard.backends.sqlite.reading import cut_of, get_blobs, read_line
 from hansard.backends.sqlite.rows import run, unpack
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.sqlite.writing import (
@@ -18,6 +18,7 @@ from hansard.backends.sqlite.writing import (
     drop_blobs,
     insert,
     keep_blobs,
+    refuse_buried,
     release_blobs,
     remove_runs,
     use_blobs,
@@ -70,12 +71,19 @@ def newest(writer: Writer, head: Head) -> datetime | None:
     return from_micros(last[1]) if last else None
 
 
-def forget_summaries(writer: Writer, entry: Entry, first: int) -> int:
-    """A deleted message takes every summary that covers it or builds on one that does."""
-    lost = writer.run("delete_summaries_from", entry.pk, first).rowcount
+def forget_summaries(writer: Writer, entry: Entry, gone: Iterable[Place]) -> int:
+    """Drops what the loss of these messages takes along; gives how many summaries that were."""
+    found = writer.run("find_summaries", entry.pk).fetchall()
+    if not found:
+        return 0
+    made = [rows.summary_of(row, entry.head.conversation.id) for row in found]
+    kept = {id(summary) for summary in rules.surviving(entry.head, made, gone)}
+    lost = [row[-1] for row, summary in zip(found, made, strict=True) if id(summary) not in kept]
+    for pk in lost:
+        writer.run("delete_summary", pk)
     if lost:
         _renew_summary(writer, entry)
-    return lost
+    return len(lost)
 
 
 def _renew_summary(writer: Writer, entry: Entry) -> None:
@@ -89,9 +97,9 @@ def with_summary(head: Head, summary: str | None) -> Head:
     return structs.replace(head, conversation=structs.replace(head.conversation, summary=summary))
 
 
-def first_seq(writer: Writer, doomed: Iterable[Place]) -> int | None:
-    found = [unpack(row[0])[1] for line, seq in doomed if (row := writer.one("first_between", *run(line, seq)))]
-    return min(found, default=None)
+def first_lost(writer: Writer, doomed: Iterable[Place]) -> list[Place]:
+    """Where each of these runs begins: enough to tell what its loss takes along."""
+    return [unpack(row[0]) for line, seq in doomed if (row := writer.one("first_between", *run(line, seq)))]
 
 
 def remove_messages(writer: Writer, context: Context, id: str, remove: Remove) -> Removed:
@@ -112,7 +120,7 @@ def _remove_ids(writer: Writer, context: Context, entry: Entry, remove: Remove) 
         writer.run("delete_message", row[0])
         blobs += release_blobs(writer, row[0] - 1, row[0] + 1)
         writer.run("bury", context.tenant, codec.digest(id, row[1]), to_micros(context.now))
-    summaries = forget_summaries(writer, entry, min(message.seq for message in gone))
+    summaries = forget_summaries(writer, entry, [unpack(row[0]) for row in found])
     head = rules.without(context, entry.head, (unpack(row[0]) for row in found), newest(writer, entry.head))
     writer.save(context.tenant, id, entry, structs.replace(head, buried=True))
     receipt = Receipt(messages=len(gone), summaries=summaries, blobs=drop_blobs(writer, context, blobs), at=context.now)
@@ -128,16 +136,16 @@ def _pop(writer: Writer, context: Context, entry: Entry, remove: Remove) -> Remo
     before = places[1] if len(places) > 1 else None
     after, doomed = rules.plan_pop(entry.head, remove, places[0], before, writer.fresh_line)
     popped = rows.message_of(last[0], id)
+    blobs = get_blobs(writer.connection, context, [ref.sha256 for ref in popped.blobs])
     receipt = _shrink(writer, context, entry, after, doomed)
-    return Removed([popped], receipt, entry.head.conversation.version)
+    return Removed([popped], receipt, entry.head.conversation.version, blobs)
 
 
 def _shrink(
     writer: Writer, context: Context, entry: Entry, after: Head, doomed: list[Place], branches: int = 0
 ) -> Receipt:
     """Removes what no branch reads any longer, and saves the head."""
-    first = first_seq(writer, doomed)
-    summaries = 0 if first is None else forget_summaries(writer, entry, first)
+    summaries = forget_summaries(writer, entry, first_lost(writer, doomed))
     gone, blobs = remove_runs(writer, context, doomed)
     after = with_summary(after, entry.head.conversation.summary)
     after = rules.shrunk(context, after, gone, newest(writer, after))
@@ -163,9 +171,11 @@ def replace_messages(writer: Writer, context: Context, id: str, replace: Replace
     plan = rules.plan_replace(context, entry.head, replace, current, writer.fresh_line)
     doomed = [row for line, seq in plan.doomed for row in writer.run("keys_between", *run(line, seq))]
     _refuse_taken(writer, entry, plan, {row[1] for row in doomed})
+    if entry.head.buried and not replace.revive:
+        refuse_buried(writer, context, id, (draft for _, draft in plan.fresh))
     rules.check_quota(entry.head.conversation, len(plan.fresh) - len(doomed), replace.max_messages)
     if doomed:
-        forget_summaries(writer, entry, min(unpack(row[0])[1] for row in doomed))
+        forget_summaries(writer, entry, [unpack(row[0]) for row in doomed])
     gone, _ = remove_runs(writer, context, plan.doomed)
     insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs)
     writer.flush()

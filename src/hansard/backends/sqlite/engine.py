@@ -104,6 +104,9 @@ class Engine:
 
     def close(self) -> None:
         """The last user of the engine ends it, after everything queued is done."""
+        if os.getpid() != self._pid:
+            # A forked child: the locks and connections are its parent's, and may be held for ever.
+            return
         with _engines_lock:
             self.users -= 1
             if self.users > 0:
@@ -130,13 +133,14 @@ class Engine:
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one read. It sees the newest commit, and never waits for a writer."""
+        """A connection for one read, on one snapshot: the newest commit. It never waits for a writer."""
         self._check_alive()
         try:
             connection = self._readers.pop()
         except IndexError:
             connection = self.open_reader()
         try:
+            connection.execute("BEGIN")
             yield connection
         except sqlite3.Error as error:
             raise translate(error, str(self.path)) from error
@@ -202,9 +206,12 @@ class Engine:
             if len(jobs) > 1:
                 try:
                     self._together(jobs)
-                    return
                 except BaseException:
                     self._writer.rollback()
+                else:
+                    # What follows the commit can no longer undo it.
+                    self._settle(jobs)
+                    return
             for job in jobs:
                 try:
                     job.value, job.error = self._alone(job.run, erases=job.erases), None
@@ -239,7 +246,10 @@ class Engine:
                     raise
                 job.error = error
         writer.commit()
-        self._tell(writer)
+
+    def _settle(self, jobs: list[Job[Any]]) -> None:
+        """After the commit of many: tells who waits, and seals the receipts."""
+        self._tell(self._writer)
         erasing = [job for job in jobs if job.erases and job.error is None]
         if erasing:
             gone = self._truncate_log()

@@ -48,6 +48,10 @@ INSERT INTO branches (conversation, id, path, count, parent, from_seq, created_a
 INSERT INTO branches (line, conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count;
 
+-- save_count --
+-- The count of a branch that appends have changed.
+UPDATE branches SET count = ? WHERE line = ?;
+
 -- reserve_line --
 -- A fresh line: a branch row is made and removed, and AUTOINCREMENT never gives its number again.
 INSERT INTO branches (conversation, id, created_at) VALUES (-1, '', 0);
@@ -118,12 +122,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- find_summaries --
 -- The summaries of a conversation, oldest first.
-SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at FROM summaries
+SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, pk FROM summaries
 WHERE conversation = ? ORDER BY pk;
 
--- delete_summaries_from --
--- Summaries that cover a seq, or build on one that does.
-DELETE FROM summaries WHERE conversation = ? AND to_seq >= ?;
+-- delete_summary --
+-- One summary.
+DELETE FROM summaries WHERE pk = ?;
 
 -- delete_summaries_of --
 -- Summaries of a branch.
@@ -234,7 +238,7 @@ ON CONFLICT (tenant, day, user_id, agent_id, model) DO UPDATE SET messages = mes
 -- find_usage --
 -- The usage rows of a tenant between two days.
 SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
-FROM usage WHERE tenant = ? AND day >= ? AND day < ? AND messages <> 0 ORDER BY day, user_id, agent_id, model;
+FROM usage WHERE tenant = ? AND day >= ? AND day < ? ORDER BY day, user_id, agent_id, model;
 
 -- delete_usage_of --
 -- The usage rows of a user.

@@ -85,6 +85,12 @@ def get_messages(connection: sqlite3.Connection, place: Place, id: str, query: M
     return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
 
 
+def find_and_get(connection: sqlite3.Connection, context: Context, id: str, query: MessageQuery) -> Slice:
+    """Both steps on one snapshot."""
+    place = find_place(connection, context, id, query.branch)
+    return get_messages(connection, place, id, query) if place else Slice([], False)
+
+
 def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
     """As many rows as the limit and the bound in bytes allow, but always one."""
     messages: list[Message] = []
@@ -134,31 +140,31 @@ def read_line(
 
 
 def _select(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
-    """The rows of a branch with filters, or by time. Built from constant fragments only."""
-    runs, values = _runs(lane, query)
-    conditions = [f"({' OR '.join(runs)})", *_conditions(query, values)]
+    """The rows of a branch with filters, or by time: line after line, or merged."""
+    parts = rules.segments(lane)
+    if query.sort == "seq":
+        for line, upto in reversed(parts) if query.newest_first else parts:
+            yield from _filtered(connection, line, upto, query)
+        return
+    found = [_filtered(connection, line, upto, query) for line, upto in parts]
+    yield from merge(*found, key=lambda row: (row[5], row[0] & rows.SEQ_MASK), reverse=query.newest_first)
+
+
+def _filtered(connection: sqlite3.Connection, line: int, upto: int, query: MessageQuery) -> sqlite3.Cursor:
+    """The rows of one line that pass the filters, in the query's order. Built from constant fragments only."""
+    by_seq = query.sort == "seq"
+    above = query.above[1] if query.above and by_seq else 0
+    below = query.below[1] if query.below and by_seq else rules.NO_END
+    values: list[Any] = [*run(line, above, max(min(upto, below - 1), above))]
+    conditions = ["key > ?", "key < ?", *_conditions(query, values)]
     direction = "DESC" if query.newest_first else "ASC"
-    order = (
-        f"created_at {direction}, key & {rows.SEQ_MASK} {direction}"
-        if query.sort == "time"
-        else (f"key & {rows.SEQ_MASK} {direction}" if len(runs) > 1 else f"key {direction}")
-    )
+    order = f"key {direction}" if by_seq else f"created_at {direction}, key {direction}"
     limit = "" if query.limit is None else f" LIMIT {query.limit + 1:d}"
     sql = (
         "SELECT key, id, role, format, body, created_at, extra FROM messages "
         f"WHERE {' AND '.join(conditions)} ORDER BY {order}{limit}"
     )
     return connection.execute(sql, values)
-
-
-def _runs(lane: Lane, query: MessageQuery) -> tuple[list[str], list[Any]]:
-    by_seq = query.sort == "seq"
-    above = query.above[1] if query.above and by_seq else 0
-    below = query.below[1] if query.below and by_seq else rules.NO_END
-    values: list[Any] = []
-    for line, upto in rules.segments(lane):
-        values += run(line, above, max(min(upto, below - 1), above))
-    return ["(key > ? AND key < ?)"] * (len(values) // 2), values
 
 
 def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
@@ -183,6 +189,11 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
 def find_messages(connection: sqlite3.Connection, pk: int, id: str, message_ids: Sequence[str]) -> list[Message]:
     found = (connection.execute(QUERIES["find_message"], (pk, each)).fetchone() for each in message_ids)
     return [rows.message_of(row, id) for row in found if row]
+
+
+def get_blobs(connection: sqlite3.Connection, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+    found = ((each, connection.execute(QUERIES["find_blob"], (context.tenant, each)).fetchone()) for each in digests)
+    return {sha256: row[0] for sha256, row in found if row}
 
 
 def cut_of(connection: sqlite3.Connection, pk: int, head: Head, new: NewBranch) -> rules.Cut:

@@ -250,7 +250,7 @@ def size_of_blobs(row: Row) -> int:
 
 
 def summary_of(row: Row, conversation_id: str) -> Summary:
-    branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at = row
+    branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, _ = row
     return Summary(
         conversation_id, from_seq, to_seq, text, branch, model, prompt_id, token_count, from_micros(created_at)
     )

@@ -30,12 +30,14 @@ _DATA_VERSION = "PRAGMA data_version"
 class Entry:
     """A conversation as the writer knows it."""
 
-    __slots__ = ("head", "largest", "pk")
+    __slots__ = ("head", "largest", "pk", "saved")
 
     def __init__(self, pk: int, head: Head, largest: int) -> None:
         self.pk = pk
         self.head = head
         self.largest = largest
+        self.saved = head.lanes
+        """The branches as they stand in the file."""
 
 
 class Writer:
@@ -127,6 +129,7 @@ class Writer:
         before, entry.head = entry.head, head
         self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
         self._save_lanes(entry, before.lanes, head.lanes)
+        entry.saved = head.lanes
         self.touch(tenant, id)
 
     def _save_lanes(self, entry: Entry, before: dict[str, Lane], after: dict[str, Lane]) -> None:
@@ -191,9 +194,15 @@ class Writer:
             self._many(_SAVE_COUNTERS, [rows.counters_row(each.head, each.largest, each.pk) for each in entries])
             for entry in entries:
                 if len(entry.head.lanes) > 1:
-                    for lane in entry.head.lanes.values():
-                        self._save_lane(entry.pk, lane, alone=False)
+                    self._save_counts(entry)
             self._dirty.clear()
+
+    def _save_counts(self, entry: Entry) -> None:
+        """The counts of the branches that were appended to; most of many have not changed."""
+        for id, lane in entry.head.lanes.items():
+            if lane is not entry.saved.get(id):
+                self.run("save_count", lane.count, lane.line)
+        entry.saved = entry.head.lanes
 
     def _many(self, sql: str, values: list[rows.Row]) -> None:
         if len(values) == 1:

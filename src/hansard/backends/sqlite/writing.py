@@ -58,9 +58,9 @@ def delete_conversation(writer: Writer, context: Context, id: str) -> Receipt:
     entry = writer.find(context, id)
     if entry is None:
         return Receipt(at=context.now)
-    receipt = drop(writer, context, id, entry)
-    writer.run("bury", context.tenant, codec.digest(id), to_micros(context.now))
-    return receipt
+    for mark in rules.graves(entry.head.conversation):
+        writer.run("bury", context.tenant, mark, to_micros(context.now))
+    return drop(writer, context, id, entry)
 
 
 def drop(writer: Writer, context: Context, id: str, entry: Entry) -> Receipt:
@@ -95,7 +95,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     head = entry.head
     stored = find_stored(writer, entry, id, append.drafts)
     if head.buried and not append.revive:
-        _refuse_buried(writer, context, id, append, stored)
+        refuse_buried(writer, context, id, (draft for draft in append.drafts if draft.message.id not in stored))
     plan = rules.plan_append(context, head, append, stored)
     entry.largest = max([entry.largest, *[draft.size for _, draft in plan.fresh]])
     if plan.head.conversation.user_id != head.conversation.user_id:
@@ -103,7 +103,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     elif plan.head is not head:
         writer.save_later(context.tenant, id, entry, plan.head)
     if plan.fresh:
-        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs)
+        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh))
 
 
@@ -111,14 +111,15 @@ def _append_first(writer: Writer, context: Context, id: str, append: Append) -> 
     """An append to a conversation that it has to make."""
     plan = rules.plan_append(context, new_head(writer, context, id, append), append, {})
     entry = make(writer, context, plan.head, max(draft.size for _, draft in plan.fresh))
-    insert(writer, context, entry, entry.head.lanes[plan.lane.id].line, plan.fresh, append.blobs)
+    line = entry.head.lanes[plan.lane.id].line
+    insert(writer, context, entry, line, plan.fresh, append.blobs, count=append.count_usage)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), created=True)
 
 
 def new_head(writer: Writer, context: Context, id: str, append: Append) -> Head:
     if append.new is None:
         raise rules.not_found(id)
-    deleted = writer.one("find_tombstone", context.tenant, codec.digest(id))
+    deleted = writer.one("find_tombstone", context.tenant, rules.grave(context, id))
     if deleted is not None and not append.revive:
         rules.refuse_replay(id, append, from_micros(deleted[0]))
     return rules.new_head(context, id, append.new, 0)
@@ -134,8 +135,9 @@ def find_stored(writer: Writer, entry: Entry, id: str, drafts: Iterable[Draft]) 
     return {message.id: message for message in rows.messages_of(found, id)}
 
 
-def _refuse_buried(writer: Writer, context: Context, id: str, append: Append, stored: Mapping[str, Message]) -> None:
-    ids = (draft.message.id for draft in append.drafts if draft.given_id and draft.message.id not in stored)
+def refuse_buried(writer: Writer, context: Context, id: str, drafts: Iterable[Draft]) -> None:
+    """Drafts that are not stored may not be of messages that were deleted."""
+    ids = (draft.message.id for draft in drafts if draft.given_id)
     rules.refuse_buried(
         id, (each for each in ids if writer.one("find_tombstone", context.tenant, codec.digest(id, each)))
     )
@@ -148,6 +150,8 @@ def insert(
     line: int,
     fresh: Sequence[tuple[Message, Draft]],
     blobs: Mapping[str, bytes],
+    *,
+    count: bool = True,
 ) -> None:
     """Inserts messages on a line, with their blobs and usage."""
     pk = entry.pk
@@ -157,7 +161,7 @@ def insert(
     for message, _ in fresh:
         if message.blobs:
             use_blobs(writer, context, pack(line, message.seq), message)
-        if message.usage is not None:
+        if count and message.usage is not None:
             count_usage(writer, context, entry, message, None)
 
 

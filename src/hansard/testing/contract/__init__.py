@@ -10,6 +10,7 @@ from hansard.testing.contract.changing import TestRemoving, TestReplaceMessages,
 from hansard.testing.contract.conversations import TestConversations, TestListing
 from hansard.testing.contract.copying import TestCopying
 from hansard.testing.contract.counts import TestCounts, TestReadYourWrites
+from hansard.testing.contract.crossings import TestCrossings
 from hansard.testing.contract.deleting import TestDeleteConversation, TestPurge, TestTombstones
 from hansard.testing.contract.duplicates import TestDuplicates
 from hansard.testing.contract.durability import TestCorruption, TestDurability
@@ -39,6 +40,7 @@ __all__ = [
     "TestCopying",
     "TestCorruption",
     "TestCounts",
+    "TestCrossings",
     "TestDeleteConversation",
     "TestDuplicates",
     "TestDurability",
