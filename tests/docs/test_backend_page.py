@@ -20,6 +20,13 @@ BLOCKS = [block.text for block in pages.blocks(PAGE) if block.language == "pytho
 MODULE = [text for text in BLOCKS if "hansard.testing" not in text and "hansard.Store(" not in text]
 TESTS = [text for text in BLOCKS if "hansard.testing" in text]
 
+# A difference from memory is reported as it was found: to make it small may take longer than a test may.
+PROFILE = """
+from hypothesis import Phase, settings
+settings.register_profile("page", phases=[Phase.generate])
+settings.load_profile("page")
+"""
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
@@ -33,6 +40,7 @@ def package(tmp_path: Path) -> Path:
     (info / "entry_points.txt").write_text(f"[hansard.backends]\n{entry[1]} = {entry[2]}\n")
     (tmp_path / "json_backend.py").write_text("\n\n".join(MODULE), encoding="utf-8")
     (tmp_path / "test_json_backend.py").write_text("\n\n".join(TESTS), encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(PROFILE, encoding="utf-8")
     return tmp_path
 
 

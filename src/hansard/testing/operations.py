@@ -200,6 +200,7 @@ WRITES: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] 
             "conversation_id": CONVERSATIONS,
             "kept": from_state("beginning"),
             "then": st.lists(DRAFTS, max_size=3),
+            "revive": FLAGS,
             "branch": rarely(LINES),
             "expected_version": EXPECTED,
         },

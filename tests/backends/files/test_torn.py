@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -226,3 +228,36 @@ def test_what_lies_beside_is_cut_off_and_damaged_alike(tmp_path: Path, name: str
         call = partial(store.records.get, ["n"], "a") if "records" in name else store.usage
         with pytest.raises(Corrupt):
             call()
+
+
+def test_a_line_that_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
+    """Readers meet a journal while others add to it byte by byte, tear it, and mend it: that is never damage."""
+    begin(tmp_path)
+    path = kit.journal(tmp_path, "c")
+    with kit.connect(tmp_path) as store:
+        for number in range(40):
+            store.append_message("c", "user", f"{number} " + "x" * 300)
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(whole[0])
+    done = threading.Event()
+
+    def write() -> None:
+        with path.open("r+b", buffering=0) as file:
+            for line in whole[1:]:
+                end = file.seek(0, os.SEEK_END)
+                file.write(line[:200])
+                file.truncate(end)
+                file.seek(end)
+                for start in range(0, len(line), 37):
+                    file.write(line[start : start + 37])
+        done.set()
+
+    thread = threading.Thread(target=write)
+    with kit.connect(tmp_path) as store:
+        thread.start()
+        while not done.is_set():
+            assert kit.contents(store, "c")[:3] == ["old 0", "old 1", "old 2"]
+            with kit.connect(tmp_path) as fresh:
+                fresh.get_conversation("c")
+        thread.join()
+        assert len(kit.contents(store, "c")) == 43

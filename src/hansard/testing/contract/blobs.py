@@ -153,6 +153,15 @@ class TestBlobs(Contract):
         assert facts(updated.content) == facts(picture(2))
         assert_exact(store, "c")
 
+    def test_what_is_popped_comes_back_whole(self, store: Driver) -> None:
+        # Its blob may be gone with it: it must be handed out before.
+        say(store, "c", "x", picture(1))
+        popped = store.pop_message("c")
+        assert popped is not None
+        assert facts(popped.content) == facts(picture(1))
+        assert popped.blobs == ()
+        assert count(store) == 0
+
     def test_a_duplicate_comes_back_whole(self, store: Driver) -> None:
         require(store, "our ids")
         store.append("c", Message("user", picture(1), id="m"))

@@ -111,15 +111,18 @@ class TestConversations(Contract):
             ({"agent_id": "b"}, {"agent_id": "b"}),
             ({"audit_id": None}, {"audit_id": None}),
             ({"user_id": "v"}, {"user_id": "v"}),
-            ({"metadata": {"a": 2, "new": None, "c": {"d": 1}}}, {"metadata": {"a": 2, "b": 2, "c": {"d": 1}}}),
-            ({"metadata": {"a": None, "b": None}}, {"metadata": {}}),
+            (
+                {"metadata": {"a": 2, "new": None, "c": {"d": 1}}},
+                {"metadata": {"a": 2, "b": 2, "kept": None, "c": {"d": 1}}},
+            ),
+            ({"metadata": {"a": None, "b": None}}, {"metadata": {"kept": None}}),
             ({}, {}),
         ],
         ids=str,
     )
     def test_update(self, store: Driver, given: dict[str, Any], changed: dict[str, Any]) -> None:
         before = store.create_conversation(
-            "c", user_id="u", agent_id="a", audit_id="x", title="S", metadata={"a": 1, "b": 2}
+            "c", user_id="u", agent_id="a", audit_id="x", title="S", metadata={"a": 1, "b": 2, "kept": None}
         )
         after = store.update_conversation("c", **given)
         expected = Conversation(

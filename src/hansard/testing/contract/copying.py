@@ -101,6 +101,14 @@ class TestCopying(Contract):
         put(copy, image, rows, blobs, done=True)
         assert self.shown(copy) == self.shown(store)
 
+    def test_seq_goes_on_where_it_was_though_the_newest_went(self, store: Driver) -> None:
+        # Catches a copy that begins to count from the last message that is left.
+        last = say(store, "c", "a", "b", "c")[-1].seq
+        store.pop_message("c")
+        copy = store.tenant("copy")
+        assert put(copy, image_of(store), rows_of(store), {}, done=True) == last
+        assert say(copy, "c", "next")[0].seq > last
+
     def test_an_empty_conversation(self, store: Driver) -> None:
         store.create_conversation("c", title="T")
         copy = store.tenant("copy")

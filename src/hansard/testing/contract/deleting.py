@@ -135,6 +135,32 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["x"]
         assert_exact(store, "c")
 
+    def test_a_snapshot_does_not_bring_it_back(self, store: Driver) -> None:
+        messages = [Message("user", text, id=text) for text in "abc"]
+        store.append("c", messages)
+        store.delete_message("c", "b")
+        before = state(store)
+        with pytest.raises(Conflict):
+            store.replace_messages("c", messages)
+        assert state(store) == before
+        store.replace_messages("c", messages, revive=True)
+        assert history(store, "c") == ["a", "b", "c"]
+        assert_exact(store, "c")
+
+    def test_another_users_deletion_does_not_show(self, store: Driver, clock: Clock) -> None:
+        # A refused replay would tell eve that somebody had a conversation of that name.
+        require(store, "our times")
+        spool = [Message("user", "x", id="m", created_at=clock.now)]
+        store.user("ada").append("c", spool)
+        clock.advance(HOUR)
+        store.user("ada").delete_conversation("c")
+        with pytest.raises(Conflict):
+            store.user("ada").append("c", spool)
+        with pytest.raises(Conflict):
+            store.append("c", spool)
+        store.user("eve").append("c", spool)
+        assert history(store.user("eve"), "c") == ["x"]
+
     def test_an_open_stream_does_not_bring_it_back(self, store: Driver) -> None:
         store.append("c", Message("assistant", "", id="m", status="in_progress"))
         store.delete_message("c", "m")
@@ -191,12 +217,14 @@ class TestPurge(Contract):
         self.fill(store, clock)
         store.update_conversation("c1", archived=True)
         preview = store.purge(timedelta(days=2.5), dry_run=True)
-        assert (preview.conversations, preview.messages) == (3, 6)
+        assert (preview.conversations, preview.messages) == (2, 4)
         assert len(self.left(store)) == 5
         receipt = store.purge(timedelta(days=2.5))
-        assert (receipt.conversations, receipt.messages) == (3, 6)
-        assert self.left(store) == ["c3", "c4"]
+        assert (receipt.conversations, receipt.messages) == (2, 4)
+        assert self.left(store) == ["c1", "c3", "c4"], "a change is activity, too"
         assert not store.purge(timedelta(days=2.5))
+        clock.advance(10 * DAY)
+        assert store.purge(DAY).conversations == 3, "the archived one with the others"
 
     def test_by_time(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
@@ -205,6 +233,15 @@ class TestPurge(Contract):
         assert third.last_message_at is not None
         store.purge(third.last_message_at)
         assert self.left(store) == ["c2", "c3", "c4"], "the moment itself stays"
+
+    def test_a_backfilled_message_is_late_activity(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        long_ago = clock.now - 100 * DAY
+        store.append("imported", Message("user", "old", created_at=long_ago))
+        assert not store.purge(DAY)
+        assert self.left(store) == ["imported"]
+        clock.advance(2 * DAY)
+        assert store.purge(DAY).conversations == 1
 
     def test_of_a_view(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)

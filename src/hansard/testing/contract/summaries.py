@@ -87,6 +87,17 @@ class TestSummaries(Contract):
         assert store.list_summaries("c") == []
         assert summary_text(store) is None
 
+    def test_a_branch_that_does_not_read_it_keeps_its_own(self, store: Driver) -> None:
+        require(store, "branches")
+        first, _ = say(store, "c", "a", "b")
+        store.branch("c", at=first.id, branch_id="side")
+        own = say(store, "c", "s")[0]
+        late = say(store, "c", "m", branch="main")[0]
+        store.add_summary("c", "of side", from_seq=first.seq, to_seq=own.seq)
+        store.add_summary("c", "of main", from_seq=first.seq, to_seq=late.seq, branch="main")
+        assert store.delete_message("c", own.id).summaries == 1, "seq counts over all branches, reading does not"
+        assert [each.text for each in store.list_summaries("c")] == ["of main"]
+
     def test_one_behind_what_went_stays(self, store: Driver) -> None:
         messages = say(store, "c", *range(4))
         store.add_summary("c", "kept", from_seq=messages[0].seq, to_seq=messages[1].seq)

@@ -76,6 +76,19 @@ class TestUsage(Contract):
             store.append("c", message)
         assert [row.input_tokens for row in store.usage()] == [3]
 
+    def test_a_fork_costs_nothing(self, store: Driver) -> None:
+        store.append("c", [spent(Usage(3)), spent(Usage(4))])
+        before = store.usage()
+        store.fork("c", new_id="d")
+        assert store.usage() == before, "it was paid for once"
+        assert store.get_messages("d")[0].usage == Usage(3)
+
+    def test_a_correction_after_a_handover(self, store: Driver) -> None:
+        id = store.append("c", spent(Usage(5)), user_id="u").messages[0].id
+        store.update_conversation("c", user_id="v")
+        store.update_message("c", id, usage=Usage(7))
+        assert sum(row.input_tokens for row in store.usage()) == 7, "nothing is lost between the two"
+
     def test_the_owner_that_the_same_append_names(self, store: Driver) -> None:
         say(store, "c", "x")
         store.append("c", spent(Usage(3)), user_id="u")

@@ -83,6 +83,8 @@ class TestVersions(Contract):
         assert version_of(store, "c") == version
         store.update_message("c", stored.id, status="complete")
         assert version_of(store, "c") == version + 1, "its end counts"
+        store.update_message("c", stored.id, status="in_progress")
+        assert version_of(store, "c") == version + 2, "and so does its beginning anew"
 
     def test_append_gives_the_version_to_expect_next(self, store: Driver) -> None:
         require(store, "compare_and_swap")
