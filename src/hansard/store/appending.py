@@ -160,7 +160,8 @@ class Appending(Core):
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
         with after_a_write():
             whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
-        return structs.replace(appended, messages=whole)
+        # Fewer, when somebody has deleted one of them since.
+        return structs.replace(appended, messages=whole) if len(whole) == len(appended.messages) else appended
 
     def _writer(self, user_id: str | int | None) -> str | None:
         user = checks.optional_id(user_id, "user_id", self.limits)

@@ -80,7 +80,8 @@ class MessageParts(Appending):
         wanted = checks.message_id(message_id, self.limits)
         message = await self._backend.update_message(context, id, wanted, change)
         with after_a_write():
-            return (await reading.with_blobs(self._view, context, [message], "inline", blobs))[0]
+            whole = await reading.with_blobs(self._view, context, [message], "inline", blobs)
+        return whole[0] if whole else message
 
     async def delete_message(
         self, conversation_id: str | int, message_id: str | int, *, expected_version: int | None = None
@@ -111,7 +112,8 @@ class MessageParts(Appending):
             return None
         # What the message refers to may be gone with it, so the backend hands the bytes out too.
         context = self._view.context()
-        return (await reading.with_blobs(self._view, context, removed.messages, "inline", removed.blobs))[0]
+        whole = await reading.with_blobs(self._view, context, removed.messages, "inline", removed.blobs)
+        return whole[0] if whole else removed.messages[0]
 
     async def _remove(self, conversation_id: str | int, remove: Remove, expected_version: int | None) -> Removed:
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
@@ -133,11 +135,12 @@ class MessageParts(Appending):
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         wanted = checks.message_id(message_id, self.limits)
         context = self._view.context()
-        found = await self._backend.find_messages(context, id, [wanted])
-        if not found:
-            raise rules.no_message(id, wanted)
         checks.one_of(blobs, ("inline", "refs"), "blobs")
-        return (await reading.with_blobs(self._view, context, found, blobs))[0]
+        found = await self._backend.find_messages(context, id, [wanted])
+        whole = await reading.with_blobs(self._view, context, found, blobs)
+        if not whole:
+            raise rules.no_message(id, wanted)
+        return whole[0]
 
     async def get_messages(
         self,

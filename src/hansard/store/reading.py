@@ -98,15 +98,37 @@ async def with_blobs(
     if mode == "refs" or not any(message.blobs for message in messages):
         return messages
     digests = dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs if ref.sha256 not in known)
-    found = await view.backend.get_blobs(context, list(digests)) if digests else {}
-    return [_whole(message, {**known, **found}) for message in messages]
+    found = {**known, **(await view.backend.get_blobs(context, list(digests)) if digests else {})}
+    if any(ref.sha256 not in found for message in messages for ref in message.blobs):
+        return await _with_blobs_still(view, context, messages, found)
+    return [_whole(message, found) for message in messages]
+
+
+async def _with_blobs_still(
+    view: View, context: Context, messages: list[Message], found: Mapping[str, bytes]
+) -> list[Message]:
+    """What to do when a blob is not there: its message was deleted or changed since it was read, or it is lost.
+
+    Messages and blobs are read one after the other. Whoever deletes between the two has done nothing wrong.
+    """
+    ids = [message.id for message in messages if message.blobs]
+    now = {
+        message.id: message for message in await view.backend.find_messages(context, messages[0].conversation_id, ids)
+    }
+    whole: list[Message] = []
+    for message in messages:
+        lost = next((ref for ref in message.blobs if ref.sha256 not in found), None)
+        if lost is None:
+            whole.append(_whole(message, found))
+        elif message.id in now and now[message.id].blobs != message.blobs:
+            whole += await with_blobs(view, context, [now[message.id]], "inline", found)
+        elif message.id in now:
+            where = f"message {message.id!r} of conversation {message.conversation_id!r}"
+            raise Corrupt(f"blob {lost.sha256} of {where} is missing", where=where)
+    return whole
 
 
 def _whole(message: Message, found: Mapping[str, bytes]) -> Message:
-    for ref in message.blobs:
-        if ref.sha256 not in found:
-            where = f"message {message.id!r} of conversation {message.conversation_id!r}"
-            raise Corrupt(f"blob {ref.sha256} of {where} is missing", where=where)
     if not message.blobs:
         return message
     return structs.replace(message, content=codec.restore(message.content, message.blobs, found), blobs=())

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backend import Capabilities
-from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, is_by, select, with_summary
+from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, select, with_summary
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.signals import Signals
 from hansard.backends.values import own_conversation, own_message, own_record
@@ -493,27 +493,12 @@ class MemoryBackend:
     # Lifecycle
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
-        found = []
         with self._lock:
-            for id, kept in self._tenant(context).conversations.items():
-                if limit <= 0 or not rules.is_visible(kept.head.conversation, context):
-                    continue
-                ids = [message.id for _, message in kept.all_messages() if is_by(message, participant_id)][:limit]
-                limit -= len(ids)
-                if ids:
-                    found.append(Participation(id, ids))
-        return found
+            return self._tenant(context).participations(context, participant_id, limit)
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
         with self._lock:
-            tenant = self._tenant(context)
-            records = [key for key in tenant.records if key[0] == user_id]
-            rows = [key for key in tenant.usage if key[1] == user_id]
-            for key in records:
-                tenant.forget_record(key)
-            for row in rows:
-                del tenant.usage[row]
-            return Receipt(records=len(records), usage_rows=len(rows), at=context.now, physically_gone=True)
+            return self._tenant(context).erase(context, user_id)
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         with self._lock:
@@ -542,15 +527,7 @@ class MemoryBackend:
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         with self._lock:
-            rows = [
-                row
-                for row in self._tenant(context).usage.values()
-                if rules.counts_anything(row)
-                and (since is None or row.day >= since)
-                and (until is None or row.day < until)
-                and (context.user is None or row.user_id == context.user)
-            ]
-        return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+            return self._tenant(context).usage_rows(context, since, until)
 
     async def stats(self, tenant: str | None) -> Stats:
         with self._lock:

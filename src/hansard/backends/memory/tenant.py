@@ -9,10 +9,10 @@ from datetime import datetime
 from msgspec import Struct
 
 from hansard import codec, rules
-from hansard.backends.memory.conversation import Kept, digests
+from hansard.backends.memory.conversation import Kept, digests, is_by
 from hansard.backends.memory.listing import Listing
-from hansard.model import Message, Record, UsageRow
-from hansard.requests import Context, RecordQuery, RecordWrite
+from hansard.model import Message, Receipt, Record, UsageRow
+from hansard.requests import Context, Participation, RecordQuery, RecordWrite
 
 RecordKey = tuple[str, bytes, str]
 """Owner, packed namespace, key."""
@@ -116,3 +116,37 @@ class Tenant:
             return
         for key, row in rules.usage_change(kept.head.conversation, message, old, message.usage):
             self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
+
+    def usage_rows(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        rows = [
+            row
+            for row in self.usage.values()
+            if rules.counts_anything(row)
+            and (since is None or row.day >= since)
+            and (until is None or row.day < until)
+            and (context.user is None or row.user_id == context.user)
+        ]
+        return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+    # Users
+
+    def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        found = []
+        for id, kept in self.conversations.items():
+            if limit <= 0 or not rules.is_visible(kept.head.conversation, context):
+                continue
+            ids = [message.id for _, message in kept.all_messages() if is_by(message, participant_id)][:limit]
+            limit -= len(ids)
+            if ids:
+                found.append(Participation(id, ids))
+        return found
+
+    def erase(self, context: Context, user_id: str) -> Receipt:
+        """Removes the records of the user's own space, and the user's usage."""
+        records = [key for key in self.records if key[0] == user_id]
+        rows = [key for key in self.usage if key[1] == user_id]
+        for key in records:
+            self.forget_record(key)
+        for row in rows:
+            del self.usage[row]
+        return Receipt(records=len(records), usage_rows=len(rows), at=context.now, physically_gone=True)
