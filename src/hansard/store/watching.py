@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard import rules
-from hansard.model import Message
+from hansard.model import NOT_YET, Message
 from hansard.requests import MessageQuery
 from hansard.store import reading
 from hansard.store.core import View
@@ -20,15 +20,16 @@ _WAIT = 30.0
 async def watch(view: View, conversation_id: str, after: str | None, branch: str | None) -> AsyncIterator[Message]:
     """Messages after a place, then each new one as it arrives, for ever.
 
-    A message in progress comes again each time that it has grown, until it ends. Without `after`, the tail begins now.
-    The backend's `wait` is only a hint: every round reads again what lies behind the last place.
+    A message in progress comes again each time that it has grown, until it ends: also the one at `after`, so that a
+    tail that was cut off in the middle of it can go on. Without `after`, the tail begins now. The backend's `wait` is
+    only a hint: every round reads again what lies behind the last place.
     """
     context = view.context()
     place = await reading.position(view, context, conversation_id, after)
     if after is None:
         place = await _end(view, conversation_id, branch)
     base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
-    growing: dict[str, Message] = {}
+    growing = await _growing_at(view, conversation_id, branch, place, is_new=after is not None)
     mark = 0
     born = await _birth(view, conversation_id)
     while True:
@@ -61,6 +62,21 @@ async def _end(view: View, conversation_id: str, branch: str | None) -> tuple[in
     newest = MessageQuery(branch=branch, newest_first=True, limit=1)
     taken = await view.backend.get_messages(view.context(), conversation_id, newest)
     return rules.position(taken.messages[0]) if taken.messages else None
+
+
+async def _growing_at(
+    view: View, conversation_id: str, branch: str | None, place: tuple[int, int] | None, *, is_new: bool
+) -> dict[str, Message]:
+    """The message at the place, if it is still in progress. `is_new` counts it as grown: who knows what was missed."""
+    if place is None:
+        return {}
+    at = MessageQuery(branch=branch, above=(0, place[1] - 1), below=(0, place[1] + 1), limit=1)
+    found = (await view.backend.get_messages(view.context(), conversation_id, at)).messages
+    return {
+        message.id: structs.replace(message, updated_at=NOT_YET) if is_new else message
+        for message in found
+        if message.status == "in_progress"
+    }
 
 
 async def _grown(view: View, conversation_id: str, growing: dict[str, Message]) -> list[Message]:

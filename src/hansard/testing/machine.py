@@ -4,7 +4,7 @@
 clock and the same ids, chosen from few, so that operations meet. What is compared is everything: values field by field,
 classes and facts of errors, and at the end all that can be read. Where several handles may share the storage, each
 operation goes to one of two, so that what a handle remembers is compared as well; now and then all are closed and
-opened again.
+opened again. A backend that lacks a capability cannot be compared: it answers `Unsupported` where memory does not.
 
     TestMine = compare_with_memory(lambda: Target(f"mine:///{tempfile.mkdtemp()}"))
 """
@@ -104,7 +104,8 @@ def shown(store: Driver) -> str:
 
 def difference(expected: str, found: str) -> str:
     """Where two texts part."""
-    at = next((at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), 0)
+    pairs = enumerate(zip(expected, found, strict=False))
+    at = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(expected), len(found)))
     around = slice(max(0, at - 200), at + 200)
     return f"  memory:  …{expected[around]}…\n  backend: …{found[around]}…"
 

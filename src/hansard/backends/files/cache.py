@@ -13,8 +13,10 @@ V = TypeVar("V")
 class Lru(Generic[V]):
     """Things by key; the ones not used for long go when all together weigh too much. The last one always stays."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, least: int) -> None:
         self._most = most
+        self._least = least
+        """What a thing weighs until somebody says more."""
         self._things: OrderedDict[Hashable, V] = OrderedDict()
         self._weights: dict[Hashable, int] = {}
         self._total = 0
@@ -22,10 +24,12 @@ class Lru(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         with self._lock:
-            if key not in self._things:
-                self._things[key] = make()
-            self._things.move_to_end(key)
-            return self._things[key]
+            if key in self._things:
+                self._things.move_to_end(key)
+                return self._things[key]
+            thing = self._things[key] = make()
+        self.weigh(key, self._least)
+        return thing
 
     def peek(self, key: Hashable) -> V | None:
         return self._things.get(key)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from hansard import rules
@@ -50,16 +51,27 @@ def _check_conversations(tenant: Tenant) -> Iterator[Problem | int]:
     for folder in tenant.layout.folders():
         for file in files_in(tenant.layout.home / folder, ENDING):
             name = file.name.removesuffix(ENDING)
-            if name in seen:
+            if name in seen and tenant.layout.journal(seen[name], name).exists():
                 yield Problem(f"{tenant.id}/{folder}/{file.name}", f"it lies in the folder {seen[name]!r} too")
             seen[name] = folder
-            yield from _check_conversation(tenant, folder, name)
+            yield from _settled(tenant, name, partial(_look_at_conversation, tenant, folder, name))
             yield 1
 
 
-def _check_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
+def _settled(tenant: Tenant, name: str, look: Callable[[], Iterator[Problem]]) -> list[Problem]:
+    """What is wrong, and still is while nobody writes: a write under way looks like one that was cut off."""
+    problems = list(look())
+    if not problems:
+        return []
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError):
+            stack.enter_context(tenant.shelf.locks.hold(tenant.layout.lock(name), "a journal", flags=disk.READ))
+        return list(look())
+
+
+def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
     path = tenant.layout.journal(folder, name)
-    problems, index = _replayed(tenant, path, tenant.layout.lock(name), Index)
+    problems, index = _replay(path, Index)
     yield from problems
     if index is None or not index.spot.lines:
         return
@@ -85,30 +97,18 @@ def _as_messages(index: Index) -> list[tuple[int, Message]]:
     ]
 
 
-def _replayed(tenant: Tenant, path: Path, lock: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None]:
+def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None]:
     """A journal read from its beginning, and what is wrong with it."""
     try:
         with disk.opened(path, disk.READ) as fd:
             state = lines.catch_up(fd, fresh(), fresh, path)
-            torn = os.fstat(fd).st_size > state.spot.size
-        if torn:
-            state, torn = _settled(tenant, path, lock, fresh)
+            is_torn = os.fstat(fd).st_size > state.spot.size
     except FileNotFoundError:
         return [], None
     except (Corrupt, FormatMismatch) as error:
         return [Problem(getattr(error, "where", None) or str(path), str(error))], None
     problem = Problem(f"{path}:{state.spot.lines + 1}", "a torn tail: the last write was cut off, and is not served")
-    return [problem] if torn else [], state
-
-
-def _settled(tenant: Tenant, path: Path, lock: Path, fresh: Callable[[], R]) -> tuple[R, bool]:
-    """Read again while nobody writes: what is still cut off then is torn."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(FileNotFoundError):
-            stack.enter_context(tenant.shelf.locks.hold(lock, "a journal", flags=disk.READ))
-        fd = stack.enter_context(disk.opened(path, disk.READ))
-        state = lines.catch_up(fd, fresh(), fresh, path)
-        return state, os.fstat(fd).st_size > state.spot.size
+    return [problem] if is_torn else [], state
 
 
 # --- beside them ------------------------------------------------------------------------------------------------------
@@ -118,11 +118,15 @@ def _check_beside(tenant: Tenant) -> Iterator[Problem]:
     paths = tenant.layout
     if not paths.ledger.exists():
         yield Problem(str(paths.home), f"{TENANT} is missing, and with it tombstones and the usage of what was deleted")
-    yield from _replayed(tenant, paths.ledger, paths.lock("_tenant"), Estate)[0]
+    yield from _settled(tenant, "_tenant", lambda: iter(_replay(paths.ledger, Estate)[0]))
     for file in files_in(paths.records, ENDING):
         path = paths.records / file.name
-        yield from _replayed(tenant, path, paths.lock("_records." + path.stem), Space)[0]
+        yield from _settled(tenant, "_records." + path.stem, partial(_look_at_records, path))
     yield from _check_blobs(tenant)
+
+
+def _look_at_records(path: Path) -> Iterator[Problem]:
+    return iter(_replay(path, Space)[0])
 
 
 def _check_blobs(tenant: Tenant) -> Iterator[Problem]:

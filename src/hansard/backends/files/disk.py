@@ -109,11 +109,11 @@ class Disk:
         """Makes the names in a folder as durable as the files."""
         if not self.durable or os.name == "nt":
             return
-        with opened(path, READ) as fd:
-            try:
+        try:
+            with opened(path, READ) as fd:
                 os.fsync(fd)
-            except OSError as error:
-                raise _unsure(f"the disk does not confirm {path}", error) from error
+        except OSError as error:
+            raise _unsure(f"the disk does not confirm {path}", error) from error
 
     def make_folder(self, path: Path) -> None:
         if path.is_dir():
@@ -142,20 +142,26 @@ class Disk:
 
     def replace(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> None:
         """Puts a whole file in place, so that others see the old one or the new one."""
+        os.close(self.replace_open(path, chunks, modified=modified))
+
+    def replace_open(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> int:
+        """The same, and gives the new file open: once it is in place, nothing more can fail."""
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+        fd = os.open(temporary, CREATE | os.O_EXCL, 0o666)
         try:
-            with opened(temporary, CREATE | os.O_EXCL) as fd:
-                with open(fd, "wb", buffering=1 << 20, closefd=False) as file:
-                    file.writelines(chunks)
-                if modified is not None:
-                    os.utime(temporary, ns=(modified, modified))
-                self.sync(fd)
+            with open(fd, "wb", buffering=1 << 20, closefd=False) as file:
+                file.writelines(chunks)
+            if modified is not None:
+                os.utime(temporary, ns=(modified, modified))
+            self.sync(fd)
             temporary.replace(path)
+            self.sync_folder(path.parent)
         except BaseException:
+            os.close(fd)
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        self.sync_folder(path.parent)
+        return fd
 
     def move(self, path: Path, target: Path) -> None:
         path.replace(target)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic
 
-from hansard.backends.files import disk, lines
+from hansard.backends.files import lines
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.lines import R
 
@@ -62,8 +62,7 @@ class Known(Generic[R]):
 
     def replace(self, path: Path, writes: Disk, content: Iterable[bytes], state: R | None = None) -> tuple[int, R]:
         """The journal anew. `state` is what reading it would give, if that is known. Gives the new open file, too."""
-        writes.replace(path, content)
-        fd = os.open(path, disk.UPDATE)
+        fd = writes.replace_open(path, content)
         if state is None:
             return fd, self.read_on(fd, path)
         state.spot.inode = os.fstat(fd).st_ino

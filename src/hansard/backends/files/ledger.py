@@ -40,8 +40,6 @@ class Note(Struct, omit_defaults=True, kw_only=True):
     usage: list[UsageRow] = []
     taken: list[str] = []
     """The deleted journals that the usage comes from: each is taken over once."""
-    erased: str = ""
-    """The user whose usage rows went."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -68,9 +66,7 @@ class Estate:
         if not note.taken or any(journal not in self.taken for journal in note.taken):
             add_rows(self.usage, note.usage)
         self.taken.update(dict.fromkeys(note.taken))
-        if note.erased:
-            self.usage = {key: row for key, row in self.usage.items() if key[1] != note.erased}
-        if not note.hansard and (note.usage or note.erased):
+        if not note.hansard and note.usage:
             self.waste += len(line)
 
 
@@ -145,12 +141,11 @@ class Ledger:
             taken = [journal] if usage else []
             self._write(Note(what="delete", at=at, tombstones=dict(tombstones), usage=list(usage), taken=taken))
 
-    def erase(self, user_id: str, at: datetime) -> None:
+    def erase(self, user_id: str) -> None:
         rows, _ = self.usage()
         if any(key[1] == user_id for key in rows):
             with self._file.writing() as pen:
-                pen.append(_encode(Note(what="erase", at=at, erased=user_id)))
-                pen.replace(_bodies(pen.state, NOT_YET))
+                pen.replace(_bodies(pen.state, erased=user_id))
 
     def sweep(self, before: datetime) -> int:
         """Forgets tombstones of that time and earlier."""
@@ -158,7 +153,7 @@ class Ledger:
             old = sum(at <= before for at in estate.tombstones.values())
         if old:
             with self._file.writing() as pen:
-                pen.replace(_bodies(pen.state, before))
+                pen.replace(_bodies(pen.state, before=before))
         return old
 
     def _write(self, note: Note) -> None:
@@ -166,12 +161,15 @@ class Ledger:
             self._begin(pen)
             pen.append(_encode(note))
             if pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2):
-                pen.replace(_bodies(pen.state, NOT_YET))
+                # The write is done: what cannot be tidied now is tidied later.
+                with contextlib.suppress(OSError):
+                    pen.replace(_bodies(pen.state))
 
 
-def _bodies(estate: Estate, before: datetime) -> Iterator[bytes]:
-    """The ledger anew, without older tombstones."""
-    usage, taken = list(estate.usage.values()), list(estate.taken)[-_REMEMBERED:]
+def _bodies(estate: Estate, *, before: datetime = NOT_YET, erased: str | None = None) -> Iterator[bytes]:
+    """The ledger anew, without older tombstones and an erased user's usage."""
+    usage = [row for row in estate.usage.values() if erased is None or row.user_id != erased]
+    taken = list(estate.taken)[-_REMEMBERED:]
     yield _encode(Note(hansard=lines.FORMAT, kind="tenant", tenant=estate.tenant, usage=usage, taken=taken))
     for digest, at in estate.tombstones.items():
         if at > before:

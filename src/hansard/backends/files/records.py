@@ -6,6 +6,7 @@ when they are asked for.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -175,7 +176,7 @@ class Records:
 
     @property
     def weight(self) -> int:
-        return len(self._file.known.state.slots) + 10
+        return len(self._file.known.state.slots) + 50
 
     # Reading
 
@@ -238,8 +239,12 @@ class Records:
         if not pen.state.spot.lines:
             line.hansard, line.kind, line.tenant, line.owner = lines.FORMAT, "records", self._tenant, self.owner
         pen.append(_encode(line))
-        if not pen.state.slots or pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2):
-            self.tidy(pen)
+        is_much = pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2)
+        is_cheap = line.conversation and pen.state.waste and pen.state.spot.size < _SMALL
+        if is_much or is_cheap or not pen.state.slots:
+            # The write is done: what cannot be tidied now is tidied later.
+            with contextlib.suppress(OSError):
+                self.tidy(pen)
 
     def forget(self, conversation_id: str, at: datetime) -> int:
         """Removes what belongs to a conversation."""
@@ -247,8 +252,6 @@ class Records:
             count = len(pen.state.of_conversation.get(conversation_id, ()))
             if count:
                 self.commit(pen, Line(what="delete", at=at, conversation=conversation_id))
-                if pen.state.waste and pen.state.spot.size < _SMALL:
-                    self.tidy(pen)
             return count
 
     def sweep(self, now: datetime) -> int:

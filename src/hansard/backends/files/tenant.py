@@ -20,7 +20,7 @@ from hansard.backends.files.locks import Locks
 from hansard.backends.files.records import Records, owner_at
 from hansard.backends.files.shelf import Busy, Journal, Shelf
 from hansard.backends.files.writing import Writer
-from hansard.errors import Corrupt, TimedOut
+from hansard.errors import Corrupt, TimedOut, Unavailable
 from hansard.model import Receipt
 from hansard.requests import Context
 
@@ -37,9 +37,9 @@ class Common:
         self.disk = Disk(durable=durable)
         self.snapshots = snapshots
         self.locks = Locks(timeout)
-        self.journals: Lru[Journal] = Lru(_MOST_MESSAGES)
-        self.spaces: Lru[Records] = Lru(_MOST_RECORDS)
-        self.tenants: Lru[Tenant] = Lru(_MOST_CARDS)
+        self.journals: Lru[Journal] = Lru(_MOST_MESSAGES, 50)
+        self.spaces: Lru[Records] = Lru(_MOST_RECORDS, 50)
+        self.tenants: Lru[Tenant] = Lru(_MOST_CARDS, 50)
 
     def tenant(self, name: str) -> Tenant:
         return self.tenants.get(name, lambda: Tenant(name, self))
@@ -95,7 +95,7 @@ class Tenant:
     def catalog(self, *, wait: bool = True) -> Iterator[Catalog]:
         """The catalogue, up to date."""
         self._catalog.sync(wait=wait)
-        self._common.tenants.weigh(self.id, len(self._catalog))
+        self._common.tenants.weigh(self.id, 50 + len(self._catalog))
         with self._catalog.mutex:
             yield self._catalog
 
@@ -117,7 +117,7 @@ class Tenant:
         """Removes those of these blobs that nothing needs; what cannot be decided now is left to the next sweep."""
         if not candidates:
             return 0
-        with contextlib.suppress(Busy, TimedOut, Corrupt):
+        with contextlib.suppress(Busy, TimedOut, Corrupt, OSError):
             return self.blobs.drop(candidates, now, self._needed)
         return 0
 
@@ -133,7 +133,11 @@ class Tenant:
         assert index.head is not None
         messages, branches, summaries = len(index.places), len(index.head.lanes), len(index.summaries)
         writer.commit(Entry(what="delete", at=now, deleted=True, tombstone=tombstone))
-        rest = self._clean(writer, now)
+        try:
+            rest = self._clean(writer, now)
+        except OSError as error:
+            what = f"conversation {writer.id!r} is deleted, but not all that belonged to it: purge does the rest"
+            raise Unavailable(f"{what} ({error.strerror})", outcome="unknown") from error
         return rest + Receipt(conversations=1, messages=messages, branches=branches, summaries=summaries, at=now)
 
     def _clean(self, writer: Writer, now: datetime) -> Receipt:

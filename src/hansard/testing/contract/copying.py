@@ -167,6 +167,16 @@ class TestCopying(Contract):
         assert sum(len(each.message_ids) for each in store.run(store.backend.participations(asked, "ada", 5))) == 5
         assert store.run(store.backend.participations(asked, "nobody", 5)) == []
 
+    def test_messages_are_found_in_the_order_asked_for(self, store: Driver) -> None:
+        ids = [message.id for message in say(store, "c", *range(4))]
+
+        def found(*wanted: str) -> list[Any]:
+            return [each.content for each in store.run(store.backend.find_messages(store.context(), "c", wanted))]
+
+        assert found(ids[3], "missing", ids[0], ids[2]) == [3, 0, 2]
+        assert found() == []
+        assert store.run(store.backend.find_messages(store.context(), "missing", ids)) == []
+
     def test_reading_changes_nothing(self, store: Driver) -> None:
         self.fill(store)
         before = state(store)

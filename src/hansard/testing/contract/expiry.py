@@ -92,6 +92,19 @@ class TestExpiry(Contract):
         assert store.purge().conversations == 2
         assert history(store.tenant("two"), "stays") == ["z"]
 
+    def test_a_sweep_says_whether_to_go_on(self, store: Driver, clock: Clock) -> None:
+        for number in range(12):
+            say(store, f"c{number}", "x", expires_at=clock.now + HOUR)
+        clock.advance(2 * HOUR)
+        gone = calls = 0
+        more = True
+        while more:
+            swept = store.run(store.backend.sweep(store.context(), 5))
+            gone, more, calls = gone + swept.receipt.conversations, swept.more, calls + 1
+            assert calls < 50, "a sweep that always wants more"
+        assert gone == 12
+        assert store.stats().conversations == 0
+
     def test_it_may_be_put_off(self, store: Driver, clock: Clock) -> None:
         say(store, "c", "x", expires_at=clock.now + HOUR)
         say(store, "d", "x", expires_at=clock.now + HOUR)

@@ -108,6 +108,39 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
+    def test_a_tail_that_was_cut_off_in_the_middle_of_a_message(self, store: Driver) -> None:
+        say(store, "c", "question")
+        id = store.append_message("c", "assistant", "He", status="in_progress")
+        cursor = store.get_message("c", id).cursor
+        store.update_message("c", id, content="Hell")
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c", after=cursor)) as tail:
+                assert (await tail.next()).content == "Hell", "what was missed"
+                waiting = asyncio.ensure_future(tail.next())
+                await asyncio.sleep(0.01)
+                await inner.update_message("c", id, content="Hello", status="complete")
+                assert (await waiting).content == "Hello"
+                await inner.append_message("c", "user", "next")
+                assert await tail.take(1) == ["next"]
+
+        store.scenario(watch)
+
+    def test_a_tail_that_begins_in_the_middle_of_a_message(self, store: Driver) -> None:
+        id = store.append_message("c", "assistant", "He", status="in_progress")
+
+        async def watch(inner: Store) -> None:
+            async with Tail(inner.watch("c")) as tail:
+                waiting = asyncio.ensure_future(tail.next())
+                number = 0
+                while not waiting.done():
+                    await asyncio.sleep(0.02)
+                    number += 1
+                    await inner.update_message("c", id, content=number)
+                assert (await waiting).id == id
+
+        store.scenario(watch)
+
     def test_several_watchers(self, store: Driver) -> None:
         last = say(store, "c", "old")[0]
 
@@ -172,6 +205,25 @@ class TestWatch(Contract):
                 return seen
 
         assert store.scenario(watch) == [f"batch w.{number}.{part}" for number in range(2) for part in range(2)]
+
+    def test_waiting_is_a_hint_that_is_never_late(self, store: Driver) -> None:
+        say(store, "c", "old")
+
+        async def wait(inner: Store) -> None:
+            async def waited(seen: int) -> int:
+                return await inner.backend.wait(store.context(), "c", seen, PATIENCE)
+
+            mark = await asyncio.wait_for(waited(0), PATIENCE / 2)
+            assert mark != 0, "0 is only for the first time, which returns at once"
+            await inner.append_message("c", "user", "before anybody waits")
+            mark = await asyncio.wait_for(waited(mark), PATIENCE / 2)
+            waiting = asyncio.ensure_future(waited(mark))
+            await asyncio.sleep(0.01)
+            await inner.append_message("c", "user", "while somebody waits")
+            await asyncio.wait_for(waiting, PATIENCE / 2)
+            await asyncio.wait_for(inner.backend.wait(store.context(), "never written", 1, 0.01), PATIENCE / 2)
+
+        store.scenario(wait)
 
     def test_a_foreign_cursor(self, store: Driver) -> None:
         foreign = say(store, "other", "x")[0].cursor
