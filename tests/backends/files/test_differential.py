@@ -60,6 +60,7 @@ class Machine(Comparison):
         self.clock.advance(wait)
 
 
+@pytest.mark.timeout(300 + 10 * EXAMPLES)
 def test_files_answer_as_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "_LEAST_WASTE", 300)
     monkeypatch.setattr(records, "_LEAST_WASTE", 300)

@@ -23,6 +23,7 @@ KILLS = int(os.environ.get("HANSARD_CRASHES", "24"))
 MODES = ("delta", "snapshot")
 
 
+@pytest.mark.timeout(120 + 10 * KILLS)
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_writers_of_long_lines_lose_nothing(tmp_path: Path, mode: str) -> None:
     target = Target(f"file://{tmp_path}/store?mode={mode}", folder=tmp_path)
@@ -81,6 +82,7 @@ for step in itertools.count():
 """
 
 
+@pytest.mark.timeout(120 + 10 * KILLS)
 @pytest.mark.parametrize("mode", MODES)
 def test_whatever_is_going_on_when_a_process_is_killed(tmp_path: Path, mode: str) -> None:
     root = tmp_path / "store"

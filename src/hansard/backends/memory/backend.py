@@ -213,7 +213,8 @@ class MemoryBackend:
             if created:
                 kept = self._make(context, id, kept.head)
             kept.head = plan.head
-            self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
+            if plan.fresh:
+                self._insert(context, kept, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
             self._evict_messages(context, kept)
             self._changed(context, id)
             messages = [own_message(message) for message in plan.result]
