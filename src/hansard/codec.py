@@ -118,7 +118,7 @@ def check_text(text: str, what: str) -> str:
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 
-class Body(Struct, frozen=True):
+class Body(Struct, frozen=True, gc=False):
     """Content ready to store: its text, its private copy, and what was moved out of it."""
 
     text: str
@@ -222,7 +222,7 @@ def content_of(text: str, format: str, where: str) -> Any:
 # --- the rest of a message --------------------------------------------------------------------------------------------
 
 
-class Extra(Struct, frozen=True, omit_defaults=True):
+class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     """What few messages have, kept as one JSON object beside the columns."""
 
     participant: Participant | None = None

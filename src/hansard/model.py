@@ -2,7 +2,8 @@
 
 Times are aware UTC datetimes to the microsecond. `Message(role=…, content=…)` may be made without id, conversation or
 time; the store fills them in, and `NOT_YET` stands for a time that it has not given yet. Two messages are the same
-message when their ids are equal, whatever their bodies.
+message when their ids are equal, whatever their bodies. The values that are made by the thousand hold plain data and
+never themselves, so the cycle collector is spared them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-class Participant(Struct, frozen=True, omit_defaults=True):
+class Participant(Struct, frozen=True, omit_defaults=True, gc=False):
     """Who said it: a stable id, and a display name that may change."""
 
     kind: Kind
@@ -71,7 +72,7 @@ class Participant(Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any] | None = None
 
 
-class Source(Struct, frozen=True, omit_defaults=True):
+class Source(Struct, frozen=True, omit_defaults=True, gc=False):
     """A document that an answer rests on."""
 
     document_id: str | None = None
@@ -80,7 +81,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     score: float | None = None
 
 
-class Usage(Struct, frozen=True, omit_defaults=True):
+class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a message cost, as its provider reported it."""
 
     input_tokens: int = 0
@@ -91,7 +92,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
 
 
-class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True):
+class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True, gc=False):
     """Where a large base64 text stood in a message's content, and the blob that it became."""
 
     sha256: str
@@ -105,7 +106,7 @@ class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True):
         return self.prefix[5:].partition(";")[0] or None if self.prefix.startswith("data:") else None
 
 
-class Message(Struct, frozen=True, eq=False):
+class Message(Struct, frozen=True, eq=False, gc=False):
     """One thing that was said, in its writer's own format, kept verbatim."""
 
     role: str
@@ -151,7 +152,7 @@ class Message(Struct, frozen=True, eq=False):
         return cursors.of_message(self)
 
 
-class Conversation(Struct, frozen=True):
+class Conversation(Struct, frozen=True, gc=False):
     """One history: the unit of order, isolation and deletion."""
 
     id: str
@@ -171,7 +172,7 @@ class Conversation(Struct, frozen=True):
     archived_at: datetime | None = None
 
 
-class Branch(Struct, frozen=True):
+class Branch(Struct, frozen=True, gc=False):
     """A line of messages that shares its beginning with its parent, without copying."""
 
     id: str
@@ -184,7 +185,7 @@ class Branch(Struct, frozen=True):
     active: bool = False
 
 
-class Summary(Struct, frozen=True):
+class Summary(Struct, frozen=True, gc=False):
     """A derived text that names the exact range it covers. It never replaces the messages."""
 
     conversation_id: str
@@ -198,7 +199,7 @@ class Summary(Struct, frozen=True):
     created_at: datetime = NOT_YET
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """A JSON or bytes document at `(namespace, key)`, beside the messages."""
 
     namespace: tuple[str, ...]
@@ -228,7 +229,7 @@ class Messages(list[Message]):
         self.has_more = has_more
 
 
-class Page(Struct, frozen=True):
+class Page(Struct, frozen=True, gc=False):
     """A slice of a listing, and where to go on from."""
 
     items: list[Conversation]
@@ -241,7 +242,7 @@ class RecordPage(Struct, frozen=True):
     next_cursor: str | None = None
 
 
-class Appended(Struct, frozen=True):
+class Appended(Struct, frozen=True, gc=False):
     """What an append stored: the messages as they now are, in the order given, and the conversation's version."""
 
     messages: list[Message]

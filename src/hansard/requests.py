@@ -27,7 +27,7 @@ from hansard.model import (
 OnDuplicate = Literal["first", "error"]
 
 
-class Context(Struct, frozen=True):
+class Context(Struct, frozen=True, gc=False):
     """Who asks, and when."""
 
     tenant: str
@@ -35,7 +35,7 @@ class Context(Struct, frozen=True):
     user: str | None = None
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """A message to store, checked and encoded. `message.created_at` is `NOT_YET` when the store shall give it."""
 
     message: Message
@@ -46,7 +46,7 @@ class Draft(Struct, frozen=True):
     """The caller chose the id, so it may be stored already."""
 
 
-class NewConversation(Struct, frozen=True):
+class NewConversation(Struct, frozen=True, gc=False):
     """What an append gives a conversation that it has to make."""
 
     user_id: str | None = None
@@ -57,7 +57,7 @@ class NewConversation(Struct, frozen=True):
     expires_at: datetime | None = None
 
 
-class Append(Struct, frozen=True):
+class Append(Struct, frozen=True, gc=False):
     drafts: tuple[Draft, ...]
     new: NewConversation | None
     """None: the conversation must exist."""
@@ -88,7 +88,7 @@ class Replace(Struct, frozen=True):
     """Store what a tombstone says was deleted."""
 
 
-class MessageQuery(Struct, frozen=True):
+class MessageQuery(Struct, frozen=True, gc=False):
     """Messages of one branch between two places, from one end.
 
     Positions are `(created_at in microseconds, seq)`, exclusive.
@@ -109,7 +109,7 @@ class MessageQuery(Struct, frozen=True):
     until: datetime | None = None
 
 
-class Slice(Struct, frozen=True):
+class Slice(Struct, frozen=True, gc=False):
     messages: list[Message]
     """In the order in which the query took them."""
     has_more: bool
@@ -147,7 +147,7 @@ class Removed(Struct, frozen=True):
     """For `last`: the bytes that the message refers to, which may be gone with it."""
 
 
-class ConversationQuery(Struct, frozen=True):
+class ConversationQuery(Struct, frozen=True, gc=False):
     """Conversations between two places, from one end. Positions are `(sort time in microseconds, id)`, exclusive."""
 
     user_id: str | None = None
@@ -229,7 +229,7 @@ class Swept(Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-class Lane(Struct, frozen=True):
+class Lane(Struct, frozen=True, gc=False):
     """A branch as stored: its own line of messages, and the flattened path of the lines that it reads before it.
 
     A *line* is a run of messages under one number. `path` holds `(line, up to which seq)`, oldest first; the own line
@@ -253,14 +253,14 @@ class Image(Struct, frozen=True):
     lanes: tuple[Lane, ...]
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """A stored message and the line that it lies on."""
 
     line: int
     message: Message
 
 
-class RestoredRow(Struct, frozen=True):
+class RestoredRow(Struct, frozen=True, gc=False):
     """A message to store exactly as it is: its seq, times and line are kept."""
 
     line: int

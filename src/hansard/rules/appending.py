@@ -15,7 +15,7 @@ from hansard.requests import Append, Context, Draft, Lane
 from hansard.rules.heads import Head, check_version, touched
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, gc=False):
     """What an append stores, and what it answers."""
 
     head: Head

@@ -27,7 +27,7 @@ BLOB_GRACE = timedelta(hours=1)
 """How long a blob that was put by itself waits for something to refer to it."""
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, gc=False):
     """A conversation as its writers see it."""
 
     conversation: Conversation

@@ -19,7 +19,7 @@ _MOST_COST = 1e15
 """So that sums of them fit the integers of every storage."""
 
 
-class Drafts(Struct, frozen=True):
+class Drafts(Struct, frozen=True, gc=False):
     """Drafts, and the bytes of the blobs that they refer to."""
 
     drafts: tuple[Draft, ...]
@@ -46,10 +46,11 @@ def as_message(value: object) -> Message:
 
 
 def as_messages(value: object) -> list[Message]:
-    if isinstance(value, Message | Mapping):
-        return [as_message(value)]
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise ValidationError(f"messages must be a list of messages, not a {type(value).__name__}")
+    if type(value) is not list:
+        if isinstance(value, Message | Mapping):
+            return [as_message(value)]
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise ValidationError(f"messages must be a list of messages, not a {type(value).__name__}")
     return [item if type(item) is Message else as_message(item) for item in value]
 
 
@@ -74,6 +75,7 @@ def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Dra
         checks.message_id(message.id, limits) if given_id else ids.message_id(),
         format=format,
         created_at=NOT_YET if created_at is NOT_YET or created_at is None else checks.time(created_at, "created_at"),
+        metadata=None if message.metadata is None else checks.metadata(message.metadata),
         blobs=body.refs,
     )
     if rare := _rare_fields(message):
@@ -120,8 +122,6 @@ def _rare_fields(message: Message) -> dict[str, Any]:
         fields["sources"] = sources(message.sources)
     if message.usage is not None:
         fields["usage"] = usage(message.usage)
-    if message.metadata is not None:
-        fields["metadata"] = checks.metadata(message.metadata)
     return fields
 
 

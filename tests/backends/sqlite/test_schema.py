@@ -90,8 +90,26 @@ def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dic
     sql, values = reading._listing(Context("default", EPOCH), query)
     with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-    assert len(plan) == 1
-    assert plan[0].startswith("SEARCH conversations USING INDEX"), plan
+    searches = [step for step in plan if step not in ("MERGE (UNION ALL)", "LEFT", "RIGHT")]
+    assert len(searches) == (1 if sort == "last_message_at" else 2)
+    assert all(step.startswith("SEARCH conversations USING INDEX") for step in searches), plan
+
+
+def test_only_a_change_that_is_no_append_is_listed_by_update(tmp_path: Path) -> None:
+    """So an append costs no page of these indexes."""
+    listed = (
+        "SELECT id FROM conversations INDEXED BY conversations_by_update WHERE tenant = ? AND updated_at <> active_at"
+    )
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as store:
+        for id in ("a", "b", "c"):
+            store.append_message(id, "user", "Hello", user_id="u", agent_id="g")
+        store.update_conversation("b", title="B")
+        with open_raw(tmp_path / "a.db") as other:
+            assert other.execute(listed, ("default",)).fetchall() == [("b",)]
+        assert [each.id for each in store.list_conversations(sort="updated_at").items] == ["b", "c", "a"]
+        store.append_message("b", "user", "Again")
+        with open_raw(tmp_path / "a.db") as other:
+            assert other.execute(listed, ("default",)).fetchall() == []
 
 
 def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:

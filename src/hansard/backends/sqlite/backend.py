@@ -137,7 +137,12 @@ class SqliteBackend:
     # Messages
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
-        return await self._write(lambda writer: writing.append(writer, context, id, append))
+        # As `_write` does, without its coroutine: nothing is called as often.
+        if self._closed:
+            raise Closed("this store was closed")
+        if self._blocking:
+            return self._engine.write(lambda writer: writing.append(writer, context, id, append))
+        return await self._engine.submit(lambda writer: writing.append(writer, context, id, append))
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
         return await self._write(lambda writer: changing.replace_messages(writer, context, id, replace))

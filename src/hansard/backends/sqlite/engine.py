@@ -1,10 +1,11 @@
 """One database file in this process: one connection that writes, a few that read, and group commit.
 
 Every write is a *job*: a function of the `Writer` that runs inside a transaction. The blocking API runs its job in the
-calling thread. The async API puts jobs into a queue; one thread takes whatever has queued up while the last commit ran,
-runs all of it in one transaction, commits once, and wakes each event loop once. A job that is refused by the rules has
-changed nothing, and the others go on; any other failure rolls the transaction back and runs its jobs one by one. All
-stores of a process that open the same file share one engine, and so one lock.
+calling thread. The async API gathers the jobs of one turn of the event loop and puts them into a queue together; one
+thread takes whatever has queued up while the last commit ran, runs all of it in one transaction, commits once, and
+wakes each event loop once. A job that is refused by the rules has changed nothing, and the others go on; any other
+failure rolls the transaction back and runs its jobs one by one. All stores of a process that open the same file share
+one engine, and so one lock.
 """
 
 from __future__ import annotations
@@ -98,7 +99,11 @@ class Engine:
         self._writer = Writer(self._connection)
         self._lock = threading.RLock()
         self._readers: list[sqlite3.Connection] = []
-        self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._gathering: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+        """The jobs of the turn that each event loop is in."""
+        self._queue: queue.SimpleQueue[list[Job[Any]] | None] = queue.SimpleQueue()
+        self._door = threading.Lock()
+        """Nothing enters the queue after its end."""
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -111,11 +116,12 @@ class Engine:
             self.users -= 1
             if self.users > 0:
                 return
-            self._closed = True
             if _engines.get(self._key) is self:
                 del _engines[self._key]
-        if self._thread is not None:
+        with self._door:
+            self._closed = True
             self._queue.put(None)
+        if self._thread is not None:
             self._thread.join()
         with self._lock:
             for reader in self._readers:
@@ -168,24 +174,36 @@ class Engine:
         with self._lock:
             return self._alone(run, erases=erases)
 
-    async def submit(self, run: Callable[[Writer], T], *, erases: bool = False) -> T:
+    def submit(self, run: Callable[[Writer], T], *, erases: bool = False) -> asyncio.Future[T]:
         """Runs a job on the writing thread, together with whatever else has queued up."""
         self._check_alive()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._thread is None:
-            self._start()
-        self._queue.put(Job(run, erases=erases, future=future))
-        return await future
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        job = Job(run, erases=erases, future=future)
+        gathered = self._gathering.get(loop)
+        if gathered is None:
+            # The other tasks of this turn run before the hand-over: what they write goes with it.
+            self._gathering[loop] = [job]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            gathered.append(job)
+        return future
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="hansard-writer", daemon=True)
-                self._thread.start()
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._gathering.pop(loop)
+        with self._door:
+            if not self._closed:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="hansard-writer", daemon=True)
+                    self._thread.start()
+                self._queue.put(jobs)
+                return
+        for job in jobs:
+            job.error = Closed("this store was closed")
+            job.settle()
 
     def _work(self) -> None:
-        while (job := self._queue.get()) is not None:
-            jobs = [job]
+        while (jobs := self._queue.get()) is not None:
             last = False
             while len(jobs) < _MAX_BATCH:
                 try:
@@ -195,7 +213,7 @@ class Engine:
                 if more is None:
                     last = True
                     break
-                jobs.append(more)
+                jobs += more
             self._execute(jobs)
             _deliver(jobs)
             if last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -16,7 +17,7 @@ from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run, unpack
 from hansard.backends.sqlite.writer import Entry, entry_of
 from hansard.errors import NotFound
-from hansard.model import Conversation, Message, from_micros, to_micros
+from hansard.model import Conversation, ConversationSort, Message, from_micros, to_micros
 from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, NewBranch, Slice
 from hansard.requests import Row as StoredRow
 from hansard.rules import Head
@@ -29,7 +30,7 @@ _HEAD = QUERIES["head"]
 _NO_LIMIT = -1
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """What a read of a branch needs to know of it."""
 
     pk: int
@@ -222,11 +223,6 @@ def cut_of(connection: sqlite3.Connection, pk: int, head: Head, new: NewBranch) 
 
 # Conversations
 
-_LISTING = (
-    "SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
-    "message_count, version, branch, expires_at, archived_at FROM conversations WHERE "
-)
-
 
 def list_conversations(
     connection: sqlite3.Connection, context: Context, query: ConversationQuery
@@ -248,24 +244,48 @@ def _matching(found: Iterable[Row], query: ConversationQuery) -> tuple[list[Conv
 
 
 def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]]:
-    column = "active_at" if query.sort == "last_message_at" else "updated_at"
-    values: list[Any] = [context.tenant]
-    conditions = ["tenant = ?"]
+    filters: list[Any] = [context.tenant]
+    named = []
     for name, value in (("user_id", query.user_id), ("user_id", context.user), ("agent_id", query.agent_id)):
         if value is not None:
-            conditions.append(f"{name} = ?")
-            values.append(value)
-    if query.archived is not None:
-        conditions.append(f"archived_at IS {'NOT ' if query.archived else ''}NULL")
-    conditions.append("(expires_at IS NULL OR expires_at > ?)")
-    values.append(to_micros(context.now))
-    for place, sign in ((query.above, ">"), (query.below, "<")):
+            named.append(name)
+            filters.append(value)
+    filters.append(to_micros(context.now))
+    for place in (query.above, query.below):
         if place is not None:
-            conditions.append(f"({column}, id) {sign} (?, ?)")
-            values += place
-    direction = "DESC" if query.newest_first else "ASC"
-    limit = "" if query.metadata else f" LIMIT {query.limit + 1:d} OFFSET {query.offset:d}"
-    return f"{_LISTING}{' AND '.join(conditions)} ORDER BY {column} {direction}, id {direction}{limit}", values
+            filters += place
+    bounds = [_NO_LIMIT, 0] if query.metadata else [query.limit + 1, query.offset]
+    sign = ("<" if query.below else "") + (">" if query.above else "")
+    sql = _listing_sql(query.sort, tuple(named), query.archived, sign, newest_first=query.newest_first)
+    return sql, filters + (filters if query.sort == "updated_at" else []) + bounds
+
+
+@cache
+def _listing_sql(
+    sort: ConversationSort, named: tuple[str, ...], archived: bool | None, signs: str, *, newest_first: bool
+) -> str:
+    """Built from constant fragments only; the places come in the order `above`, `below`."""
+    conditions = ["tenant = ?", *[f"{name} = ?" for name in named]]
+    if archived is not None:
+        conditions.append(f"archived_at IS {'NOT ' if archived else ''}NULL")
+    conditions.append("(expires_at IS NULL OR expires_at > ?)")
+
+    def select(column: str, *more: str, updated_at: str = "updated_at") -> str:
+        places = [f"({column}, id) {sign} (?, ?)" for sign in "><" if sign in signs]
+        return (
+            f"SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, {updated_at}, "
+            "last_message_at, message_count, version, branch, expires_at, archived_at "
+            f"FROM conversations WHERE {' AND '.join([*conditions, *places, *more])}"
+        )
+
+    direction = "DESC" if newest_first else "ASC"
+    end = f"{direction}, id {direction} LIMIT ? OFFSET ?"
+    if sort == "last_message_at":
+        return f"{select('active_at')} ORDER BY active_at {end}"
+    # Two indexes share the work, each in order; SQLite merges them as it goes, and stops at the limit.
+    changed = select("updated_at", "updated_at <> active_at")
+    as_active = select("active_at", "updated_at = active_at", updated_at="active_at AS updated_at")
+    return f"{changed} UNION ALL {as_active} ORDER BY updated_at {end}"
 
 
 # Copying and checking

@@ -27,11 +27,17 @@ CREATE TABLE conversations (
 
 CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
 CREATE INDEX conversations_by_activity ON conversations (tenant, active_at, id);
-CREATE INDEX conversations_by_update ON conversations (tenant, updated_at, id);
 CREATE INDEX conversations_by_user_activity ON conversations (tenant, user_id, active_at, id) WHERE user_id IS NOT NULL;
-CREATE INDEX conversations_by_user_update ON conversations (tenant, user_id, updated_at, id) WHERE user_id IS NOT NULL;
 CREATE INDEX conversations_by_agent_activity ON conversations (tenant, agent_id, active_at, id) WHERE agent_id IS NOT NULL;
-CREATE INDEX conversations_by_agent_update ON conversations (tenant, agent_id, updated_at, id) WHERE agent_id IS NOT NULL;
+
+-- Appends keep updated_at and active_at the same, so that most conversations need no entry here, and most appends touch
+-- one index for each way to list. A listing by update merges these with those by activity.
+CREATE INDEX conversations_by_update ON conversations (tenant, updated_at, id) WHERE updated_at <> active_at;
+CREATE INDEX conversations_by_user_update ON conversations (tenant, user_id, updated_at, id)
+    WHERE updated_at <> active_at AND user_id IS NOT NULL;
+CREATE INDEX conversations_by_agent_update ON conversations (tenant, agent_id, updated_at, id)
+    WHERE updated_at <> active_at AND agent_id IS NOT NULL;
+
 CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
 
 -- A branch owns an integer line, never reused, and stores the flattened path of the lines that it reads before it:

@@ -97,7 +97,8 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     if head.buried and not append.revive:
         refuse_buried(writer, context, id, (draft for draft in append.drafts if draft.message.id not in stored))
     plan = rules.plan_append(context, head, append, stored)
-    entry.largest = max([entry.largest, *[draft.size for _, draft in plan.fresh]])
+    for _, draft in plan.fresh:
+        entry.largest = max(entry.largest, draft.size)
     if plan.head.conversation.user_id != head.conversation.user_id:
         writer.save(context.tenant, id, entry, plan.head)
     elif plan.head is not head:

@@ -184,6 +184,31 @@ class TestListing(Contract):
         assert ids(store.list_conversations(limit=2)) == ["c9", "c8"]
         assert ids(store.list_conversations(limit=2, sort="updated_at")) == ["c3", "c9"]
 
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    @pytest.mark.parametrize("owner", [{}, {"user_id": "u"}, {"agent_id": "a1"}], ids=["all", "user", "agent"])
+    def test_pages_by_change(self, store: Driver, clock: Clock, order: Order, owner: dict[str, Any]) -> None:
+        """Appends and other changes mixed, some of the same moment, some of messages with times of their own."""
+        self.fill(store, clock)
+        for id in ("c3", "c9", "c4"):
+            store.update_conversation(id, title="t")
+        say(store, "c4", "again")
+        store.append("c1", [Message("user", "from long ago", created_at=clock.now - HOUR)])
+        clock.stop()
+        store.update_conversation("c5", title="t")
+        say(store, "c7", "again")
+        expected = ["c0", "c2", "c6", "c8", "c3", "c9", "c4", "c1", "c5", "c7"]
+        if "agent_id" in owner:
+            expected = [id for id in expected if int(id[1]) % 2]
+        expected = expected if order == "asc" else expected[::-1]
+        page = store.list_conversations(sort="updated_at", order=order, limit=3, **owner)
+        found = ids(page)
+        while page.next_cursor is not None:
+            page = store.list_conversations(sort="updated_at", order=order, limit=3, after=page.next_cursor, **owner)
+            found += ids(page)
+        assert found == expected
+        back = store.list_conversations(sort="updated_at", order=order, limit=3, before=page.previous_cursor, **owner)
+        assert ids(back) == expected[: -len(page.items)][-3:]
+
     def test_an_empty_one_counts_from_when_it_was_made(self, store: Driver, clock: Clock) -> None:
         say(store, "old", "x")
         clock.advance(HOUR)
