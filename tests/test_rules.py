@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hansard import rules
+from hansard import codec, rules
 from hansard.errors import Conflict, MessageNotFound, NotFound
 from hansard.model import NOT_YET, Conversation, Message, Usage
 from hansard.requests import Append, Context, Draft, Lane, MessageQuery, NewConversation
@@ -139,7 +139,14 @@ def test_who_may_see() -> None:
     assert not rules.is_visible(Conversation("c"), Context("t", NOW, "u"))
 
 
-def test_a_buried_message_is_refused_by_name() -> None:
-    rules.refuse_buried("c", [])
+def test_what_was_deleted_is_refused_by_name() -> None:
+    head = Head(Conversation("c"), 0, {}, buried=True)
+    drafts = [Draft(Message("user", "x", id="m", created_at=NOW), "x", 1, given_id=True)]
+    rules.refuse_deleted(CONTEXT, head, drafts, lambda _: None)
+    buried = {codec.digest("c", "m"): NOW}
     with pytest.raises(Conflict, match="'m' of conversation 'c' was deleted"):
-        rules.refuse_buried("c", ["m"])
+        rules.refuse_deleted(CONTEXT, head, drafts, buried.get)
+    grave = {rules.grave(CONTEXT, "c"): NOW}
+    with pytest.raises(Conflict, match=r"'c' was deleted at .* after message 'm' was written"):
+        rules.refuse_deleted(CONTEXT, head, drafts, grave.get)
+    rules.refuse_deleted(CONTEXT, head, drafts, {rules.grave(CONTEXT, "c"): NOW - timedelta(seconds=1)}.get)

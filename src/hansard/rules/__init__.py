@@ -12,8 +12,7 @@ from hansard.rules.appending import (
     check_quota,
     place,
     plan_append,
-    refuse_buried,
-    refuse_replay,
+    refuse_deleted,
     same_body,
 )
 from hansard.rules.beside import (
@@ -117,8 +116,7 @@ __all__ = [
     "plan_replace",
     "plan_update",
     "position",
-    "refuse_buried",
-    "refuse_replay",
+    "refuse_deleted",
     "replaced",
     "restored",
     "restoring",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from hansard import codec
 from hansard.errors import Conflict, QuotaExceeded
 from hansard.model import NOT_YET, Conversation, Message
 from hansard.requests import Append, Context, Draft, Lane
-from hansard.rules.heads import Head, check_version, touched
+from hansard.rules.heads import Head, check_version, grave, touched
 
 
 class Plan(Struct, frozen=True, gc=False):
@@ -152,17 +152,25 @@ def place(
     return placed, seq, last
 
 
-def refuse_buried(id: str, buried: Iterable[str]) -> None:
-    """A message that was deleted by its id does not come back by a replay."""
-    for message_id in buried:
-        raise Conflict(f"message {message_id!r} of conversation {id!r} was deleted: revive=True stores it all the same")
+def refuse_deleted(
+    context: Context, head: Head, drafts: Sequence[Draft], tombstone: Callable[[str], datetime | None]
+) -> None:
+    """What was deleted does not come back by a replay, unless the call revives it.
 
-
-def refuse_replay(id: str, append: Append, deleted_at: datetime) -> None:
-    """A deleted conversation may be begun anew, but not with what was said before it was deleted."""
-    for draft in append.drafts:
-        if draft.message.created_at is not NOT_YET and draft.message.created_at <= deleted_at:
+    That is: a message that was deleted by its id and, in a conversation that was deleted and begun anew, what was
+    said before. `drafts` are those that are not stored; `tombstone` finds the time of a deletion by its digest.
+    """
+    id = head.conversation.id
+    if head.buried:
+        for draft in drafts:
+            if draft.given_id and tombstone(codec.digest(id, draft.message.id)) is not None:
+                what = f"message {draft.message.id!r} of conversation {id!r}"
+                raise Conflict(f"{what} was deleted: revive=True stores it all the same")
+    dated = [draft.message for draft in drafts if draft.message.created_at is not NOT_YET]
+    deleted_at = tombstone(grave(context, id)) if dated else None
+    for message in dated:
+        if deleted_at is not None and message.created_at <= deleted_at:
             raise Conflict(
-                f"conversation {id!r} was deleted at {deleted_at.isoformat()}, after message {draft.message.id!r} was "
+                f"conversation {id!r} was deleted at {deleted_at.isoformat()}, after message {message.id!r} was "
                 "written: revive=True stores it all the same"
             )

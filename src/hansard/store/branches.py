@@ -122,13 +122,13 @@ class Branches(MessageParts):
             batch.append(message)
             reached = reached or message.id == last
             if len(batch) == _FORK_BATCH or message.id == last:
-                await self.append(target, batch, create=False, count_usage=False)
+                await self.append(target, batch, create=False, revive=True, count_usage=False)
                 batch = []
             if message.id == last:
                 break
         if not reached:
             raise rules.no_message(source, str(last))
-        await self.append(target, batch, create=False, count_usage=False)
+        await self.append(target, batch, create=False, revive=True, count_usage=False)
 
     # Summaries
 

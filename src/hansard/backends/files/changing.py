@@ -25,10 +25,11 @@ from hansard.rules import Head
 def append(tenant: Tenant, context: Context, id: str, append: Append) -> Appended:
     with tenant.writing(id, create=append.new is not None) as writer:
         book = visible(writer, context)
-        head = book.head if book else _new_head(tenant, context, id, append)
+        head = book.head if book else _new_head(context, id, append)
         stored = _stored(book, append)
         if not append.revive:
-            _refuse_buried(tenant, head, (each for each in append.drafts if each.message.id not in stored))
+            new = [each for each in append.drafts if each.message.id not in stored]
+            rules.refuse_deleted(context, head, new, tenant.ledger.tombstone)
         plan = rules.plan_append(context, head, append, stored)
         assert writer is not None
         if book is None:
@@ -41,26 +42,15 @@ def append(tenant: Tenant, context: Context, id: str, append: Append) -> Appende
         return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), book is None)
 
 
-def _new_head(tenant: Tenant, context: Context, id: str, append: Append) -> Head:
+def _new_head(context: Context, id: str, append: Append) -> Head:
     if append.new is None:
         raise rules.not_found(id)
-    deleted_at = tenant.ledger.tombstone(rules.grave(context, id))
-    if deleted_at is not None and not append.revive:
-        rules.refuse_replay(id, append, deleted_at)
     return rules.new_head(context, id, append.new, 1)
 
 
 def _stored(book: Book | None, append: Append) -> Mapping[str, Message]:
     given = [draft.message.id for draft in append.drafts if draft.given_id]
     return {message.id: message for message in book.find(given)} if book and given else {}
-
-
-def _refuse_buried(tenant: Tenant, head: Head, drafts: Iterable[Draft]) -> None:
-    """Drafts that are not stored may not be of messages that were deleted."""
-    if head.buried:
-        id = head.conversation.id
-        ids = (draft.message.id for draft in drafts)
-        rules.refuse_buried(id, (each for each in ids if tenant.ledger.tombstone(codec.digest(id, each))))
 
 
 def _raw(line: int, fresh: Iterable[tuple[Message, Draft]]) -> list[Raw]:
@@ -90,9 +80,8 @@ def replace_messages(tenant: Tenant, context: Context, id: str, replace: Replace
         ids = [message.id for message, _ in plan.fresh]
         rules.used_elsewhere(each for each in ids if each in index.places and each not in gone.ids)
         if not replace.revive:
-            _refuse_buried(
-                tenant, book.head, (draft for _, draft in plan.fresh if draft.message.id not in index.places)
-            )
+            new = [draft for _, draft in plan.fresh if draft.message.id not in index.places]
+            rules.refuse_deleted(context, book.head, new, tenant.ledger.tombstone)
         rules.check_quota(book.head.conversation, len(ids) - len(gone.ids), replace.max_messages)
         newest = plan.fresh[-1][0].created_at if plan.fresh else index.newest(gone.seqs)
         after = gone.with_summary(rules.replaced(context, plan, len(gone.ids), newest))

@@ -208,7 +208,7 @@ class MemoryBackend:
                 if draft.given_id and (message := kept.find(draft.message.id))
             }
             if not append.revive:
-                self._refuse_buried(context, kept, append.drafts)
+                self._refuse_deleted(context, kept, append.drafts)
             plan = rules.plan_append(context, kept.head, append, stored)
             if created:
                 kept = self._make(context, id, kept.head)
@@ -226,18 +226,11 @@ class MemoryBackend:
             return kept, False
         if append.new is None:
             raise rules.not_found(id)
-        deleted_at = self._tenant(context).tombstones.get(rules.grave(context, id))
-        if deleted_at is not None and not append.revive:
-            rules.refuse_replay(id, append, deleted_at)
         return Kept(rules.new_head(context, id, append.new, 1)), True
 
-    def _refuse_buried(self, context: Context, kept: Kept, drafts: Iterable[Draft]) -> None:
-        """Drafts that are not stored may not be of messages that were deleted."""
-        if kept.head.buried:
-            id = kept.head.conversation.id
-            tombstones = self._tenant(context).tombstones
-            ids = (draft.message.id for draft in drafts if draft.message.id not in kept.places)
-            rules.refuse_buried(id, (each for each in ids if codec.digest(id, each) in tombstones))
+    def _refuse_deleted(self, context: Context, kept: Kept, drafts: Iterable[Draft]) -> None:
+        new = [draft for draft in drafts if draft.message.id not in kept.places]
+        rules.refuse_deleted(context, kept.head, new, self._tenant(context).tombstones.get)
 
     def _insert(
         self,
@@ -270,7 +263,7 @@ class MemoryBackend:
             current = list(kept.read(replace.branch))
             plan = rules.plan_replace(context, kept.head, replace, current, kept.fresh_line)
             if not replace.revive:
-                self._refuse_buried(context, kept, (draft for _, draft in plan.fresh))
+                self._refuse_deleted(context, kept, [draft for _, draft in plan.fresh])
             doomed = {message.id for message in beyond(kept, plan.doomed)}
             ids = [draft.message.id for _, draft in plan.fresh]
             rules.used_elsewhere(each for each in ids if each in kept.places and each not in doomed)

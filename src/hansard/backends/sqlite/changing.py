@@ -18,9 +18,9 @@ from hansard.backends.sqlite.writing import (
     drop_blobs,
     insert,
     keep_blobs,
-    refuse_buried,
     release_blobs,
     remove_runs,
+    tombstones,
     use_blobs,
 )
 from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros, to_micros
@@ -171,8 +171,8 @@ def replace_messages(writer: Writer, context: Context, id: str, replace: Replace
     plan = rules.plan_replace(context, entry.head, replace, current, writer.fresh_line)
     doomed = [row for line, seq in plan.doomed for row in writer.run("keys_between", *run(line, seq))]
     _refuse_taken(writer, entry, plan, {row[1] for row in doomed})
-    if entry.head.buried and not replace.revive:
-        refuse_buried(writer, context, id, (draft for _, draft in plan.fresh))
+    if not replace.revive:
+        rules.refuse_deleted(context, entry.head, [draft for _, draft in plan.fresh], tombstones(writer, context))
     rules.check_quota(entry.head.conversation, len(plan.fresh) - len(doomed), replace.max_messages)
     if doomed:
         forget_summaries(writer, entry, [unpack(row[0]) for row in doomed])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import structs
 
-from hansard import codec, rules
+from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.rows import pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
@@ -94,8 +95,9 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
         return _append_first(writer, context, id, append)
     head = entry.head
     stored = find_stored(writer, entry, id, append.drafts)
-    if head.buried and not append.revive:
-        refuse_buried(writer, context, id, (draft for draft in append.drafts if draft.message.id not in stored))
+    if not append.revive:
+        new = [draft for draft in append.drafts if draft.message.id not in stored] if stored else append.drafts
+        rules.refuse_deleted(context, head, new, tombstones(writer, context))
     plan = rules.plan_append(context, head, append, stored)
     for _, draft in plan.fresh:
         entry.largest = max(entry.largest, draft.size)
@@ -110,20 +112,16 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
 
 def _append_first(writer: Writer, context: Context, id: str, append: Append) -> Appended:
     """An append to a conversation that it has to make."""
-    plan = rules.plan_append(context, new_head(writer, context, id, append), append, {})
+    if append.new is None:
+        raise rules.not_found(id)
+    head = rules.new_head(context, id, append.new, 0)
+    if not append.revive:
+        rules.refuse_deleted(context, head, append.drafts, tombstones(writer, context))
+    plan = rules.plan_append(context, head, append, {})
     entry = make(writer, context, plan.head, max(draft.size for _, draft in plan.fresh))
     line = entry.head.lanes[plan.lane.id].line
     insert(writer, context, entry, line, plan.fresh, append.blobs, count=append.count_usage)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), created=True)
-
-
-def new_head(writer: Writer, context: Context, id: str, append: Append) -> Head:
-    if append.new is None:
-        raise rules.not_found(id)
-    deleted = writer.one("find_tombstone", context.tenant, rules.grave(context, id))
-    if deleted is not None and not append.revive:
-        rules.refuse_replay(id, append, from_micros(deleted[0]))
-    return rules.new_head(context, id, append.new, 0)
 
 
 def find_stored(writer: Writer, entry: Entry, id: str, drafts: Iterable[Draft]) -> dict[str, Message]:
@@ -136,12 +134,14 @@ def find_stored(writer: Writer, entry: Entry, id: str, drafts: Iterable[Draft]) 
     return {message.id: message for message in rows.messages_of(found, id)}
 
 
-def refuse_buried(writer: Writer, context: Context, id: str, drafts: Iterable[Draft]) -> None:
-    """Drafts that are not stored may not be of messages that were deleted."""
-    ids = (draft.message.id for draft in drafts if draft.given_id)
-    rules.refuse_buried(
-        id, (each for each in ids if writer.one("find_tombstone", context.tenant, codec.digest(id, each)))
-    )
+def tombstones(writer: Writer, context: Context) -> Callable[[str], datetime | None]:
+    """Finds the time of a deletion by its digest."""
+
+    def find(digest: str) -> datetime | None:
+        row = writer.one("find_tombstone", context.tenant, digest)
+        return from_micros(row[0]) if row else None
+
+    return find
 
 
 def insert(

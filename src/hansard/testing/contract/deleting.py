@@ -179,6 +179,25 @@ class TestTombstones(Contract):
         store.append("c", Message("user", "new", created_at=clock.advance(HOUR)))
         assert history(store, "c") == ["new"]
 
+    @pytest.mark.parametrize("anew", ["append", "create"])
+    def test_nor_after_it_was_begun_anew(self, store: Driver, clock: Clock, anew: str) -> None:
+        require(store, "our times")
+        spool = [Message("user", "x", id="m", created_at=clock.now)]
+        store.append("c", spool, user_id="u")
+        clock.advance(HOUR)
+        store.delete_conversation("c")
+        if anew == "create":
+            store.create_conversation("c", user_id="u")
+        store.append("c", Message("user", "new"), user_id="u")
+        for each in (store, store.user("u")):
+            with pytest.raises(Conflict, match="was deleted at"):
+                each.append("c", spool)
+            with pytest.raises(Conflict, match="was deleted at"):
+                each.replace_messages("c", spool)
+        assert history(store, "c") == ["new"]
+        store.append("c", spool, revive=True)
+        assert history(store, "c") == ["new", "x"]
+
     def test_unless_it_is_made_or_revived(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
