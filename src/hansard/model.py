@@ -51,16 +51,8 @@ def to_micros(time: datetime) -> int:
     return (time - EPOCH) // _MICROSECOND
 
 
-# Up to here (the year 2096) seconds as a float are closer than half a microsecond, so that rounding gives them back
-# exactly.
-_EXACT_AS_FLOAT = 4_000_000_000_000_000
-_from_seconds = datetime.fromtimestamp
-
-
 def from_micros(micros: int) -> datetime:
-    if 0 <= micros < _EXACT_AS_FLOAT:
-        return _from_seconds(micros / 1_000_000, UTC)
-    return EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(0, 0, micros)
 
 
 class Participant(Struct, frozen=True, omit_defaults=True, gc=False):

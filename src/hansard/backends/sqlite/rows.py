@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from hansard import codec
 from hansard.errors import Corrupt
 from hansard.model import (
+    EPOCH,
     Conversation,
     Message,
     Record,
@@ -63,7 +64,10 @@ def conversation_of(row: Row, where: str) -> Conversation:
 
 
 def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
-    """Listing is mostly this loop. After an append, the last message and the last change are of the same moment."""
+    """Listing is mostly this loop, so it makes its times in place.
+
+    After an append, the last message and the last change are of the same moment.
+    """
     return [
         Conversation(
             id,
@@ -73,8 +77,8 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             title,
             {} if metadata is None else codec.decode(metadata, where),
             summary,
-            from_micros(created),
-            at := from_micros(updated),
+            EPOCH + timedelta(0, 0, created),
+            at := EPOCH + timedelta(0, 0, updated),
             at if last == updated else time_of(last),
             count,
             version,
@@ -221,7 +225,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.scope,
             more.status,
             more.pinned,
-            from_micros(created_at),
+            EPOCH + timedelta(0, 0, created_at),
             None if more.updated_at is None else from_micros(more.updated_at),
             more.trace_id,
             more.sources,
