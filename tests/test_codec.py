@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hansard import codec
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
+from hansard.limits import Limits
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing import facts, strategies
 
-LIMITS = {"blob_bytes": 100, "content_bytes": 10_000, "depth": 20}
+LIMITS = Limits(blob_bytes=100, content_bytes=10_000, depth=20)
 
 
 @given(strategies.json_values(20))
@@ -122,17 +124,17 @@ def test_damaged_json_is_corrupt(damaged: str | bytes) -> None:
 
 
 def test_the_size_of_a_body_is_in_bytes() -> None:
-    assert codec.body_of("aé😀", "text", **LIMITS).size == 7
-    assert codec.body_of(["é"], "json", **LIMITS).size == 6
+    assert codec.body_of("aé😀", "text", LIMITS).size == 7
+    assert codec.body_of(["é"], "json", LIMITS).size == 6
     with pytest.raises(QuotaExceeded) as refused:
-        codec.body_of("é" * 5001, "text", **LIMITS)
+        codec.body_of("é" * 5001, "text", LIMITS)
     assert (refused.value.limit, refused.value.value) == (10_000, 10_002)
 
 
 @given(strategies.json_values(20), st.binary(min_size=75, max_size=200), st.sampled_from(["", "data:a/b;base64,"]))
 def test_base64_is_moved_out_and_put_back(value: Any, data: bytes, prefix: str) -> None:
     content = [value, {"deep": prefix + base64.b64encode(data).decode()}, value]
-    body = codec.body_of(content, "json", blob_bytes=100, content_bytes=10**6, depth=200)
+    body = codec.body_of(content, "json", Limits(blob_bytes=100, content_bytes=10**6))
     assert len(body.refs) >= 1
     assert body.blobs[body.refs[-1].sha256] == data
     assert codec.content_of(body.text, "json", "here") == body.content
@@ -148,10 +150,10 @@ def test_only_what_encodes_to_the_same_text_is_base64(text: str) -> None:
 
 
 def test_small_base64_stays() -> None:
-    body = codec.body_of("QUJD" * 24, "text", **LIMITS)
+    body = codec.body_of("QUJD" * 24, "text", LIMITS)
     assert (body.refs, body.text) == ((), "QUJD" * 24)
-    assert codec.body_of("QUJD" * 25, "text", **LIMITS).refs[0].path == ()
-    assert codec.body_of("QUJD" * 2000, "text", **{**LIMITS, "blob_bytes": 0}).refs == ()
+    assert codec.body_of("QUJD" * 25, "text", LIMITS).refs[0].path == ()
+    assert codec.body_of("QUJD" * 2000, "text", structs.replace(LIMITS, blob_bytes=0)).refs == ()
 
 
 @given(strategies.messages())

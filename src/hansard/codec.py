@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
+from hansard.limits import Limits
 from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Source, Status, Usage
 
 Path = tuple[str | int, ...]
@@ -51,8 +52,8 @@ def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
     try:
         encoded = _encode(value)
         copy = _decode(encoded)
-        # Brackets inside strings only over-count, so this bounds the depth without a walk.
-        if copy == value and encoded.count(b"[") + encoded.count(b"{") <= depth:
+        # A value cannot be deeper than it is long. Brackets inside strings only over-count: no walk is needed.
+        if copy == value and (len(encoded) <= depth or encoded.count(b"[") + encoded.count(b"{") <= depth):
             return encoded.decode(), copy
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass
@@ -128,24 +129,24 @@ class Body(Struct, frozen=True, gc=False):
     blobs: Mapping[str, bytes] = {}
 
 
-def body_of(content: Any, format: str, *, blob_bytes: int, content_bytes: int, depth: int) -> Body:
+def body_of(content: Any, format: str, limits: Limits) -> Body:
     """Checks and encodes content, moving large base64 out of it."""
     if isinstance(content, str) and format == "text":
         # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
         text = kept = content if type(content) is str else str.__str__(content)
         size = len(text) if text.isascii() else len(check_text(text, "content").encode())
     else:
-        text, kept = snapshot(content, "content", depth=depth)
+        text, kept = snapshot(content, "content", depth=limits.depth)
         size = len(text) if text.isascii() else len(text.encode())
-    if size > content_bytes:
+    if size > limits.content_bytes:
         raise QuotaExceeded(
-            f"content is {size:,} bytes; the limit is {content_bytes:,} (Limits.content_bytes)",
-            limit=content_bytes,
+            f"content is {size:,} bytes; the limit is {limits.content_bytes:,} (Limits.content_bytes)",
+            limit=limits.content_bytes,
             value=size,
         )
-    if not blob_bytes or size < blob_bytes:
+    if not limits.blob_bytes or size < limits.blob_bytes:
         return Body(text, kept, size)
-    return _lift(text, kept, size, format, blob_bytes)
+    return _lift(text, kept, size, format, limits.blob_bytes)
 
 
 def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> Body:

@@ -6,12 +6,14 @@ messages never rests on them (`seq` does that); they sort for people and for ind
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 
 _RANDOM_BITS = 80
 _RANDOM_BYTES = _RANDOM_BITS // 8
+_RANDOM_DIGITS = _RANDOM_BITS // 4
 # The top bit of the random part stays clear, so that counting up cannot run into the milliseconds.
 _CLEAR_TOP = (1 << (_RANDOM_BITS - 1)) - 1
 # Asking the system lets other threads run; often enough, that would tear the batches of a group commit apart.
@@ -21,18 +23,23 @@ _POOL = 512 * _RANDOM_BYTES
 class _Clock:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.last = 0
+        self.millisecond = -1
         self.pool = b""
 
-    def tick(self) -> int:
-        floor = (time.time_ns() // 1_000_000) << _RANDOM_BITS
+    def tick(self) -> str:
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond > self.millisecond:
+            self._turn(millisecond)
+        # Within a millisecond, or when the clock went back, ids count on from the last one.
+        digits, numbers = self.run
+        return f"{digits}{next(numbers):0{_RANDOM_DIGITS}x}"
+
+    def _turn(self, millisecond: int) -> None:
         with self.lock:
-            if floor > self.last:
-                self.last = floor | (self._random() & _CLEAR_TOP)
-            else:
-                # Same millisecond, or the clock went back: keep growing from the last one.
-                self.last += 1
-            return self.last
+            if millisecond > self.millisecond:
+                # In this order: whoever sees the new millisecond must find its run.
+                self.run = f"{millisecond:012x}", itertools.count(self._random() & _CLEAR_TOP)
+                self.millisecond = millisecond
 
     def _random(self) -> int:
         pool = self.pool or os.urandom(_POOL)
@@ -55,11 +62,11 @@ if hasattr(os, "register_at_fork"):
 
 def new_id(prefix: str) -> str:
     """`prefix` and 32 hex digits, greater than every id that this process made before."""
-    return f"{prefix}{_clock.tick():032x}"
+    return prefix + _clock.tick()
 
 
 def message_id() -> str:
-    return f"msg_{_clock.tick():032x}"
+    return "msg_" + _clock.tick()
 
 
 def conversation_id() -> str:

@@ -79,7 +79,7 @@ def _all_same(drafts: Iterable[Draft], stored: Mapping[str, Message]) -> bool:
 
 
 def _fresh_drafts(append: Append, stored: Mapping[str, Message]) -> Sequence[Draft]:
-    if len(append.drafts) == 1 and not stored:
+    if not stored and (len(append.drafts) == 1 or not any(draft.given_id for draft in append.drafts)):
         return append.drafts
     fresh: dict[str, Draft] = {}
     for draft in append.drafts:
@@ -139,15 +139,17 @@ def place(
     context: Context, conversation: Conversation, branch: str, seq: int, drafts: Iterable[Draft]
 ) -> tuple[list[tuple[Message, Draft]], int, datetime]:
     """Gives each draft its seq and, where its writer gave none, a time that is never before the conversation's last."""
+    id, now = conversation.id, context.now
     last = conversation.last_message_at or NOT_YET
     placed = []
     for draft in drafts:
         seq += 1
         given = draft.message.created_at
-        last = max(context.now, last) if given is NOT_YET else given
-        message = structs.replace(
-            draft.message, conversation_id=conversation.id, seq=seq, branch=branch, created_at=last
-        )
+        if given is not NOT_YET:
+            last = given
+        elif last < now:
+            last = now
+        message = structs.replace(draft.message, conversation_id=id, seq=seq, branch=branch, created_at=last)
         placed.append((message, draft))
     return placed, seq, last
 

@@ -65,7 +65,7 @@ def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Dra
         raise ValidationError("a message read with blobs='refs' lacks what was moved out of it: read it with 'inline'")
     given_id = message.id != ""
     format = format_of(message.content, message.format)
-    body = make_body(message.content, format, limits)
+    body = codec.body_of(message.content, format, limits)
     if body.blobs:
         blobs.update(body.blobs)
     created_at = message.created_at
@@ -81,16 +81,6 @@ def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Dra
     if rare := _rare_fields(message):
         checked = structs.replace(checked, **rare)
     return Draft(checked, body.text, body.size, given_id)
-
-
-def make_body(content: Any, format: str, limits: Limits) -> codec.Body:
-    return codec.body_of(
-        content,
-        format,
-        blob_bytes=limits.blob_bytes,
-        content_bytes=limits.content_bytes,
-        depth=limits.depth,
-    )
 
 
 def format_of(content: Any, format: str | None) -> str:

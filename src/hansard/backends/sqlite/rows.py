@@ -179,22 +179,29 @@ def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
 # Messages
 
 
-def message_row(key: int, conversation: int, message: Message, draft: Draft) -> Row:
-    """The columns of `insert_message`, in order."""
-    format = message.format
-    who = message.participant
-    return (
-        key,
-        conversation,
-        message.id,
-        message.role,
-        None if format == "text" else format,
-        draft.body,
-        to_micros(message.created_at),
-        who.id if who else None,
-        message.scope,
-        codec.encode_extra(message, micros_of(message.updated_at)),
-    )
+def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, Draft]]) -> list[Row]:
+    """The columns of `insert_message`, in order. Messages of one call mostly have the same time."""
+    made: list[Row] = []
+    time, micros = EPOCH, 0
+    for message, draft in placed:
+        if message.created_at is not time:
+            time, micros = message.created_at, to_micros(message.created_at)
+        who = message.participant
+        made.append(
+            (
+                pack(line, message.seq),
+                conversation,
+                message.id,
+                message.role,
+                None if message.format == "text" else message.format,
+                draft.body,
+                micros,
+                who.id if who else None,
+                message.scope,
+                codec.encode_extra(message, micros_of(message.updated_at)),
+            )
+        )
+    return made
 
 
 def message_of(row: Row, conversation_id: str) -> Message:

@@ -155,8 +155,7 @@ def insert(
     count: bool = True,
 ) -> None:
     """Inserts messages on a line, with their blobs and usage."""
-    pk = entry.pk
-    writer.insert_later([rows.message_row(pack(line, message.seq), pk, message, draft) for message, draft in fresh])
+    writer.insert_later(rows.message_rows(line, entry.pk, fresh))
     if blobs:
         keep_blobs(writer, context, blobs)
     for message, _ in fresh:
