@@ -248,3 +248,44 @@ def test_a_damaged_journal_is_noticed_behind_its_index(long_journal: Path) -> No
             kit.contents(store, "c", branch="main")
         assert type(caught.value).__name__ == "Corrupt"
         assert store.check() != []
+
+
+def test_a_writer_begins_with_the_index_too(long_journal: Path) -> None:
+    path = kit.journal(long_journal, "c")
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(content.replace(b'"20.1"', b'"20.7"'))
+    with kit.connect(long_journal) as store:
+        store.append_message("c", "user", "more")
+        assert kit.contents(store, "c")[-1] == "more", "what lies before was not read"
+
+
+def test_a_deleted_summary_is_in_no_index(long_journal: Path) -> None:
+    with kit.connect(long_journal, Clock()) as store:
+        store.add_summary("c", "She told her PIN. " * 100, from_seq=1, to_seq=3, branch="main")
+    assert b"PIN" in (long_journal / "default" / "_cache" / "index" / "c.index").read_bytes()
+    with kit.connect(long_journal, Clock()) as store:
+        store.delete_message("c", "0.0")
+        assert b"PIN" not in kit.everything(long_journal)
+    assert b"PIN" not in kit.everything(long_journal)
+
+
+def test_a_purge_takes_what_the_catalogue_says_of_the_gone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    catalog = tmp_path / "default" / "_cache" / "catalog.json"
+    assert b'"c7"' in catalog.read_bytes()
+    with kit.connect(tmp_path, Clock()) as store:
+        store.delete_conversation("c7")
+        store.purge()
+        assert b'"c7"' not in kit.everything(tmp_path)
+    assert b'"c7"' not in kit.everything(tmp_path)
+    assert b'"c8"' in catalog.read_bytes(), "it was written again"
+
+
+def test_an_erased_user_is_in_no_catalogue(tmp_path: Path) -> None:
+    fill(tmp_path)
+    assert b'"u1"' in kit.everything(tmp_path)
+    with kit.connect(tmp_path, Clock()) as store:
+        store.erase_user("u1")
+        assert b'"u1"' not in kit.everything(tmp_path)
+    assert b'"u1"' not in kit.everything(tmp_path)

@@ -93,6 +93,7 @@ def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
             if writer is not None and writer.book is not None:
                 writer.commit(Entry(what="erase", at=context.now, erased=user_id), whole=True)
     tenant.ledger.erase(user_id)
+    tenant.forget_gone()
     return Receipt(records=records, usage_rows=len(rows), at=context.now)
 
 

@@ -109,10 +109,13 @@ class Catalog:
         page = list(islice(matching, query.offset, query.offset + query.limit + 1))
         return page[: query.limit], len(page) > query.limit
 
-    def forget_changes(self) -> None:
-        """A new log of changes: the old one names conversations that are gone."""
+    def forget_gone(self) -> None:
+        """Takes away what the log of changes and the written catalogue say of conversations that are gone."""
         with self.mutex:
             self._shelf.changes.renew(self._log.unsettled)
+            with contextlib.suppress(OSError):
+                self._layout.catalog.unlink(missing_ok=True)
+            self._changed += len(self.cards)
 
     # Filling
 

@@ -7,9 +7,12 @@ hansard.json                       the format of this folder
   _tenant.jsonl                    the tenant's name, its tombstones, the usage of what was deleted
   _records/<user>.jsonl            records of a user's own space; `_common.jsonl` for the rest
   _blobs/<ab>/<sha256>
-  _torn/<conversation>.torn        damaged last lines, set aside
   _locks/                          not to be removed while anybody uses the store
   _cache/                          may be removed at any time: it is made again
+    changes.log                    which conversations have changed
+    catalog.json                   what listings need of each conversation
+    index/<conversation>.index     where the messages of a long journal stand
+_gone.<random>/                    a tenant that is being deleted
 """
 
 from __future__ import annotations

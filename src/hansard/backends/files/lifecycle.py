@@ -120,7 +120,7 @@ def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
 def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
     records = sum(space.sweep(context.now) for space in tenant.spaces())
     blobs = tenant.drop_blobs({sha256 for sha256, _ in tenant.blobs.all()}, context.now)
-    tenant.forget_changes()
+    tenant.forget_gone()
     return Receipt(records=records, blobs=blobs, at=context.now)
 
 

@@ -111,6 +111,13 @@ class Shelf:
     def weigh(self, journal: Journal) -> None:
         self._cache.weigh((self.layout.home, journal.name), len(journal.state.places) + _ROWS_EACH)
 
+    def recall(self, journal: Journal, fd: int) -> bool:
+        """Begins a long journal with what an earlier process wrote down of it. False when there was no need."""
+        if journal.state.spot.size or os.fstat(fd).st_size <= checkpoint.WORTH:
+            return False
+        journal.load(self.layout.index(journal.name))
+        return True
+
     def save(self, journal: Journal) -> None:
         """Writes down what is known, where that spares the next process much."""
         if journal.is_worth_saving():
@@ -190,9 +197,7 @@ class Shelf:
             return
         try:
             path = self.layout.journal(journal.folder or "", journal.name)
-            is_long = not journal.state.spot.size and os.fstat(fd).st_size > checkpoint.WORTH
-            if is_long:
-                journal.load(self.layout.index(journal.name))
+            is_long = self.recall(journal, fd)
             index = journal.read_on(fd, path)
             if is_long:
                 self.save(journal)

@@ -99,8 +99,8 @@ class Tenant:
         with self._catalog.mutex:
             yield self._catalog
 
-    def forget_changes(self) -> None:
-        self._catalog.forget_changes()
+    def forget_gone(self) -> None:
+        self._catalog.forget_gone()
 
     def records(self, owner: str) -> Records:
         path = self.layout.space(owner)

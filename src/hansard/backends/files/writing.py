@@ -71,6 +71,7 @@ class Writer:
             with contextlib.suppress(FileNotFoundError):
                 self._fd = os.open(self._layout.journal(folder, self._name), disk.UPDATE)
                 self._folder = self._journal.folder = folder
+                self._shelf.recall(self._journal, self._fd)
                 self.index = self._journal.mend(self._fd, self.path, self._disk)
                 return
         self._forget()
@@ -165,6 +166,9 @@ class Writer:
         content = self._lines(fd, index, line, entry.at)
         self._fd, self.index = self._journal.replace(self.path, self._disk, content, index)
         os.close(fd)
+        # What was written down of the old file is of no use any longer, and may tell what was deleted.
+        with contextlib.suppress(OSError):
+            self._layout.index(self._name).unlink(missing_ok=True)
 
     def _lines(self, fd: int, index: Index, line: bytes, at: datetime) -> Iterator[bytes]:
         """The journal anew. The index is led along, so that in the end it fits the new file."""
