@@ -22,6 +22,10 @@ from hansard.testing import strategies
 def test_a_place_comes_back(time: datetime, seq: int, id: str) -> None:
     message = Message("user", "x", conversation_id=id, seq=seq, created_at=time)
     assert cursors.message_position(message.cursor, id) == (to_micros(time), seq)
+    assert cursors.message_seen(message.cursor, id) is None
+    growing = Message("user", "x", conversation_id=id, seq=seq, created_at=time, updated_at=time, status="in_progress")
+    assert cursors.message_position(growing.cursor, id) == (to_micros(time), seq)
+    assert cursors.message_seen(growing.cursor, id) == to_micros(time)
     conversation = Conversation(id, created_at=time, updated_at=time)
     for sort in ("last_message_at", "updated_at"):
         cursor = cursors.of_conversation(conversation, sort)
@@ -73,6 +77,8 @@ def test_the_forger_knows_the_format() -> None:
         b"",
         b"\xff\xff",
         ["m", [1], 2],
+        ["m", 1, 2, "3"],
+        ["m", 1, 2, 10**30],
     ],
     ids=repr,
 )

@@ -1,6 +1,7 @@
 """Opaque places to page from.
 
-A cursor holds only a position, and a check that it belongs to the listing at hand. It carries no tenant, user or
+A cursor holds only a position, and a check that it belongs to the listing at hand; that of a message in progress also
+says how far it had come, so that a tail can go on there. It carries no tenant, user or
 filter: those always come from the call, so that no cursor can widen what a caller sees. One from elsewhere, or a
 damaged one, is refused with a clear error.
 """
@@ -29,6 +30,8 @@ class _MessagePlace(Struct, array_like=True):
     kind: str
     micros: _Number
     seq: _Number
+    seen: _Number | None = None
+    """Of a message in progress, its revision; None of one that had ended."""
 
 
 class _ConversationPlace(Struct, array_like=True):
@@ -68,13 +71,28 @@ def is_cursor(text: str) -> bool:
 
 
 def of_message(message: Message) -> str:
-    return _write("m", message.conversation_id, to_micros(message.created_at), message.seq)
+    seen = [revision(message)] if message.status == "in_progress" else []
+    return _write("m", message.conversation_id, to_micros(message.created_at), message.seq, *seen)
+
+
+def revision(message: Message) -> int:
+    """A number that grows with every change of a message."""
+    return 0 if message.updated_at is None else to_micros(message.updated_at)
 
 
 def message_position(cursor: str, conversation_id: str) -> tuple[int, int]:
     """`(created_at in microseconds, seq)` of the place."""
-    place = _read(cursor, "m", conversation_id, f"conversation {conversation_id!r}", _MessagePlace)
+    place = _message_place(cursor, conversation_id)
     return place.micros, place.seq
+
+
+def message_seen(cursor: str, conversation_id: str) -> int | None:
+    """The revision of the message at the place, if it was in progress when the cursor was made."""
+    return _message_place(cursor, conversation_id).seen
+
+
+def _message_place(cursor: str, conversation_id: str) -> _MessagePlace:
+    return _read(cursor, "m", conversation_id, f"conversation {conversation_id!r}", _MessagePlace)
 
 
 def sort_time(conversation: Conversation, sort: ConversationSort) -> datetime:

@@ -23,7 +23,7 @@ class Lifecycle(Core):
         """A live tail: each new message as it arrives, from any process, for ever.
 
         `after` takes a message id or cursor to begin from; without it the tail begins now. Without `branch` it follows
-        the active one. A message in progress comes again each time that it has grown.
+        the active one. A message in progress comes again each time that it has grown, also the one at a cursor.
         """
         self._view.need(self.capabilities.watch != "none", "watch", "watch")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)

@@ -7,14 +7,18 @@ from datetime import datetime
 
 from msgspec import structs
 
-from hansard import rules
-from hansard.model import NOT_YET, Message
+from hansard import cursors, rules
+from hansard.model import Message
 from hansard.requests import MessageQuery
 from hansard.store import reading
 from hansard.store.core import View
 
 _CHUNK = 100
 _WAIT = 30.0
+
+
+Growing = dict[str, int | None]
+"""Messages that may still change, and which revision of each was last seen; None for none."""
 
 
 async def watch(view: View, conversation_id: str, after: str | None, branch: str | None) -> AsyncIterator[Message]:
@@ -29,7 +33,7 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
     if after is None:
         place = await _end(view, conversation_id, branch)
     base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
-    growing = await _growing_at(view, conversation_id, branch, place, is_new=after is not None)
+    growing = await _growing_at(view, conversation_id, branch, place, after)
     mark = 0
     born = await _birth(view, conversation_id)
     while True:
@@ -49,7 +53,7 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
             for message in await reading.with_blobs(view, context, taken.messages, "inline"):
                 place = rules.position(message)
                 if message.status == "in_progress":
-                    growing[message.id] = message
+                    growing[message.id] = cursors.revision(message)
                 yield message
 
 
@@ -65,30 +69,33 @@ async def _end(view: View, conversation_id: str, branch: str | None) -> tuple[in
 
 
 async def _growing_at(
-    view: View, conversation_id: str, branch: str | None, place: tuple[int, int] | None, *, is_new: bool
-) -> dict[str, Message]:
-    """The message at the place, if it is still in progress. `is_new` counts it as grown: who knows what was missed."""
+    view: View, conversation_id: str, branch: str | None, place: tuple[int, int] | None, after: str | None
+) -> Growing:
+    """The message at the place, if it is in progress, or was when the cursor was made.
+
+    An id does not say what was seen of its message, so one that is in progress counts as grown, and one that has ended
+    counts as seen. A cursor says it.
+    """
     if place is None:
         return {}
     at = MessageQuery(branch=branch, above=(0, place[1] - 1), below=(0, place[1] + 1), limit=1)
     found = (await view.backend.get_messages(view.context(), conversation_id, at)).messages
-    return {
-        message.id: structs.replace(message, updated_at=NOT_YET) if is_new else message
-        for message in found
-        if message.status == "in_progress"
-    }
+    if after is None:
+        return {message.id: cursors.revision(message) for message in found if message.status == "in_progress"}
+    seen = cursors.message_seen(after, conversation_id) if cursors.is_cursor(after) else None
+    return {message.id: seen for message in found if message.status == "in_progress" or seen is not None}
 
 
-async def _grown(view: View, conversation_id: str, growing: dict[str, Message]) -> list[Message]:
+async def _grown(view: View, conversation_id: str, growing: Growing) -> list[Message]:
     """Those of the messages in progress that have changed since they were last seen."""
     if not growing:
         return []
     context = view.context()
     now = {each.id: each for each in await view.backend.find_messages(context, conversation_id, list(growing))}
-    changed = [message for id, message in now.items() if message.updated_at != growing[id].updated_at]
+    changed = [message for id, message in now.items() if cursors.revision(message) != growing[id]]
     for id in list(growing):
         if id not in now or now[id].status != "in_progress":
             del growing[id]
         else:
-            growing[id] = now[id]
+            growing[id] = cursors.revision(now[id])
     return await reading.with_blobs(view, context, changed, "inline")

@@ -126,6 +126,36 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
+    def test_a_tail_that_was_cut_off_before_the_end_of_a_message(self, store: Driver) -> None:
+        say(store, "c", "question")
+        id = store.append_message("c", "assistant", "He", status="in_progress")
+        begun = store.get_message("c", id).cursor
+        store.update_message("c", id, content="Hell")
+        grown = store.get_message("c", id).cursor
+        ended = store.update_message("c", id, content="Hello", status="complete").cursor
+        say(store, "c", "next")
+
+        async def watch(inner: Store) -> None:
+            for cursor, missed in ((begun, ["Hello"]), (grown, ["Hello"]), (ended, []), (id, [])):
+                async with Tail(inner.watch("c", after=cursor)) as tail:
+                    assert await tail.take(len(missed) + 1) == [*missed, "next"]
+
+        store.scenario(watch)
+
+    def test_a_message_in_progress_of_which_nothing_was_missed(self, store: Driver) -> None:
+        id = store.append_message("c", "assistant", "He", status="in_progress")
+        cursors = [store.get_message("c", id).cursor]
+        store.update_message("c", id, content="Hell")
+        cursors.append(store.get_message("c", id).cursor)
+        say(store, "c", "next")
+
+        async def watch(inner: Store) -> None:
+            for cursor, missed in zip(cursors, (["Hell"], []), strict=True):
+                async with Tail(inner.watch("c", after=cursor)) as tail:
+                    assert await tail.take(len(missed) + 1) == [*missed, "next"]
+
+        store.scenario(watch)
+
     def test_a_tail_that_begins_in_the_middle_of_a_message(self, store: Driver) -> None:
         id = store.append_message("c", "assistant", "He", status="in_progress")
 
