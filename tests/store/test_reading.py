@@ -57,6 +57,35 @@ def test_a_message_that_is_deleted_meanwhile_is_not_there(store: Driver, backend
     assert ids(store.get_messages("c")) == ["a", "z"]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"limit": 1, "after": "a"}, ["z"]),
+        ({"limit": 1, "order": "desc", "after": "z"}, ["a"]),
+        ({"limit": 1, "before": "z"}, ["a"]),
+        ({"last": 1}, ["a"]),
+        ({"turns": 1}, ["a"]),
+    ],
+    ids=str,
+)
+def test_a_page_of_which_all_is_deleted_meanwhile_is_not_empty(
+    store: Driver, backend: Interrupted, options: dict[str, Any], expected: list[str]
+) -> None:
+    if "after" not in options and "before" not in options:
+        store.delete_message("c", "z")
+    backend.meanwhile = lambda other: other.delete_message("c", "p")
+    page = store.get_messages("c", **options)
+    assert ids(page) == expected
+    assert not page.has_more
+
+
+def test_a_turn_of_which_a_filter_leaves_nothing(store: Driver) -> None:
+    # Catches a read that goes on because nothing was found.
+    page = store.get_messages("c", turns=1, roles=["tool"])
+    assert ids(page) == []
+    assert page.has_more
+
+
 def test_one_message_that_is_deleted_meanwhile(store: Driver, backend: Interrupted) -> None:
     backend.meanwhile = lambda other: other.delete_conversation("c")
     with pytest.raises(MessageNotFound):

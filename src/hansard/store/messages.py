@@ -180,14 +180,21 @@ class MessageParts(Appending):
                 raise ValidationError(
                     "last and turns take the newest messages, oldest first: leave after, before, order out"
                 )
-            found, more = await self._newest(context, id, query, last, turns)
         else:
             places = [await reading.position(self._view, context, id, place) for place in (after, before)]
             query = reading.placed(query, order, *places)
             size = checks.count(20 if limit is None else limit, "limit", self.limits.page)
-            found, more = await self._take(context, id, structs.replace(query, limit=size))
-            found = found[::-1] if before is not None else found
-        return Messages(await reading.with_blobs(self._view, context, found, blobs), has_more=more)
+            query = structs.replace(query, limit=size)
+        while True:
+            if last is not None or turns is not None:
+                found, more = await self._newest(context, id, query, last, turns)
+            else:
+                found, more = await self._take(context, id, query)
+                found = found[::-1] if before is not None else found
+            whole = await reading.with_blobs(self._view, context, found, blobs)
+            if whole or not found or not more:
+                return Messages(whole, has_more=more)
+            # All of them were deleted while their blobs were read: those behind them are asked for.
 
     async def _take(self, context: Context, id: str, query: MessageQuery) -> tuple[list[Message], bool]:
         taken = await self._backend.get_messages(context, id, query)
