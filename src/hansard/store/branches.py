@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from hansard import ids, rules
-from hansard.errors import ValidationError
-from hansard.model import NOT_YET, Branch, Conversation, Message, Receipt, Summary
-from hansard.requests import ConversationChange, NewBranch
+from hansard.errors import Unavailable, ValidationError
+from hansard.model import Branch, Conversation, Message, Receipt, Summary
+from hansard.requests import Context, ConversationChange, NewBranch
 from hansard.store import checks
 from hansard.store.core import after_a_write
 from hansard.store.messages import MessageParts
@@ -100,10 +100,15 @@ class Branches(MessageParts):
             source,
             id=ids.conversation_id() if new_id is None else checks.id_of(new_id, "new_id", limits),
             metadata=source.metadata | checks.metadata(metadata),
-            created_at=NOT_YET,
-            updated_at=NOT_YET,
+            created_at=context.now,
+            updated_at=context.now,
         )
-        made = await self._backend.create_conversation(context, target)
+        try:
+            made = await self._backend.create_conversation(context, target)
+        except Unavailable as error:
+            if error.outcome == "unknown":
+                await self._take_back(context, target)
+            raise
         try:
             await self._copy_line(id, made.id, branch, last)
         except BaseException:
@@ -114,6 +119,16 @@ class Branches(MessageParts):
             copied = await self._backend.get_conversation(context, made.id)
         assert copied is not None
         return copied
+
+    async def _take_back(self, context: Context, target: Conversation) -> None:
+        """Removes a fork whose making was perhaps not answered, so that it can be tried again.
+
+        Only one that has just our time, and in which nobody has written yet: any other is somebody else's.
+        """
+        with after_a_write():
+            found = await self._backend.get_conversation(context, target.id)
+            if found is not None and found.created_at == target.created_at and not found.version:
+                await self._backend.delete_conversation(context, target.id)
 
     async def _copy_line(self, source: str, target: str, branch: str | None, last: str | None) -> None:
         batch: list[Message] = []
