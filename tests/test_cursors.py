@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hansard import cursors
 from hansard.errors import ValidationError
 from hansard.model import Conversation, Message, Record, to_micros
+from hansard.requests import RecordQuery
 from hansard.testing import strategies
 
 
@@ -31,7 +32,8 @@ def test_a_place_comes_back(time: datetime, seq: int, id: str) -> None:
         cursor = cursors.of_conversation(conversation, sort)
         assert cursors.conversation_position(cursor, sort) == (to_micros(time), id)
     record = Record(("a", id), id, None)
-    assert cursors.record_position(cursors.of_record(record)) == (("a", id), id)
+    scan = RecordQuery(prefix=("a",))
+    assert cursors.record_position(cursors.of_record(record, scan), scan) == (("a", id), id)
 
 
 def test_they_are_not_taken_for_ids() -> None:
@@ -94,7 +96,7 @@ def test_a_malformed_one_is_refused(text: str) -> None:
     for read in (
         lambda: cursors.message_position(text, "c"),
         lambda: cursors.conversation_position(text, "updated_at"),
-        lambda: cursors.record_position(text),
+        lambda: cursors.record_position(text, RecordQuery()),
     ):
         with pytest.raises(ValidationError, match="cursor") as refused:
             read()

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 
 from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Record, to_micros
+from hansard.requests import RecordQuery
 
 PREFIX = "cursor:"
 
@@ -111,10 +112,16 @@ def conversation_position(cursor: str, sort: ConversationSort) -> tuple[int, str
     return place.micros, place.id
 
 
-def of_record(record: Record) -> str:
-    return _write("r", "", list(record.namespace), record.key)
+def of_record(record: Record, scan: RecordQuery) -> str:
+    return _write("r", _scanned(scan), list(record.namespace), record.key)
 
 
-def record_position(cursor: str) -> tuple[tuple[str, ...], str]:
-    place = _read(cursor, "r", "", "a scan of records", _RecordPlace)
+def record_position(cursor: str, scan: RecordQuery) -> tuple[tuple[str, ...], str]:
+    belongs = f"a scan of records in {scan.prefix!r} with key_prefix={scan.key_prefix!r}, exact={scan.exact}"
+    place = _read(cursor, "r", _scanned(scan), belongs, _RecordPlace)
     return place.namespace, place.key
+
+
+def _scanned(scan: RecordQuery) -> str:
+    """What two scans have in common that may use each other's cursors: they walk the same records."""
+    return msgspec.json.encode([scan.prefix, scan.key_prefix, scan.exact]).decode()

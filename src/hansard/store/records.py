@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard import codec, cursors
 from hansard.errors import ValidationError
@@ -116,12 +116,14 @@ class Records(Core):
             prefix=self._namespace(namespace, empty=True),
             key_prefix=checks.text(key_prefix, "key_prefix"),
             exact=checks.flag(exact, "exact"),
-            after=None if after is None else cursors.record_position(checks.text(after, "after")),
             newest_first=order == "desc",
             limit=checks.count(limit, "limit", 1000),
         )
+        if after is not None:
+            place = cursors.record_position(checks.text(after, "after"), query)
+            query = structs.replace(query, after=place)
         found, more = await self._backend.scan_records(self._view.context(), query)
-        return RecordPage(found, cursors.of_record(found[-1]) if more else None)
+        return RecordPage(found, cursors.of_record(found[-1], query) if more else None)
 
     async def iter(
         self, namespace: Namespace = (), *, key_prefix: str = "", exact: bool = False, order: Order = "asc"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hansard import cursors
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Order, Record
+from hansard.requests import RecordQuery
 from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts
@@ -218,14 +218,34 @@ class TestScans(Contract):
         assert found == expected
 
     def test_a_place_outside_the_prefix(self, store: Driver) -> None:
-        # A cursor carries no scope: it must not lead out of the prefix of the call.
+        # A place carries no scope: it must not lead out of the prefix of the query.
         self.fill(store)
-        everything = {record.value: record for record in store.records.scan().items}
-        low, high = cursors.of_record(everything["a/1"]), cursors.of_record(everything["b/1"])
-        assert names(store.records.scan(["ab"], after=low).items) == ["ab/1"]
-        assert names(store.records.scan(["ab"], after=high).items) == []
-        assert names(store.records.scan(["ab"], after=high, order="desc").items) == ["ab/1"]
-        assert names(store.records.scan(["ab"], after=low, order="desc").items) == []
+
+        def scanned(after: str, *, newest_first: bool = False) -> list[str]:
+            query = RecordQuery(prefix=("ab",), after=((after,), "1"), newest_first=newest_first)
+            return names(store.run(store.backend.scan_records(store.context(), query))[0])
+
+        assert scanned("a") == ["ab/1"]
+        assert scanned("b") == []
+        assert scanned("b", newest_first=True) == ["ab/1"]
+        assert scanned("a", newest_first=True) == []
+
+    def test_a_cursor_belongs_to_its_scan(self, store: Driver) -> None:
+        self.fill(store)
+        cursor = store.records.scan(["a"], limit=1).next_cursor
+        assert cursor is not None
+        others: list[dict[str, Any]] = [
+            {},
+            {"namespace": ["b"]},
+            {"namespace": ["a", "b"]},
+            {"namespace": ["a"], "key_prefix": "1"},
+            {"namespace": ["a"], "exact": True},
+        ]
+        for other in others:
+            with pytest.raises(ValidationError, match="does not belong to a scan of records"):
+                store.records.scan(**other, after=cursor)
+        assert names(store.records.scan(["a"], after=cursor, limit=1).items) == ["a/2"]
+        assert store.records.scan(["a"], after=cursor, order="desc").items == [], "it may turn round"
 
     def test_keys_sort_by_code_point(self, store: Driver) -> None:
         keys = ["a", "B", "10", "9", "ä", "\U0001f600", "\uffff", "z", "Z", " ", "a b", "a%", "a_", "a\\"]
