@@ -236,7 +236,8 @@ class Backend(Protocol):
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         """Looks at everything: yields each problem, and now and then how many conversations it has looked at."""
 
-    async def list_tenants(self) -> list[str]: ...
+    async def list_tenants(self) -> list[str]:
+        """Those that hold conversations, records or blobs, in order. Tombstones and usage alone do not count."""
 
     async def delete_tenant(self, context: Context) -> Receipt: ...
 

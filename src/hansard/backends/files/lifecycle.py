@@ -42,7 +42,7 @@ def _holds_anything(tenant: Tenant) -> bool:
     paths = tenant.layout
     if any(True for folder in paths.folders() for _ in files_in(paths.home / folder, ENDING)):
         return True
-    return any(space.count() for space in tenant.spaces())
+    return any(space.count() for space in tenant.spaces()) or any(True for _ in tenant.blobs.all())
 
 
 def chosen(common: Common, tenant: str | None) -> list[Tenant]:

@@ -40,7 +40,7 @@ class Tenant:
 
     @property
     def holds_anything(self) -> bool:
-        return bool(self.conversations or self.records)
+        return bool(self.conversations or self.records or self.blobs)
 
     # Records
 

@@ -255,7 +255,7 @@ SELECT tenant, id FROM conversations WHERE expires_at <= ? LIMIT ?;
 
 -- list_tenants --
 -- Tenants that hold anything.
-SELECT tenant FROM conversations UNION SELECT tenant FROM records ORDER BY tenant;
+SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs ORDER BY tenant;
 
 -- conversations_of_tenant --
 -- The conversations of a tenant, a page after a pk.
@@ -264,7 +264,11 @@ SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND p
 -- count_tenant --
 -- The size of a tenant, or of all.
 SELECT
-    (SELECT count(DISTINCT tenant) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
+    (
+        SELECT count(*) FROM (
+            SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs
+        ) WHERE ?1 IS NULL OR tenant = ?1
+    ),
     (SELECT count(*) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT coalesce(sum(message_count), 0) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT count(*) FROM records WHERE ?1 IS NULL OR tenant = ?1),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hansard.errors import Closed, HansardError, Unsupported
-from hansard.model import Problem
+from hansard.model import Message, Problem, Usage
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import state
 from hansard.testing.contract.base import Contract, history, require, require_url, say
@@ -61,6 +61,31 @@ class TestTenants(Contract):
             store.tenant("d").records.put(["n"], "k", 1)
         expected = ["a", "b", "c", "d"] if store.capabilities.records else ["a", "b", "c"]
         assert store.admin.tenants() == expected
+
+    def test_one_that_holds_only_records(self, store: Driver) -> None:
+        require(store, "records")
+        store.tenant("plain").records.put(["n"], "k", 1)
+        store.tenant("walled").user("u").records.put(["n"], "k", 1)
+        self.assert_listed(store, "plain", "walled")
+
+    def test_one_that_holds_only_blobs(self, store: Driver) -> None:
+        require(store, "blobs")
+        store.tenant("a").blobs.put(b"x")
+        self.assert_listed(store, "a")
+        assert store.admin.delete_tenant("a").blobs == 1
+        self.assert_listed(store)
+
+    def test_one_of_which_only_tombstones_are_left(self, store: Driver) -> None:
+        view = store.tenant("a")
+        view.append("c", Message("user", "x", usage=Usage(3)))
+        assert view.delete_conversation("c")
+        self.assert_listed(store)
+
+    def assert_listed(self, store: Driver, *tenants: str) -> None:
+        assert store.admin.tenants() == list(tenants)
+        assert store.admin.stats().tenants == len(tenants)
+        for tenant in tenants:
+            assert store.tenant(tenant).stats().tenants == 1
 
     def test_deleting(self, store: Driver) -> None:
         for tenant in ("a", "b"):
