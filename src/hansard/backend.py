@@ -201,7 +201,8 @@ class Backend(Protocol):
         """Stores rows in the order of seq; those at or below the highest stored seq are passed over.
 
         So a copy can be resumed. Lines are numbered as in the image; a backend may renumber them. Counts are exact
-        after every call. Gives the highest stored seq. Tombstones do not stop it.
+        after every call. Gives the highest stored seq. Tombstones do not stop it. `Conflict` when a message id comes
+        twice, or is there already.
         """
 
     async def record_owners(self, context: Context) -> list[str]:

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.transfer.rich import contents, fill
 
-from hansard import Conflict, Corrupt, FormatMismatch, HansardError, Message, Report, Store
+from hansard import Conflict, Corrupt, FormatMismatch, HansardError, Message, Report, Store, connect
 from hansard.backends.memory import MemoryBackend
 
 
@@ -190,6 +191,29 @@ def test_lines_that_nobody_may_write(change: Callable[[list[Any]], None], match:
     async def check() -> None:
         with pytest.raises(Corrupt, match=match):
             await imported(changed(change))
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file", "sqlite"])
+def test_an_id_that_comes_again_behind_a_seal(tmp_path: Path, scheme: str) -> None:
+    """Only the target can notice: the import remembers no ids beyond a seal."""
+
+    def forge(lines: list[Any]) -> None:
+        at = lines.index(_first(lines, "message", id="m2"))
+        lines.insert(at, {"type": "check", "sha256": ""})
+        lines[at + 1]["message"]["id"] = "m1"
+
+    async def check() -> None:
+        url = {"memory": "memory://", "file": f"file://{tmp_path}", "sqlite": f"sqlite:///{tmp_path}/a.db"}[scheme]
+        async with connect(url) as store:
+            with pytest.raises(Conflict, match="'m1' comes twice in the copy of conversation"):
+                await store.import_(changed(forge))
+            assert await store.check() == []
+            report = await store.import_(LINES)
+            assert report.verified
+            whole, _ = await imported(LINES)
+            assert await contents(store) == await contents(whole)
 
     asyncio.run(check())
 

@@ -49,6 +49,7 @@ from hansard.rules.changing import (
 )
 from hansard.rules.copying import (
     audit,
+    repeated,
     restored,
     restoring,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "plan_update",
     "position",
     "refuse_deleted",
+    "repeated",
     "replaced",
     "restored",
     "restoring",

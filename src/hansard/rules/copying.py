@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
+from hansard.errors import Conflict
 from hansard.model import Message, Problem
 from hansard.requests import Image, Lane, Restore, RestoredRow
 from hansard.rules.changing import sees, segments
@@ -20,8 +21,17 @@ def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
     return Head(conversation, 0, {lane.id: structs.replace(lane, count=0) for lane in lanes})
 
 
-def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow]) -> Head:
-    """The head after these rows were stored; the last piece gives the conversation its own times and version back."""
+def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()) -> Head:
+    """The head after these rows were stored; the last piece gives the conversation its own times and version back.
+
+    Ids are unique in a conversation, whoever wrote the copy. `stored` holds those that are there already; a storage
+    that notices by itself raises `repeated`.
+    """
+    seen: set[str] = set()
+    for row in rows:
+        if row.draft.message.id in seen or row.draft.message.id in stored:
+            raise repeated(head.conversation.id, row.draft.message.id)
+        seen.add(row.draft.message.id)
     seqs: dict[int, list[int]] = defaultdict(list)
     for row in rows:
         seqs[row.line].append(row.draft.message.seq)
@@ -35,6 +45,10 @@ def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow]) -> Head:
     )
     seq = max(last.seq if last else head.seq, restore.image.seq if restore.done else 0)
     return structs.replace(head, conversation=conversation, seq=seq, lanes=lanes)
+
+
+def repeated(id: str, message_id: str) -> Conflict:
+    return Conflict(f"message id {message_id!r} comes twice in the copy of conversation {id!r}: it is not stored")
 
 
 def _seen(lane: Lane, seqs: Mapping[int, Sequence[int]]) -> int:

@@ -90,11 +90,11 @@ def restore(tenant: Tenant, context: Context, restore: Restore) -> int:
     with tenant.writing(image.conversation.id, create=True) as writer:
         assert writer is not None
         book = visible(writer, context)
-        if book is None:
-            make_room(tenant, context, writer)
         head = book.head if book else rules.restoring(image, image.lanes)
         rows = [row for row in restore.rows if row.draft.message.seq > head.seq]
-        after = rules.restored(head, restore, rows)
+        after = rules.restored(head, restore, rows, book.index.places if book else ())
+        if book is None:
+            make_room(tenant, context, writer)
         if book is None or rows or restore.done:
             entry = Entry(what="restore", at=context.now)
             entry.messages = [

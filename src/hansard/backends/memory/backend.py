@@ -469,16 +469,16 @@ class MemoryBackend:
     async def restore(self, context: Context, restore: Restore) -> int:
         with self._lock:
             image = restore.image
-            kept = self._find(context, image.conversation.id) or self._begin_restore(context, image)
-            rows = [row for row in restore.rows if row.draft.message.seq > kept.head.seq]
+            kept = self._find(context, image.conversation.id)
+            head = kept.head if kept else rules.restoring(image, image.lanes)
+            rows = [row for row in restore.rows if row.draft.message.seq > head.seq]
+            after = rules.restored(head, restore, rows, kept.places if kept else ())
+            kept = kept or self._make(context, image.conversation.id, head)
             for row in rows:
                 self._insert(context, kept, row.line, [(row.draft.message, row.draft)], restore.blobs)
-            kept.head = rules.restored(kept.head, restore, rows)
+            kept.head = after
             self._changed(context, image.conversation.id)
-            return kept.head.seq
-
-    def _begin_restore(self, context: Context, image: Image) -> Kept:
-        return self._make(context, image.conversation.id, rules.restoring(image, image.lanes))
+            return after.seq
 
     async def record_owners(self, context: Context) -> list[str]:
         with self._lock:

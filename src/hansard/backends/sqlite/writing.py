@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from hansard.requests import (
     ConversationChange,
     Draft,
     Restore,
+    RestoredRow,
 )
 from hansard.rules import Head
 
@@ -223,8 +225,21 @@ def restore(writer: Writer, context: Context, restore: Restore) -> int:
         own = [(row.draft.message, row.draft) for row in mapped if row.line == line]
         insert(writer, context, entry, line, own, {})
     entry.largest = max([entry.largest, *(row.draft.size for row in fresh)])
-    writer.save(context.tenant, id, entry, rules.restored(entry.head, restore, mapped))
+    after = rules.restored(entry.head, restore, mapped)
+    try:
+        writer.save(context.tenant, id, entry, after)
+    except sqlite3.IntegrityError as error:
+        raise _repeated(writer, entry, id, fresh) or error from error
     return entry.head.seq
+
+
+def _repeated(writer: Writer, entry: Entry, id: str, fresh: Iterable[RestoredRow]) -> Conflict | None:
+    """Which id of these rows an older message has."""
+    for message in (row.draft.message for row in fresh):
+        found = writer.one("find_message", entry.pk, message.id)
+        if found and rows.messages_of([found], id)[0].seq != message.seq:
+            return rules.repeated(id, message.id)
+    return None
 
 
 def _begin_restore(writer: Writer, context: Context, restore: Restore) -> Entry:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from hansard import codec
+from hansard.errors import Conflict
 from hansard.model import NOT_YET, Message, Participant, Usage
 from hansard.requests import Context, Draft, Image, Restore, RestoredRow, Row
 from hansard.testing.comparing import conversation_state, facts, state
@@ -98,6 +100,24 @@ class TestCopying(Contract):
         put(copy, image, rows, blobs, done=True)
         copy.delete_message("c", rows[0].message.id)
         copy.delete_conversation("c")
+        put(copy, image, rows, blobs, done=True)
+        assert self.shown(copy) == self.shown(store)
+
+    @pytest.mark.parametrize("before", [0, 1, 2])
+    def test_an_id_that_comes_twice_is_refused_whole(self, store: Driver, before: int) -> None:
+        # Catches a backend that stores one message over another, or half of a piece.
+        require(store, "our ids")
+        say(store, "c", "a", picture(1), "b", picture(2))
+        image, rows, blobs = image_of(store), rows_of(store), self.blobs(store)
+        last = structs.replace(rows[3], message=structs.replace(rows[3].message, id=rows[1].message.id))
+        copy = store.tenant("copy")
+        if before:
+            put(copy, image, rows[:before], blobs)
+        stored = state(copy)
+        with pytest.raises(Conflict, match=f"{rows[1].message.id!r} comes twice"):
+            put(copy, image, [*rows[before:3], last], blobs, done=True)
+        assert state(copy) == stored
+        assert copy.check() == []
         put(copy, image, rows, blobs, done=True)
         assert self.shown(copy) == self.shown(store)
 
