@@ -191,7 +191,7 @@ def _tenant(store: sync.Store, session: Given) -> sync.Store:
 
 
 def backup(
-    file: Annotated[Path, Parameter(help="The new file; a folder for a file:// store. Nothing is replaced.")],
+    file: Annotated[Path, Parameter(help="The new file; a folder for a file: store. Nothing is replaced.")],
     /,
     *,
     session: Given,
