@@ -27,5 +27,26 @@ def test_commands_exist(page: Path) -> None:
             assert words[1] in TARGETS, line
 
 
+def test_every_target_and_variable_is_documented() -> None:
+    text = pages.read("docs/contributing.md")
+    named = set(re.findall(r"`make (\w+)`", text))
+    assert named == TARGETS - {"help"}
+    sources = [*(pages.ROOT / "src").rglob("*.py"), *(pages.ROOT / "tests").rglob("*.py")]
+    variables = {name for path in sources for name in re.findall(r"\bHANSARD_[A-Z]+\b", path.read_text("utf-8"))}
+    assert variables >= {"HANSARD_CRASHES", "HANSARD_EXAMPLES"}
+    assert variables <= set(re.findall(r"\w+", text))
+
+
+def test_every_path_that_contributors_are_told_of_exists() -> None:
+    text = pages.read("docs/contributing.md")
+    paths = re.findall(r"`((?:src|tests|tools|docs)/[\w./-]*)`", text)
+    paths += re.findall(
+        r"(?:tests|tools)/[\w./-]+", "\n".join(b.text for b in pages.blocks(pages.DOCS / "contributing.md"))
+    )
+    assert len(paths) > 20
+    for path in paths:
+        assert (pages.ROOT / path).exists(), path
+
+
 def test_every_command_is_documented() -> None:
     assert set(pages.sections(pages.read("docs/cli.md"), 3)) >= COMMANDS
