@@ -42,9 +42,15 @@ async def older_than(view: View, until: datetime, *, dry_run: bool = False) -> R
             continue
         if dry_run:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
-        else:
+        elif await _is_as_listed(view, conversation):
             total += await view.backend.delete_conversation(context, conversation.id)
     return total
+
+
+async def _is_as_listed(view: View, conversation: Conversation) -> bool:
+    """Whether nobody has written to it since: a page of a listing is old when its last conversation's turn comes."""
+    now = await view.backend.get_conversation(view.context(), conversation.id)
+    return now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at)
 
 
 async def sweep(view: View) -> Receipt:
