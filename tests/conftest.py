@@ -1,10 +1,27 @@
-"""What every test run says at its head."""
+"""What every test run says at its head, and what it may not leave behind."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from tests.contract.backends import ABSENT, PRESENT
 
 
 def pytest_report_header() -> list[str]:
     """A backend or server that is absent is named, so that a green run cannot be taken for more than it is."""
     return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(ABSENT) or 'none'}"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder for temporary files, of this run and the processes that it starts. In the end nothing is in it."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+    left = [path.name for path in folder.iterdir() if path.name.startswith(("tmp", "hansard-"))]
+    assert not left, f"tests left this behind: {left}"

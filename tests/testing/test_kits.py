@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -154,3 +155,14 @@ def test_a_writer_that_fails_is_shown() -> None:
     broken = processes.Writer("nonsense://", "w", batches=1)
     with pytest.raises(AssertionError, match="unknown scheme"):
         broken.wait()
+
+
+def test_a_temporary_target_goes_with_its_folder(temporary: Path) -> None:
+    target = Target.temporary("sqlite:///{folder}/a.db")
+    (folder,) = temporary.glob("hansard-*")
+    for text in ("a", "b"):
+        target.open().append_message("c", "user", text)
+        target.close()
+    assert len(target.open().get_messages("c")) == 2
+    target.discard()
+    assert not folder.exists()

@@ -6,7 +6,7 @@ classes and facts of errors, and at the end all that can be read. Where several 
 operation goes to one of two, so that what a handle remembers is compared as well; now and then all are closed and
 opened again. A backend that lacks a capability cannot be compared: it answers `Unsupported` where memory does not.
 
-    TestMine = compare_with_memory(lambda: Target(f"mine:///{tempfile.mkdtemp()}"))
+    TestMine = compare_with_memory(lambda: Target.temporary("mine:///{folder}"))
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Comparison(RuleBasedStateMachine):
                 expected, found = shown(self.truth), shown(handle)
                 assert found == expected, f"what can be read\n{difference(expected, found)}"
         finally:
-            self.target.close()
+            self.target.discard()
             self.memory.close()
 
 

@@ -9,10 +9,12 @@ test proves both, and a third party needs no plugin for async tests. What must h
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from hansard import opening, sync
 from hansard.backend import Backend
@@ -105,7 +107,16 @@ class Target:
     def __init__(self, where: str | Factory, *, folder: Path | None = None) -> None:
         self.where = where
         self.folder = folder
+        self._made: Path | None = None
         self._opened: list[Driver] = []
+
+    @classmethod
+    def temporary(cls, url: str) -> Self:
+        """A storage in a new folder, which `discard` removes. In the URL, `{folder}` stands for its path."""
+        folder = Path(tempfile.mkdtemp(prefix="hansard-"))
+        target = cls(url.format(folder=folder))
+        target._made = folder
+        return target
 
     @property
     def url(self) -> str | None:
@@ -141,6 +152,13 @@ class Target:
         """Closes every store that was opened."""
         while self._opened:
             self._opened.pop().dispose()
+
+    def discard(self) -> None:
+        """Closes every store, for good. A folder that was made for it goes."""
+        self.close()
+        if self._made is not None:
+            shutil.rmtree(self._made)
+            self._made = None
 
     # What lies in the files
 

@@ -29,13 +29,12 @@ AGENTS = st.sampled_from([None, "a0", "A0", "a1"])
 class Folder(Target):
     """Opens in one mode, then in the other."""
 
-    def __init__(self) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="hansard-"))
-        super().__init__(f"file://{self.root}?durability=process", folder=self.root)
+    def __init__(self, folder: Path) -> None:
+        root = Path(tempfile.mkdtemp(dir=folder))
+        super().__init__(f"file://{root}?durability=process", folder=root)
 
 
 class Machine(Comparison):
-    make = staticmethod(Folder)
     colour = "blocking"
 
     def _open(self) -> None:
@@ -61,7 +60,8 @@ class Machine(Comparison):
 
 
 @pytest.mark.timeout(300 + 10 * EXAMPLES)
-def test_files_answer_as_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_answer_as_memory_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "make", lambda: Folder(tmp_path), raising=False)
     monkeypatch.setattr(writing, "_LEAST_WASTE", 300)
     monkeypatch.setattr(records, "_LEAST_WASTE", 300)
     monkeypatch.setattr(changes, "_LONGEST", 300)
