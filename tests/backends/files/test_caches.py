@@ -282,6 +282,20 @@ def test_a_purge_takes_what_the_catalogue_says_of_the_gone(tmp_path: Path) -> No
     assert b'"c8"' in catalog.read_bytes(), "it was written again"
 
 
+def test_a_process_that_ends_later_brings_back_nothing_of_the_gone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    catalog = tmp_path / "default" / "_cache" / "catalog.json"
+    catalog.unlink()
+    with kit.connect(tmp_path, Clock()) as store:
+        store.list_conversations()
+        with kit.connect(tmp_path, Clock()) as other:
+            other.delete_conversation("c7")
+            other.purge()
+        catalog.unlink(missing_ok=True)
+    assert b'"c8"' in catalog.read_bytes()
+    assert b'"c7"' not in kit.everything(tmp_path)
+
+
 def test_an_erased_user_is_in_no_catalogue(tmp_path: Path) -> None:
     fill(tmp_path)
     assert b'"u1"' in kit.everything(tmp_path)

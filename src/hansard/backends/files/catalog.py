@@ -23,9 +23,10 @@ from hansard.backends.files.changes import Reader
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.index import Index
 from hansard.backends.files.layout import ENDING, files_in
-from hansard.backends.files.shelf import Journal, Shelf
+from hansard.backends.files.shelf import Busy, Journal, Shelf
 from hansard.backends.memory.listing import Listing
 from hansard.cursors import sort_time
+from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Conversation, UsageRow
 from hansard.requests import Context, ConversationQuery
 
@@ -199,6 +200,11 @@ class Catalog:
         """Writes it down, where that would spare the next process much."""
         with self.mutex:
             if not self._is_filled or self._changed < max(_FEW, len(self.cards) // 10):
+                return
+            try:
+                # Others may have deleted what this one still remembers.
+                self.sync(wait=False)
+            except (Busy, Corrupt, FormatMismatch, OSError):
                 return
             latest = time.time_ns() - _RECENT
             cards = [card for card in self.cards.values() if card.facts[2] < latest]
