@@ -122,10 +122,10 @@ class Backend(Protocol):
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         """Changes it; the version grows by one. An unknown branch raises `NotFound`."""
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
         """Removes it and all that was derived from it or belonged to it, leaves a tombstone.
 
-        An empty receipt when missing.
+        An empty receipt when missing. `Conflict` when it is at another version than the expected one.
         """
 
     # Messages

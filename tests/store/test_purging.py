@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from hansard import sync
 from hansard.backends.memory import MemoryBackend
-from hansard.model import Conversation
+from hansard.model import Conversation, Receipt
 from hansard.requests import Context, ConversationQuery
 from hansard.store import Store
 from hansard.testing import Clock, Driver, Target
@@ -75,3 +76,31 @@ def test_a_conversation_that_is_deleted_meanwhile_is_not_counted(store: Driver, 
     backend.meanwhile = lambda other: other.delete_conversation("b")
     assert store.purge(DAY).conversations == 2
     assert store.list_conversations().items == []
+
+
+class Late(MemoryBackend):
+    """Somebody else does something in the last moment before a deletion."""
+
+    meanwhile: Callable[[Store], Awaitable[Any]] | None = None
+
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        act, self.meanwhile = self.meanwhile, None
+        if act is not None:
+            await act(Store(self, clock=lambda: context.now))
+        return await super().delete_conversation(context, id, expected_version)
+
+
+def test_a_message_of_the_last_moment_is_not_lost() -> None:
+    backend, clock = Late(), Clock()
+    with sync.Store.over(backend, clock=clock) as store:
+        for id in ("a", "b"):
+            store.append_message(id, "user", "old")
+        clock.advance(2 * DAY)
+        backend.meanwhile = ACTS["a message"]
+        # While `a` is deleted, somebody writes to `b`.
+        assert store.purge(DAY).conversations == 1
+        assert [each.id for each in store.list_conversations().items] == ["b"]
+        clock.advance(2 * DAY)
+        backend.meanwhile = ACTS["a title"]
+        assert store.purge(DAY).conversations == 0
+        assert [each.id for each in store.list_conversations().items] == ["b"]

@@ -160,12 +160,12 @@ class NeverExpires(MemoryBackend):
 
 
 class KeepsRecords(MemoryBackend):
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
         records = self._tenant(context).records
         linked = {key: record for key, record in records.items() if record.conversation_id == id}
         for key in linked:
             self._tenant(context).forget_record(key)
-        receipt = await super().delete_conversation(context, id)
+        receipt = await super().delete_conversation(context, id, expected_version)
         for record in linked.values():
             await super().write_records(context, [RecordWrite(record.namespace, record.key, record.value)])
         return receipt

@@ -69,7 +69,7 @@ class NoneBackend:
         alone = structs.replace(change, branch=UNSET, expected_version=None)
         return await blank.update_conversation(context, id, alone)
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
         return Receipt(at=context.now)
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:

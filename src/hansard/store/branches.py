@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
 
 from hansard import ids, rules
-from hansard.errors import Unavailable, ValidationError
+from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
 from hansard.requests import Context, ConversationChange, NewBranch
 from hansard.store import checks
@@ -128,7 +129,9 @@ class Branches(MessageParts):
         with after_a_write():
             found = await self._backend.get_conversation(context, target.id)
             if found is not None and found.created_at == target.created_at and not found.version:
-                await self._backend.delete_conversation(context, target.id)
+                expected = 0 if self.capabilities.compare_and_swap else None
+                with suppress(Conflict):
+                    await self._backend.delete_conversation(context, target.id, expected)
 
     async def _copy_line(self, source: str, target: str, branch: str | None, last: str | None) -> None:
         batch: list[Message] = []

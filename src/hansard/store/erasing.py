@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime
 
 from msgspec import structs
 
+from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.requests import Context, ConversationQuery, Remove
 from hansard.store.core import View
@@ -43,12 +45,15 @@ async def older_than(view: View, until: datetime, *, dry_run: bool = False) -> R
         if dry_run:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
         elif await _is_as_listed(view, conversation):
-            total += await view.backend.delete_conversation(context, conversation.id)
+            # And if somebody writes just now, it stays as well.
+            expected = conversation.version if view.backend.capabilities.compare_and_swap else None
+            with suppress(Conflict):
+                total += await view.backend.delete_conversation(context, conversation.id, expected)
     return total
 
 
 async def _is_as_listed(view: View, conversation: Conversation) -> bool:
-    """Whether nobody has written to it since: a page of a listing is old when its last conversation's turn comes."""
+    """Whether it is the same one, unchanged: one that was deleted and begun anew may have the same version."""
     now = await view.backend.get_conversation(view.context(), conversation.id)
     return now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at)
 

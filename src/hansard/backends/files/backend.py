@@ -140,8 +140,8 @@ class FilesBackend:
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         return await self._write(conversations.update_conversation, context, id, id, change)
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
-        return await self._write(conversations.delete_conversation, context, id, id)
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        return await self._write(conversations.delete_conversation, context, id, id, expected_version)
 
     # Messages
 

@@ -78,10 +78,12 @@ def update_conversation(tenant: Tenant, context: Context, id: str, change: Conve
         return own_conversation(after.conversation)
 
 
-def delete_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
+def delete_conversation(tenant: Tenant, context: Context, id: str, expected_version: int | None) -> Receipt:
     with tenant.writing(id) as writer:
-        if writer is None or visible(writer, context) is None:
+        book = visible(writer, context)
+        if writer is None or book is None:
             return Receipt(at=context.now)
+        rules.check_version(book.head.conversation, expected_version)
         return tenant.drop(writer, context.now, tombstone=True)
 
 

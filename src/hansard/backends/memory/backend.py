@@ -167,11 +167,12 @@ class MemoryBackend:
             self._changed(context, id)
             return own_conversation(kept.head.conversation)
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
         with self._lock:
             kept = self._find(context, id)
             if kept is None:
                 return Receipt(at=context.now)
+            rules.check_version(kept.head.conversation, expected_version)
             tenant = self._tenant(context)
             tenant.tombstones.update(dict.fromkeys(rules.graves(kept.head.conversation), context.now))
             receipt = self._drop(context, id)

@@ -131,8 +131,10 @@ class SqliteBackend:
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         return await self._write(lambda writer: writing.update_conversation(writer, context, id, change))
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
-        return await self._write(lambda writer: writing.delete_conversation(writer, context, id), erases=True)
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        return await self._write(
+            lambda writer: writing.delete_conversation(writer, context, id, expected_version), erases=True
+        )
 
     # Messages
 

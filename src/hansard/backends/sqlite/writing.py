@@ -57,10 +57,11 @@ def update_conversation(writer: Writer, context: Context, id: str, change: Conve
     return own_conversation(entry.head.conversation)
 
 
-def delete_conversation(writer: Writer, context: Context, id: str) -> Receipt:
+def delete_conversation(writer: Writer, context: Context, id: str, expected_version: int | None) -> Receipt:
     entry = writer.find(context, id)
     if entry is None:
         return Receipt(at=context.now)
+    rules.check_version(entry.head.conversation, expected_version)
     for mark in rules.graves(entry.head.conversation):
         writer.run("bury", context.tenant, mark, to_micros(context.now))
     return drop(writer, context, id, entry)

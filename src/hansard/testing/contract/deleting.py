@@ -20,6 +20,7 @@ from hansard.testing.contract.base import (
     require,
     require_folder,
     say,
+    version_of,
 )
 from hansard.testing.contract.blobs import picture
 from hansard.testing.targets import Colour, Driver, Target
@@ -112,6 +113,24 @@ class TestDeleteConversation(Contract):
         store.close()
         assert b"after-xyzzy" in target.raw()
         assert not receipt.physically_gone or secret.encode() not in target.raw()
+
+    def test_only_at_the_expected_version(self, store: Driver) -> None:
+        require(store, "compare_and_swap")
+        say(store, "c", "a")
+        version = version_of(store, "c")
+        say(store, "c", "b")
+        before = state(store)
+
+        def delete(expected_version: int, id: str = "c") -> Receipt:
+            return store.run(store.backend.delete_conversation(store.context(), id, expected_version))
+
+        with pytest.raises(Conflict) as refused:
+            delete(version)
+        assert (refused.value.expected, refused.value.actual) == (version, version + 1)
+        assert state(store) == before
+        assert delete(version + 1).messages == 2
+        assert not delete(version + 1)
+        assert not delete(0, "missing")
 
 
 class TestTombstones(Contract):
