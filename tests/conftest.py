@@ -1,4 +1,4 @@
-"""What every test run says at its head, and what it may not leave behind."""
+"""What every test run says at its head, what it starts, and what it may not leave behind."""
 
 from __future__ import annotations
 
@@ -8,16 +8,31 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import ABSENT, PRESENT
+from tests.contract.backends import ABSENT, NO_SERVER, PRESENT
+from tests.servers import postgres, runs
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
+_OWNER = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_OWNER] = runs.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.stash.get(_OWNER, False):
+        postgres.stop_shared()
+        runs.end()
+
+
 def pytest_report_header() -> list[str]:
     """A backend or server that is absent is named, so that a green run cannot be taken for more than it is."""
-    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(ABSENT) or 'none'}"]
+    absent = [f"{name} ({NO_SERVER[name]})" if name in NO_SERVER else name for name in ABSENT]
+    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(absent) or 'none'}"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,6 +38,8 @@ SCHEMES = {
     "memory": Scheme("hansard.backends.memory", direct=True),
     "file": Scheme("hansard.backends.files", direct=True),
     "sqlite": Scheme("hansard.backends.sqlite", direct=True),
+    "postgresql": Scheme("hansard.backends.postgres", extra="postgres"),
+    "postgres": Scheme("hansard.backends.postgres", extra="postgres"),
 }
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from hansard.errors import ValidationError
+
+_SECRET = re.compile(r"(?<=://)([^/@?]*?):[^/@?]*(?=@)|(?<=[?&])(password|direct_url)=[^&]*")
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -16,7 +20,8 @@ class Url:
         scheme, colon, rest = text.partition(":")
         if not colon:
             raise ValidationError(f"{text!r} is not a URL: write for example 'sqlite:///chats.db' or 'memory://'")
-        self.text = text
+        self.text = shown(text)
+        """The URL for people to read, without its password."""
         self.scheme = scheme.lower()
         try:
             from urllib.parse import parse_qsl, unquote, urlsplit  # only now: it is dear to import
@@ -24,7 +29,7 @@ class Url:
             # urlsplit reads schemes that it does not know as if they had no host or query. A "#" belongs to the path.
             parts = urlsplit("http:" + rest, allow_fragments=False)
         except ValueError as error:
-            raise ValidationError(f"{text!r} is not a URL: {error}") from error
+            raise ValidationError(f"{self.text!r} is not a URL: {error}") from error
         self.netloc = parts.netloc
         self.path = unquote(parts.path)
         self._options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -53,6 +58,11 @@ class Url:
         """Refuses options that were not taken."""
         for name in self._options:
             raise ValidationError(f"unknown option {name!r} in {self.text!r}{suggest(name, known)}")
+
+
+def shown(text: str) -> str:
+    """A URL without what nobody but the server should read."""
+    return _SECRET.sub(lambda found: f"{found[1] or ''}:…" if found[2] is None else f"{found[2]}=…", text)
 
 
 def suggest(word: str, known: tuple[str, ...]) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import postgres
+
 from hansard.opening import SCHEMES
 from hansard.testing import Target
 
@@ -35,6 +37,7 @@ BACKENDS: dict[str, Maker] = {
     "files-delta": _in_folder("file://{0}?mode=delta"),
     "files-snapshot": _in_folder("file://{0}?mode=snapshot"),
     "sqlite": _in_folder("sqlite:///{0}/hansard.db"),
+    "postgres": lambda _: postgres.target(),
 }
 
 
@@ -60,7 +63,9 @@ def is_there(name: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-PRESENT = [name for name in BACKENDS if is_there(name)]
+NO_SERVER = {name: why for name, why in {"postgres": postgres.why_absent()}.items() if why}
+"""Backends whose server cannot be had here, and why."""
+PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER]
 ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""

@@ -15,7 +15,8 @@ import pytest
 import hansard
 import hansard.sync
 from hansard.backends.sqlite import schema
-from hansard.backends.sqlite.queries import QUERIES, parse
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.statements import parse
 
 PACKAGE = "hansard.backends.sqlite"
 SOURCE = Path(str(resources.files(PACKAGE)))

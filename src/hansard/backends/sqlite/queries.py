@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from importlib import resources
 
-_HEADING = re.compile(r"^-- (\w+) --$", re.MULTILINE)
-
-
-def parse(text: str) -> dict[str, str]:
-    """`-- name --`, a line of purpose, then the query."""
-    parts = _HEADING.split(text)[1:]
-    names, bodies = parts[::2], parts[1::2]
-    if len(set(names)) != len(names):
-        raise ValueError("a query stands twice in queries.sql")
-    return {name: _statement(body) for name, body in zip(names, bodies, strict=True)}
-
-
-def _statement(body: str) -> str:
-    lines = (line for line in body.strip().splitlines() if not line.startswith("--"))
-    return " ".join(" ".join(lines).split()).rstrip(";")
-
+from hansard.backends.statements import parse
 
 QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("utf-8"))

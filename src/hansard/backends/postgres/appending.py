@@ -1,0 +1,195 @@
+"""Appends of many callers, committed together.
+
+While one statement runs, the appends to the same tenant that arrive gather, and the next statement takes all of them.
+It needs no lock beforehand: the rules decide on the heads that this process remembers, and the statement stores what
+they decided for each conversation only while its stamp still says that they were right. So an append usually costs one
+round trip, whoever else writes.
+
+What was decided on an outdated head is forgotten, and decided again on a fresh one. What the short way cannot decide
+goes the long way, under the lock of its conversation: messages that are stored already, that a tombstone stops, that
+somebody else keeps changing under us, and batches too large to wait with others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+
+import asyncpg
+
+from hansard.backends.postgres import writing
+from hansard.backends.postgres.batches import Batch, Job, Pending
+from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.errors import DRIVER, is_lost, may_run_again, translate
+from hansard.backends.postgres.heads import Entry, entry_of
+from hansard.backends.postgres.link import Link, Row
+from hansard.backends.postgres.watching import payload_of
+from hansard.errors import Corrupt, HansardError, Outcome
+from hansard.model import Appended
+from hansard.requests import Append, Context
+
+_MOST_JOBS = 512
+_MOST_BYTES = 4_000_000
+
+
+class Appender:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queues: dict[str, deque[Job]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        self._engine.check_alive()
+        loop = asyncio.get_running_loop()
+        job = Job(context, id, append, loop.create_future())
+        queue = self._queues.get(context.tenant)
+        if queue is None:
+            queue = self._queues[context.tenant] = deque()
+            task = loop.create_task(self._work(context.tenant, queue))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        queue.append(job)
+        return await job.future
+
+    async def close(self) -> None:
+        """Finishes what is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _work(self, tenant: str, queue: deque[Job]) -> None:
+        """Until nothing is left to do for the tenant."""
+        jobs: list[Job] = []
+        try:
+            while queue:
+                jobs = _take(queue)
+                try:
+                    queue.extendleft(reversed(await self._flush(tenant, jobs)))
+                except HansardError as error:
+                    _settle(jobs, error)
+        except BaseException as error:
+            # A cancelled task, or a fault of ours: nobody may be left waiting.
+            _settle([*jobs, *queue], error)
+            raise
+        finally:
+            del self._queues[tenant]
+
+    async def _flush(self, tenant: str, jobs: list[Job]) -> list[Job]:
+        """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
+        async with self._engine.pool.borrow() as link:
+            fresh = await self._load(link, tenant, {job.id for job in jobs})
+            batch = Batch(tenant, self._engine.heads, fresh)
+            for job in jobs:
+                batch.plan(job, short=job.size <= _MOST_BYTES)
+            existing, beginning = batch.sift()
+            await self._store(link, batch, "append", existing)
+            await self._store(link, batch, "begin", beginning)
+        for job in batch.long:
+            await self._long_way(tenant, job)
+        return batch.again
+
+    async def _load(self, link: Link, tenant: str, ids: set[str]) -> dict[str, Entry | None]:
+        """The heads that are not remembered, as far as the conversations exist; None for one that cannot be read."""
+        cold = [id for id in ids if self._engine.heads.get(tenant, id) is None]
+        if not cold:
+            return {}
+        try:
+            if self._engine.wraps:
+                await link.script(self._engine.begin(tenant))
+            found = await link.all("find_heads", tenant, cold)
+            if self._engine.wraps:
+                await link.script("ROLLBACK")
+        except DRIVER as error:
+            link.terminate()
+            raise translate(error, self._engine.where) from error
+        return {row[0]: _readable(row, tenant) for row in found}
+
+    async def _long_way(self, tenant: str, job: Job) -> None:
+        """One append in a transaction of its own."""
+        append = partial(writing.append, context=job.context, id=job.id, append=job.append)
+        try:
+            job.settle(await self._engine.write(tenant, append))
+        except HansardError as error:
+            job.settle(error)
+
+    # The statement
+
+    async def _store(self, link: Link, batch: Batch, statement: str, pending: list[Pending]) -> None:
+        if not pending:
+            return
+        if link.connection.is_closed():
+            # The statement before this one was the last that it took.
+            batch.decide_again(pending)
+            return
+        jobs = [job for each in pending for job in each.jobs]
+        outcome: Outcome = "not_applied"
+        needs_more = self._engine.wraps or any(each.needs_more for each in pending)
+        try:
+            if needs_more:
+                await link.script(self._engine.begin(batch.tenant))
+            else:
+                outcome = "unknown"
+            saved = await self._execute(link, batch.tenant, statement, pending)
+            if needs_more:
+                await self._store_more(link, batch.tenant, [each for each in pending if each.id in saved])
+                outcome = "unknown"
+                await link.script("COMMIT")
+        except asyncpg.UniqueViolationError:
+            # Some of the ids that callers chose are stored already.
+            self._spoil(link, needs_more)
+            batch.look_up(pending)
+        except DRIVER as error:
+            self._spoil(link, needs_more or is_lost(error) or not isinstance(error, asyncpg.PostgresError))
+            if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
+                batch.decide_again(pending)
+            else:
+                _settle(jobs, translate(error, self._engine.where, outcome))
+        else:
+            self._engine.tell(batch.tenant, batch.conclude(pending, saved))
+
+    def _spoil(self, link: Link, is_spoilt: bool) -> None:
+        """A connection that an error has left inside a transaction, or dead, is not used again."""
+        if is_spoilt:
+            link.terminate()
+
+    async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
+        payload = payload_of(tenant, [each.id for each in pending])
+        row = await link.one(statement, tenant, *Batch.columns(pending), self._engine.channel, payload)
+        assert row is not None
+        return set(row[0])
+
+    async def _store_more(self, link: Link, tenant: str, pending: list[Pending]) -> None:
+        """What belongs to the messages and lies in other tables."""
+        work = Work(link, tenant)
+        counts = [row for each in pending for row in each.counts()]
+        if counts:
+            await link.run("save_counts", tenant, *zip(*counts, strict=True))
+        for each in pending:
+            for job, plan in each.plans:
+                messages = [message for message, _ in plan.fresh]
+                await writing.use_blobs(work, each.id, plan.lane.line, messages, job.append.blobs)
+        await writing.add_usage(work, [row for each in pending for row in each.usage()])
+
+
+def _readable(row: Row, tenant: str) -> Entry | None:
+    """A damaged head must not stop the appends to others: its own find it again on the long way."""
+    try:
+        return entry_of(row, row[-1], tenant)
+    except Corrupt:
+        return None
+
+
+def _take(queue: deque[Job]) -> list[Job]:
+    """As many as one statement should carry, but always one."""
+    jobs = [queue.popleft()]
+    size = jobs[0].size
+    while queue and len(jobs) < _MOST_JOBS and size + queue[0].size <= _MOST_BYTES:
+        jobs.append(queue.popleft())
+        size += jobs[-1].size
+    return jobs
+
+
+def _settle(jobs: Iterable[Job], error: BaseException) -> None:
+    for job in jobs:
+        job.settle(error)

@@ -1,0 +1,165 @@
+"""Transactions: one serves one tenant.
+
+So the second wall (row-level security) can name the tenant, and a sharded server can keep each transaction on one
+shard. A *job* is a function of the `Work`, which runs inside a transaction. It may run more than once: when somebody
+else was first to make the same row, when two writers would have waited for each other for ever, or when the connection
+was lost before the commit was sent. Only a commit whose answer got lost leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from hansard.backends.postgres.errors import DRIVER, Raced, may_run_again, translate
+from hansard.backends.postgres.heads import Entry, Heads
+from hansard.backends.postgres.link import Link, connect
+from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.pool import Pool
+from hansard.backends.postgres.queries import QUERIES, in_schema, literal
+from hansard.backends.postgres.watching import channel_of, payload_of
+from hansard.backends.signals import Signals
+from hansard.errors import Closed, HansardError, Unavailable
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_CHANGE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+
+class Work:
+    """A transaction that writes: its connection, its tenant, and the conversations that it has changed."""
+
+    __slots__ = ("changed", "link", "tenant")
+
+    def __init__(self, link: Link, tenant: str) -> None:
+        self.link = link
+        self.tenant = tenant
+        self.changed: dict[str, Entry | None] = {}
+        """As they now are; None for those of which nobody should remember anything."""
+
+
+class Engine:
+    def __init__(self, options: Options, *, walled: bool) -> None:
+        self.options = options
+        self.signals = Signals()
+        self.heads = Heads()
+        self.queries = {name: in_schema(sql, options.schema) for name, sql in QUERIES.items()}
+        self.channel = channel_of(options.schema)
+        self._walled = walled
+        self._pid = os.getpid()
+        self._closed = False
+        self._settings = "".join(f"; SET LOCAL {name} = {value}" for name, value in options.settings.items())
+        self.pool = Pool(self.connect, options.pool_size, where=options.where, patience=options.connect_timeout)
+
+    @property
+    def where(self) -> str:
+        return self.options.where
+
+    @property
+    def wraps(self) -> bool:
+        """Even a single statement needs a transaction around it, that says what a session would have said."""
+        return self._walled or self.options.pooler
+
+    async def connect(self) -> Link:
+        return await connect(self.options, self.options.dsn, self.queries)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if os.getpid() == self._pid:
+                self.signals.notify_all()
+                await self.pool.close()
+
+    def check_alive(self) -> None:
+        if self._closed:
+            raise Closed("this store was closed")
+        if os.getpid() != self._pid:
+            raise Unavailable("this store was opened before a fork: open it again in the child", retryable=False)
+
+    # Reading
+
+    async def read(self, tenant: str | None, run: Callable[[Link], Awaitable[T]], *, snapshot: bool = False) -> T:
+        """Runs a read; once more when its connection was lost. None reads over all tenants.
+
+        One that needs more than one statement asks for a `snapshot`, on which all of them see the same.
+        """
+        self.check_alive()
+        begin = self._begin(_SNAPSHOT, tenant) if snapshot or self.wraps else None
+        try:
+            return await self._read(run, begin)
+        except DRIVER as error:
+            if not may_run_again(error):
+                raise translate(error, self.where) from error
+        try:
+            return await self._read(run, begin)
+        except DRIVER as error:
+            raise translate(error, self.where) from error
+
+    async def _read(self, run: Callable[[Link], Awaitable[T]], begin: str | None) -> T:
+        async with self.pool.borrow() as link:
+            if begin is None:
+                return await run(link)
+            await link.script(begin)
+            value = await run(link)
+            await link.script("ROLLBACK")
+            return value
+
+    # Writing
+
+    async def write(self, tenant: str | None, job: Callable[[Work], Awaitable[T]]) -> T:
+        """Runs a job in a transaction and returns when it is committed. None is for work over all tenants."""
+        self.check_alive()
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._write(tenant, job)
+            except (Raced, *DRIVER) as error:
+                if not may_run_again(error):
+                    raise translate(error, self.where) from error
+        try:
+            return await self._write(tenant, job)
+        except (Raced, *DRIVER) as error:
+            raise translate(error, self.where) from error
+
+    async def _write(self, tenant: str | None, job: Callable[[Work], Awaitable[T]]) -> T:
+        async with self.pool.borrow() as link:
+            work = Work(link, tenant or "")
+            await link.script(self.begin(tenant))
+            try:
+                value = await job(work)
+            except (HansardError, Raced):
+                await link.script("ROLLBACK")
+                raise
+            await self.commit(link, work.tenant, work.changed)
+        self.tell(work.tenant, work.changed)
+        return value
+
+    def begin(self, tenant: str | None) -> str:
+        return self._begin(_CHANGE, tenant)
+
+    def _begin(self, begin: str, tenant: str | None) -> str:
+        """How a transaction opens. What a session cannot be trusted to hold comes with it, in the same round trip."""
+        if self.options.pooler:
+            begin += self._settings
+        if self._walled:
+            name, value = ("all", "on") if tenant is None else ("tenant", tenant)
+            begin += f"; SET LOCAL hansard_wall.{name} = {literal(value)}"
+        return begin
+
+    async def commit(self, link: Link, tenant: str, changed: Iterable[str]) -> None:
+        """Commits, and tells those who wait elsewhere. From here on nobody can say that nothing was applied."""
+        payload = payload_of(tenant, changed)
+        notify = f"SELECT pg_notify({literal(self.channel)}, {literal(payload)}); " if payload else ""
+        try:
+            await link.script(f"{notify}COMMIT")
+        except DRIVER as error:
+            link.terminate()
+            raise translate(error, self.where, "unknown") from error
+
+    def tell(self, tenant: str, changed: dict[str, Entry | None]) -> None:
+        """After a commit: remembers what was written, and wakes those who wait in this process."""
+        for id, entry in changed.items():
+            self.heads.put(tenant, id, entry)
+            self.signals.notify((tenant, id))

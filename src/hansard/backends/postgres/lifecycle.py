@@ -1,0 +1,140 @@
+"""What happens to the whole store, or to a whole tenant: swept, measured, checked, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+from hansard import rules
+from hansard.backends.postgres import heads, reading, writing
+from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.heads import entry_of
+from hansard.backends.postgres.link import Link
+from hansard.errors import Corrupt
+from hansard.model import Problem, Receipt, Stats, to_micros
+from hansard.requests import Context, Swept
+
+_PAGE = 200
+_TENANT_PAGE = 500
+_ALL = 1 << 40
+
+
+# Sweeping: bounded steps, each whole in itself
+
+
+async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
+    """Removes a bounded amount of what has expired or is needed by nothing."""
+    now = to_micros(context.now)
+    total = Receipt(at=context.now)
+    expired = await engine.read(None, lambda link: link.all("expired_conversations", now, limit))
+    for tenant, id in expired:
+        here = Context(tenant, context.now)
+        total += await engine.write(tenant, partial(_drop_expired, context=here, id=id))
+    records = await engine.write(None, lambda work: work.link.run("delete_expired_records", now, limit))
+    unused = await engine.read(None, lambda link: link.all("unused_blobs", now, limit))
+    by_tenant: dict[str, list[str]] = {}
+    for tenant, sha256 in unused:
+        by_tenant.setdefault(tenant, []).append(sha256)
+    for tenant, digests in by_tenant.items():
+        drop = partial(writing.drop_blobs, context=context, candidates=digests)
+        total += Receipt(blobs=await engine.write(tenant, drop), at=context.now)
+    old = to_micros(context.now - rules.TOMBSTONE_LIFE)
+    tombstones = await engine.write(None, lambda work: work.link.run("delete_old_tombstones", old))
+    total += Receipt(records=records, at=context.now)
+    return Swept(receipt=total, tombstones=tombstones, more=limit in (len(expired), records, len(unused)))
+
+
+async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
+    entry = await heads.load(work, id)
+    if entry is None or rules.is_visible(entry.head.conversation, context):
+        # Gone, or given more time, since it was found.
+        return Receipt(at=context.now)
+    return await writing.drop(work, context, entry)
+
+
+# Measuring and checking
+
+
+async def stats(link: Link, tenant: str | None) -> Stats:
+    if tenant is None:
+        row = await link.one("count_all")
+        tenants = len(await link.all("list_tenants"))
+    else:
+        row = await link.one("count_tenant", tenant)
+        tenants = int(bool(row and (row[0] or row[2])))
+    assert row is not None
+    return Stats(
+        backend="postgres",
+        tenants=tenants,
+        conversations=row[0],
+        messages=row[1],
+        records=row[2],
+        blobs=row[3],
+        blob_bytes=row[4],
+        bytes=row[5] if tenant is None else None,
+    )
+
+
+async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | int]:
+    """Our own look at every conversation: counts, order, branches, bodies, blobs."""
+    after, seen = ("", ""), 0
+    while True:
+        page = await engine.read(tenant, partial(_page_after, tenant=tenant, after=after))
+        for name, id in page:
+            for problem in await engine.read(name, partial(_check, tenant=name, id=id), snapshot=True):
+                yield problem
+        if not page:
+            return
+        after, seen = page[-1], seen + len(page)
+        yield seen
+
+
+async def _page_after(link: Link, tenant: str | None, after: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in await link.all("conversations_after", tenant, *after, _PAGE)]
+
+
+async def _check(link: Link, tenant: str, id: str) -> list[Problem]:
+    where = f"{tenant}/{id}"
+    found = await link.all("find_heads", tenant, [id])
+    if not found:
+        return []  # deleted since the page was read
+    try:
+        entry = entry_of(found[0], found[0][-1], tenant)
+        stored = await reading.rows_of(link, tenant, entry, 0, _ALL, _ALL)
+    except Corrupt as error:
+        return [Problem(where, str(error))]
+    problems = list(rules.audit(where, entry.head, [(row.line, row.message) for row in stored]))
+    digests = sorted({ref.sha256 for row in stored for ref in row.message.blobs})
+    lost = await link.all("missing_blobs", tenant, digests) if digests else []
+    return [*problems, *(Problem(where, f"blob {sha256} is missing") for (sha256,) in lost)]
+
+
+# A whole tenant
+
+
+async def delete_tenant(engine: Engine, context: Context) -> Receipt:
+    receipt = await engine.write(context.tenant, partial(_delete_tenant, context=context))
+    engine.heads.forget_tenant(context.tenant)
+    return receipt
+
+
+async def _delete_tenant(work: Work, context: Context) -> Receipt:
+    """Conversations page by page: only what was locked is deleted, so that one that is made meanwhile stays whole."""
+    link, tenant = work.link, work.tenant
+    total = Receipt(at=context.now)
+    while page := [id for (id,) in await link.all("lock_tenant", tenant, _TENANT_PAGE)]:
+        await link.run("delete_tenant_blob_uses", tenant, page)
+        total += Receipt(
+            messages=await link.run("delete_tenant_messages", tenant, page),
+            branches=await link.run("delete_tenant_branches", tenant, page),
+            summaries=await link.run("delete_tenant_summaries", tenant, page),
+            conversations=await link.run("delete_tenant_conversations", tenant, page),
+            at=context.now,
+        )
+        work.changed.update(dict.fromkeys(page))
+    records = await link.run("delete_tenant_records", tenant)
+    digests = [sha256 for (sha256,) in await link.all("lock_tenant_blobs", tenant)]
+    blobs = await link.run("drop_blobs", tenant, digests, _ALL << 20)
+    usage_rows = await link.run("delete_tenant_usage", tenant)
+    await link.run("delete_tenant_tombstones", tenant)
+    return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

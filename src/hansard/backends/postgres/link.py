@@ -1,0 +1,84 @@
+"""A connection to the server, with our statements by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+
+from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.queries import in_schema
+
+Row = Sequence[Any]
+
+_STATEMENTS = 250
+"""Prepared statements that a connection keeps; there are fewer, but filters make more."""
+_PREFETCH = 200
+_GRACE = 5.0
+"""Seconds that the server gets to say itself that a statement took too long."""
+
+
+class Link:
+    __slots__ = ("_schema", "connection", "made_at", "queries", "used_at")
+
+    def __init__(self, connection: Any, queries: Mapping[str, str], schema: str) -> None:
+        self.connection = connection
+        self.queries = queries
+        self._schema = schema
+        self.made_at = self.used_at = time.monotonic()
+
+    async def all(self, name: str, *values: Any) -> list[Row]:
+        return await self.fetch(self.queries[name], values)
+
+    async def one(self, name: str, *values: Any) -> Row | None:
+        row: Row | None = await self.connection.fetchrow(self.queries[name], *values)
+        return row
+
+    async def run(self, name: str, *values: Any) -> int:
+        """Gives how many rows it changed."""
+        status: str = await self.connection.execute(self.queries[name], *values)
+        return int(status.rpartition(" ")[2])
+
+    async def fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """A statement that was built for the occasion."""
+        rows: list[Row] = await self.connection.fetch(sql, *values)
+        return rows
+
+    async def each(self, sql: str, values: Sequence[Any]) -> AsyncIterator[Row]:
+        """The same, a few rows at a time, inside a transaction."""
+        async for row in self.connection.cursor(sql, *values, prefetch=_PREFETCH):
+            yield row
+
+    def in_schema(self, sql: str) -> str:
+        return in_schema(sql, self._schema)
+
+    async def script(self, sql: str) -> None:
+        """Statements without parameters, in one round trip."""
+        await self.connection.execute(sql)
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.connection.is_closed() and not self.connection.is_in_transaction()
+
+    def terminate(self) -> None:
+        """Without a word to the server, and without waiting."""
+        self.connection.terminate()
+
+    async def close(self) -> None:
+        await self.connection.close(timeout=_GRACE)
+
+
+async def connect(options: Options, dsn: str, queries: Mapping[str, str]) -> Link:
+    """A new connection. Behind a pooler it keeps nothing in its session: no settings, no prepared statements."""
+    session = {"application_name": "hansard", "default_transaction_isolation": "read committed", **options.settings}
+    connection = await asyncpg.connect(
+        dsn,
+        timeout=options.connect_timeout,
+        command_timeout=options.statement_timeout + _GRACE,
+        statement_cache_size=0 if options.pooler else _STATEMENTS,
+        max_cached_statement_lifetime=0,
+        server_settings=None if options.pooler else session,
+    )
+    return Link(connection, queries, options.schema)

@@ -1,0 +1,121 @@
+"""Connections, made when they are needed, checked when they have been idle, and replaced when they are old.
+
+asyncpg's own pool tells the server to forget the session each time that a connection comes back: a round trip, as long
+as a read. We leave nothing in a session, so there is nothing to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from hansard.backends.postgres.errors import DRIVER, Raced, is_lost, translate
+from hansard.backends.postgres.link import Link
+from hansard.errors import Closed, HansardError, TimedOut
+
+_CHECK_AFTER = 30.0
+"""Seconds of rest after which a connection is asked whether it still stands: firewalls drop them in silence."""
+_LIFETIME = 1800.0
+"""Seconds after which a connection is replaced, so that a new primary or certificate is found in the end."""
+
+
+class Pool:
+    def __init__(self, connect: Callable[[], Awaitable[Link]], size: int, *, where: str, patience: float) -> None:
+        self._connect = connect
+        self._size = size
+        self._where = where
+        self._patience = patience
+        self._idle: list[Link] = []
+        self._places = asyncio.Semaphore(size)
+        self._closed = False
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[Link]:
+        """A connection that stands, as far as one can tell.
+
+        It is used again only after an end that leaves it as it was: nobody knows what a cancelled call left in it.
+        """
+        if self._closed:
+            raise Closed("this store was closed")
+        await self._take_place()
+        try:
+            link = await self._find() or await self._open()
+            try:
+                yield link
+            except BaseException as error:
+                if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
+                    link.terminate()
+                raise
+            finally:
+                self._give_back(link)
+        finally:
+            self._places.release()
+
+    def _give_back(self, link: Link) -> None:
+        """One that was left inside a transaction ends with it."""
+        if link.is_usable and not self._closed:
+            link.used_at = time.monotonic()
+            self._idle.append(link)
+        else:
+            link.terminate()
+
+    async def close(self) -> None:
+        """Waits for those that are in use."""
+        self._closed = True
+        for _ in range(self._size):
+            await self._places.acquire()
+        while self._idle:
+            await _close(self._idle.pop())
+
+    async def _take_place(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._places.acquire()
+        except TimeoutError:
+            raise TimedOut(
+                f"all {self._size} connections to {self._where} were busy for {self._patience:g} seconds: "
+                "pool_size=… in the URL allows more",
+                outcome="not_applied",
+            ) from None
+
+    async def _open(self) -> Link:
+        try:
+            return await self._connect()
+        except DRIVER as error:
+            raise translate(error, self._where) from error
+
+    async def _find(self) -> Link | None:
+        """The one that was used last: the others may rest, and be found old."""
+        while self._idle:
+            link = self._idle.pop()
+            now = time.monotonic()
+            if now - link.made_at > _LIFETIME:
+                await _close(link)
+            elif not link.is_usable or (now - link.used_at > _CHECK_AFTER and not await _answers(link)):
+                link.terminate()
+            else:
+                return link
+        return None
+
+
+async def _answers(link: Link) -> bool:
+    try:
+        async with asyncio.timeout(_CHECK_AFTER / 6):
+            await link.script("SELECT 1")
+    except DRIVER:
+        return False
+    return True
+
+
+async def _close(link: Link) -> None:
+    try:
+        await link.close()
+    except DRIVER:
+        link.terminate()

@@ -1,0 +1,472 @@
+-- find_conversation --
+-- A conversation by id.
+SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
+FROM hansard.conversations WHERE tenant = $1 AND id = $2;
+
+-- lock_conversation --
+-- The same for a writer. Its branches are read afterwards, by a statement that sees what the last writer left.
+SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
+FROM hansard.conversations WHERE tenant = $1 AND id = $2 FOR UPDATE;
+
+-- find_lanes --
+-- The branches of a conversation, as JSON.
+SELECT json_agg(json_build_array(id, line, lines, uptos, count, parent, from_seq, created_at))
+FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
+
+-- find_heads --
+-- Conversations with their branches, on one snapshot.
+SELECT c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+    c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, c.seq, c.buried, c.largest,
+    c.line, c.stamp,
+    (SELECT json_agg(json_build_array(b.id, b.line, b.lines, b.uptos, b.count, b.parent, b.from_seq, b.created_at))
+     FROM hansard.branches b WHERE b.tenant = c.tenant AND b.conversation = c.id) AS lanes
+FROM hansard.conversations c WHERE c.tenant = $1 AND c.id = ANY($2::text[]);
+
+-- append --
+-- The appends of many callers to conversations that exist. Each conversation is saved, and its messages are inserted,
+-- only while its stamp is the one that its writers knew; locks are taken in the order of ids. Gives the ids of those
+-- that were saved.
+WITH given AS (
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
+    AS given (id, known, stamp, user_id, updated_at, last_message_at, active_at, message_count, version, seq, largest)
+), locked AS MATERIALIZED (
+    SELECT c.id FROM hansard.conversations c JOIN given ON given.id = c.id AND given.known = c.stamp
+    WHERE c.tenant = $1 ORDER BY c.id FOR UPDATE OF c
+), saved AS (
+    UPDATE hansard.conversations c SET stamp = given.stamp, user_id = given.user_id, updated_at = given.updated_at,
+        last_message_at = given.last_message_at, active_at = given.active_at, message_count = given.message_count,
+        version = given.version, seq = given.seq, largest = given.largest
+    FROM given JOIN locked USING (id) WHERE c.tenant = $1 AND c.id = given.id
+    RETURNING c.id
+), inserted AS (
+    INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
+        participant_kind, scope, extra)
+    SELECT $1, m.* FROM unnest($13::text[], $14::bigint[], $15::bigint[], $16::text[], $17::text[], $18::text[],
+        $19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[])
+    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
+    WHERE m.conversation IN (SELECT id FROM saved)
+)
+SELECT ARRAY(SELECT id FROM saved), CASE WHEN $27::text IS NOT NULL THEN pg_notify($26::text, $27) END;
+
+-- begin --
+-- The appends of many callers to conversations that they make: each unless it exists, or was deleted before. Gives the
+-- ids of those that were made.
+WITH made AS (
+    INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
+        updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
+        largest, line, stamp)
+    SELECT $1, g.id, g.user_id, g.agent_id, g.audit_id, g.title, g.metadata, NULL, g.created_at, g.updated_at,
+        g.last_message_at, g.active_at, g.message_count, g.version, 'main', g.expires_at, NULL, g.seq, false, g.largest,
+        1, g.stamp
+    FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+        $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
+        $17::bigint[], $18::bigint[])
+    AS g (id, grave, user_id, agent_id, audit_id, title, metadata, created_at, updated_at, last_message_at, active_at,
+        message_count, version, expires_at, seq, largest, stamp)
+    WHERE NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = g.grave)
+    ORDER BY g.id
+    ON CONFLICT DO NOTHING
+    RETURNING id, created_at
+), branched AS (
+    INSERT INTO hansard.branches (tenant, conversation, id, line, lines, uptos, created_at)
+    SELECT $1, id, 'main', 1, '{}', '{}', created_at FROM made
+), inserted AS (
+    INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
+        participant_kind, scope, extra)
+    SELECT $1, m.* FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::text[],
+        $25::text[], $26::bigint[], $27::bigint[], $28::text[], $29::text[], $30::text[], $31::text[])
+    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
+    WHERE m.conversation IN (SELECT id FROM made)
+)
+SELECT ARRAY(SELECT id FROM made), CASE WHEN $33::text IS NOT NULL THEN pg_notify($32::text, $33) END;
+
+-- insert_conversation --
+-- A new conversation; nothing when the id is taken.
+INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
+    updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
+    largest, line, stamp)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+ON CONFLICT DO NOTHING;
+
+-- save_conversation --
+-- Everything of a conversation that can change.
+UPDATE hansard.conversations SET user_id = $3, agent_id = $4, audit_id = $5, title = $6, metadata = $7, summary = $8,
+    created_at = $9, updated_at = $10, last_message_at = $11, active_at = $12, message_count = $13, version = $14,
+    branch = $15, expires_at = $16, archived_at = $17, seq = $18, buried = $19, largest = $20, line = $21, stamp = $22
+WHERE tenant = $1 AND id = $2;
+
+-- delete_conversation --
+-- The conversation's own row.
+DELETE FROM hansard.conversations WHERE tenant = $1 AND id = $2;
+
+-- save_branch --
+-- A branch as it now is; its line, path and count may have changed.
+INSERT INTO hansard.branches (tenant, conversation, id, line, lines, uptos, count, parent, from_seq, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (tenant, conversation, id) DO UPDATE
+SET line = excluded.line, lines = excluded.lines, uptos = excluded.uptos, count = excluded.count;
+
+-- save_counts --
+-- The counts of branches that appends have changed.
+UPDATE hansard.branches b SET count = given.count
+FROM unnest($2::text[], $3::text[], $4::bigint[]) AS given (conversation, id, count)
+WHERE b.tenant = $1 AND b.conversation = given.conversation AND b.id = given.id;
+
+-- delete_branch --
+-- One branch.
+DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2 AND id = $3;
+
+-- delete_branches --
+-- All branches of a conversation.
+DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
+
+-- insert_messages --
+-- Messages of one conversation.
+INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
+    participant_kind, scope, extra)
+SELECT $1, m.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[])
+AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra);
+
+-- find_messages --
+-- Messages by id, as far as they exist.
+SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
+WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
+
+-- find_place --
+-- Where a message lies.
+SELECT line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = $3;
+
+-- save_message --
+-- What an update can change of a message.
+UPDATE hansard.messages SET format = $5, body = $6, size = $7, extra = $8
+WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
+
+-- save_extra --
+-- The same where the content stays.
+UPDATE hansard.messages SET extra = $5 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
+
+-- read_branch --
+-- All that a branch reads: its lines, each up to a seq.
+SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq <= part.upto
+ORDER BY m.seq;
+
+-- last_of_branch --
+-- The newest messages that a branch reads, up to a seq.
+SELECT m.* FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
+CROSS JOIN LATERAL (
+    SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
+    WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq <= part.upto AND seq <= $5
+    ORDER BY seq DESC LIMIT $6
+) AS m
+ORDER BY m.seq DESC LIMIT $6;
+
+-- count_of_branch --
+-- How many messages a branch reads, up to a seq.
+SELECT count(*) FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq <= part.upto
+    AND m.seq <= $5;
+
+-- read_lines --
+-- Messages of all lines in the order of seq. Those with which the bodies have passed a size come without their body.
+SELECT line, seq, id, role, format, CASE WHEN sum(size) OVER (ORDER BY seq) - size < $6 THEN body END, created_at, extra
+FROM (
+    SELECT m.* FROM unnest($3::bigint[]) AS part (line)
+    CROSS JOIN LATERAL (
+        SELECT line, seq, id, role, format, body, created_at, extra, size FROM hansard.messages
+        WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq > $4
+        ORDER BY seq LIMIT $5
+    ) AS m
+    ORDER BY m.seq LIMIT $5
+) AS found
+ORDER BY seq;
+
+-- newest_of_lines --
+-- The time of the last message of these lines.
+SELECT m.created_at FROM unnest($3::bigint[]) AS part (line)
+CROSS JOIN LATERAL (
+    SELECT seq, created_at FROM hansard.messages
+    WHERE tenant = $1 AND conversation = $2 AND line = part.line ORDER BY seq DESC LIMIT 1
+) AS m
+ORDER BY m.seq DESC LIMIT 1;
+
+-- places_beyond --
+-- What lies on these lines beyond these seqs.
+SELECT m.line, m.seq, m.id FROM unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
+
+-- delete_messages --
+-- Messages by their places.
+DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = gone.line AND m.seq = gone.seq;
+
+-- delete_beyond --
+-- Everything on these lines beyond these seqs.
+DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
+WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
+
+-- delete_all_messages --
+-- All messages of a conversation.
+DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = $2;
+
+-- insert_summary --
+-- A summary, after those that the conversation has.
+INSERT INTO hansard.summaries (tenant, conversation, number, branch, from_seq, to_seq, text, model, prompt_id,
+    token_count, created_at)
+SELECT $1, $2, 1 + coalesce(max(number), 0), $3, $4, $5, $6, $7, $8, $9, $10
+FROM hansard.summaries WHERE tenant = $1 AND conversation = $2;
+
+-- find_summaries --
+-- The summaries of a conversation, oldest first.
+SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, number FROM hansard.summaries
+WHERE tenant = $1 AND conversation = $2 ORDER BY number;
+
+-- delete_summaries --
+-- Some summaries of a conversation.
+DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2 AND number = ANY($3::bigint[]);
+
+-- delete_all_summaries --
+-- All summaries of a conversation.
+DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2;
+
+-- find_records --
+-- Records by key, each with its conversation's owner and expiry.
+SELECT r.namespace, r.key, r.value, r.data, r.revision, r.created_at, r.updated_at, r.expires_at, r.conversation,
+    c.id IS NOT NULL, c.user_id, c.expires_at
+FROM unnest($3::bytea[], $4::text[]) AS wanted (namespace, key)
+JOIN hansard.records r ON r.tenant = $1 AND r.owner = $2 AND r.namespace = wanted.namespace AND r.key = wanted.key
+LEFT JOIN hansard.conversations c ON c.tenant = r.tenant AND c.id = r.conversation;
+
+-- lock_records --
+-- Keeps others from changing records that exist.
+SELECT 1 FROM hansard.records r JOIN unnest($3::bytea[], $4::text[]) AS wanted (namespace, key) USING (namespace, key)
+WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r;
+
+-- hold_conversations --
+-- Keeps conversations from being deleted, and gives those that exist.
+SELECT id, user_id, expires_at FROM hansard.conversations
+WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR SHARE;
+
+-- insert_record --
+-- A new record; nothing when somebody else was first.
+INSERT INTO hansard.records (tenant, owner, namespace, key, value, data, revision, created_at, updated_at, expires_at,
+    conversation)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT DO NOTHING;
+
+-- delete_records --
+-- Records by key.
+DELETE FROM hansard.records r USING unnest($3::bytea[], $4::text[]) AS gone (namespace, key)
+WHERE r.tenant = $1 AND r.owner = $2 AND r.namespace = gone.namespace AND r.key = gone.key;
+
+-- delete_records_of --
+-- The records of a conversation.
+DELETE FROM hansard.records WHERE tenant = $1 AND conversation = $2;
+
+-- delete_records_of_owner --
+-- The records of a user's own space.
+DELETE FROM hansard.records WHERE tenant = $1 AND owner = $2;
+
+-- record_owners --
+-- Users with records of their own.
+SELECT DISTINCT owner FROM hansard.records WHERE tenant = $1 AND owner > '' ORDER BY owner;
+
+-- delete_expired_records --
+-- Records whose time is over, over all tenants.
+DELETE FROM hansard.records r USING (
+    SELECT tenant, owner, namespace, key FROM hansard.records WHERE expires_at <= $1 LIMIT $2
+) AS old
+WHERE r.tenant = old.tenant AND r.owner = old.owner AND r.namespace = old.namespace AND r.key = old.key
+    AND r.expires_at <= $1;
+
+-- keep_blobs --
+-- Bytes, once; kept for longer if they are there. Who refers to a blob, or drops it, locks it first.
+INSERT INTO hansard.blobs AS b (tenant, sha256, keep_until, data)
+SELECT $1, given.sha256, $4, given.data FROM unnest($2::text[], $3::bytea[]) AS given (sha256, data) ORDER BY given.sha256
+ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = greatest(b.keep_until, $4);
+
+-- lock_blobs --
+-- Keeps others from dropping blobs, or from referring to them.
+SELECT sha256 FROM hansard.blobs WHERE tenant = $1 AND sha256 = ANY($2::text[]) ORDER BY sha256 FOR UPDATE;
+
+-- use_blobs --
+-- Messages refer to blobs.
+INSERT INTO hansard.blob_uses (tenant, conversation, line, seq, sha256)
+SELECT DISTINCT $1, used.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[])
+    AS used (conversation, line, seq, sha256)
+ON CONFLICT DO NOTHING;
+
+-- release_blobs --
+-- Messages at these places refer to nothing any longer.
+DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = gone.line AND u.seq = gone.seq
+RETURNING u.sha256;
+
+-- release_blobs_beyond --
+-- The same for everything on these lines beyond these seqs.
+DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
+WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = part.line AND u.seq > part.seq
+RETURNING u.sha256;
+
+-- release_all_blobs --
+-- The same for a whole conversation.
+DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256;
+
+-- drop_blobs --
+-- Blobs that are locked, unless something needs them.
+DELETE FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = ANY($2::text[]) AND b.keep_until <= $3
+    AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256);
+
+-- find_blobs --
+-- The bytes of blobs.
+SELECT sha256, data FROM hansard.blobs WHERE tenant = $1 AND sha256 = ANY($2::text[]);
+
+-- missing_blobs --
+-- Those of these hashes for which there is no blob.
+SELECT wanted.sha256 FROM unnest($2::text[]) AS wanted (sha256)
+WHERE NOT EXISTS (SELECT 1 FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = wanted.sha256);
+
+-- unused_blobs --
+-- Blobs that nothing refers to and nobody keeps, over all tenants.
+SELECT b.tenant, b.sha256 FROM hansard.blobs b WHERE b.keep_until <= $1
+    AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256) LIMIT $2;
+
+-- bury --
+-- Tombstones.
+INSERT INTO hansard.tombstones (tenant, digest, at) SELECT $1, unnest($2::text[]), $3
+ON CONFLICT (tenant, digest) DO UPDATE SET at = excluded.at;
+
+-- find_tombstones --
+-- Those of these hashes that were buried, and when.
+SELECT digest, at FROM hansard.tombstones WHERE tenant = $1 AND digest = ANY($2::text[]);
+
+-- delete_old_tombstones --
+-- Tombstones that are no longer needed, over all tenants.
+DELETE FROM hansard.tombstones WHERE at <= $1;
+
+-- add_usage --
+-- Adds to usage rows, in the order of their keys.
+INSERT INTO hansard.usage AS u (tenant, day, user_id, agent_id, model, messages, input_tokens, output_tokens,
+    cached_tokens, reasoning_tokens, cost)
+SELECT $1, day, user_id, agent_id, model, sum(messages), sum(input_tokens), sum(output_tokens), sum(cached_tokens),
+    sum(reasoning_tokens), sum(cost)
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::double precision[])
+AS given (day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost)
+GROUP BY day, user_id, agent_id, model ORDER BY day, user_id, agent_id, model
+ON CONFLICT (tenant, day, user_id, agent_id, model) DO UPDATE SET messages = u.messages + excluded.messages,
+    input_tokens = u.input_tokens + excluded.input_tokens, output_tokens = u.output_tokens + excluded.output_tokens,
+    cached_tokens = u.cached_tokens + excluded.cached_tokens,
+    reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens, cost = u.cost + excluded.cost;
+
+-- find_usage --
+-- The usage rows of a tenant between two days.
+SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
+FROM hansard.usage WHERE tenant = $1 AND day >= $2 AND day < $3 ORDER BY day, user_id, agent_id, model;
+
+-- delete_usage_of --
+-- The usage rows of a user.
+DELETE FROM hansard.usage WHERE tenant = $1 AND user_id = $2;
+
+-- participations --
+-- Messages of a participant of kind `user` in conversations that can be seen.
+SELECT m.conversation, m.id FROM hansard.messages m
+JOIN hansard.conversations c ON c.tenant = m.tenant AND c.id = m.conversation
+WHERE m.tenant = $1 AND left(m.participant, 256) = left($2, 256) AND m.participant = $2 AND m.participant_kind = 'user'
+    AND ($3::text IS NULL OR c.user_id = $3) AND (c.expires_at IS NULL OR c.expires_at > $4)
+LIMIT $5;
+
+-- stamps --
+-- What a watcher looks at: whether conversations have changed.
+SELECT id, stamp FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
+
+-- expired_conversations --
+-- Conversations whose time is over, over all tenants.
+SELECT tenant, id FROM hansard.conversations WHERE expires_at <= $1 LIMIT $2;
+
+-- list_tenants --
+-- Tenants that hold anything: each is one step along an index.
+WITH RECURSIVE chatting AS (
+    (SELECT tenant FROM hansard.conversations ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT c.tenant FROM hansard.conversations c WHERE c.tenant > chatting.tenant ORDER BY c.tenant LIMIT 1)
+    FROM chatting WHERE chatting.tenant IS NOT NULL
+), recording AS (
+    (SELECT tenant FROM hansard.records ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.tenant FROM hansard.records r WHERE r.tenant > recording.tenant ORDER BY r.tenant LIMIT 1)
+    FROM recording WHERE recording.tenant IS NOT NULL
+)
+SELECT tenant FROM (SELECT tenant FROM chatting UNION SELECT tenant FROM recording) AS found
+WHERE tenant IS NOT NULL ORDER BY tenant COLLATE "C";
+
+-- conversations_after --
+-- A page of conversations after a place.
+SELECT tenant, id FROM hansard.conversations
+WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
+
+-- count_tenant --
+-- The size of a tenant.
+SELECT
+    (SELECT count(*) FROM hansard.conversations WHERE tenant = $1),
+    (SELECT coalesce(sum(message_count), 0)::bigint FROM hansard.conversations WHERE tenant = $1),
+    (SELECT count(*) FROM hansard.records WHERE tenant = $1),
+    (SELECT count(*) FROM hansard.blobs WHERE tenant = $1),
+    (SELECT coalesce(sum(length(data)), 0)::bigint FROM hansard.blobs WHERE tenant = $1);
+
+-- count_all --
+-- The size of the whole store.
+SELECT
+    (SELECT count(*) FROM hansard.conversations),
+    (SELECT coalesce(sum(message_count), 0)::bigint FROM hansard.conversations),
+    (SELECT count(*) FROM hansard.records),
+    (SELECT count(*) FROM hansard.blobs),
+    (SELECT coalesce(sum(length(data)), 0)::bigint FROM hansard.blobs),
+    (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
+     WHERE c.relkind = 'r'
+        AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hansard.conversations'::regclass));
+
+-- lock_tenant --
+-- A page of a tenant's conversations, kept from all others.
+SELECT id FROM hansard.conversations WHERE tenant = $1 ORDER BY id LIMIT $2 FOR UPDATE;
+
+-- delete_tenant_messages --
+-- What belongs to these conversations of a tenant.
+DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[]);
+
+-- delete_tenant_branches --
+-- See delete_tenant_messages.
+DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = ANY($2::text[]);
+
+-- delete_tenant_summaries --
+-- See delete_tenant_messages.
+DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = ANY($2::text[]);
+
+-- delete_tenant_blob_uses --
+-- See delete_tenant_messages.
+DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = ANY($2::text[]);
+
+-- delete_tenant_conversations --
+-- See delete_tenant_messages.
+DELETE FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
+
+-- delete_tenant_records --
+-- What a tenant holds beside conversations.
+DELETE FROM hansard.records WHERE tenant = $1;
+
+-- lock_tenant_blobs --
+-- See delete_tenant_records.
+SELECT sha256 FROM hansard.blobs WHERE tenant = $1 ORDER BY sha256 FOR UPDATE;
+
+-- delete_tenant_usage --
+-- See delete_tenant_records.
+DELETE FROM hansard.usage WHERE tenant = $1;
+
+-- delete_tenant_tombstones --
+-- See delete_tenant_records.
+DELETE FROM hansard.tombstones WHERE tenant = $1;

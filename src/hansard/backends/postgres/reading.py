@@ -1,0 +1,243 @@
+"""Reads: functions of a connection. Those that need several statements run on one snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hansard import rules
+from hansard.backends.postgres import rows
+from hansard.backends.postgres.heads import Entry, entry_of
+from hansard.backends.postgres.link import Link, Row
+from hansard.errors import NotFound
+from hansard.model import Conversation, Message, from_micros, to_micros
+from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
+from hansard.requests import Row as StoredRow
+
+_LONG = 1_000_000
+"""Bytes of bodies that are decoded on the event loop; more go to a thread."""
+_NO_BOUND = 1 << 62
+
+
+async def find_entry(link: Link, context: Context, id: str) -> Entry | None:
+    found = await link.all("find_heads", context.tenant, [id])
+    if not found:
+        return None
+    entry = entry_of(found[0], found[0][-1], context.tenant)
+    return entry if rules.is_visible(entry.head.conversation, context) else None
+
+
+async def find_conversation(link: Link, context: Context, id: str) -> Conversation | None:
+    row = await link.one("find_conversation", context.tenant, id)
+    if row is None:
+        return None
+    conversation = rows.conversation_of(row, f"conversation {id!r}")
+    return conversation if rules.is_visible(conversation, context) else None
+
+
+# Messages
+
+_MESSAGE = "line, seq, id, role, format, body, created_at, extra"
+
+
+def select_messages(context: Context, id: str, query: MessageQuery) -> tuple[str, list[Any]]:
+    """The page, one row longer if there are more, and what says whether it may be seen, in one statement.
+
+    Of each line that the branch reads, the rows between the query's places are taken in its order; of all of these, the
+    first ones. Rows with which the bodies have passed the bound in bytes come without their body. The SQL is made of
+    constant fragments.
+    """
+    limit = None if query.limit is None else query.limit + 1
+    bound = _NO_BOUND if query.max_bytes is None else query.max_bytes
+    values: list[Any] = [context.tenant, id, query.branch, limit, bound]
+    conditions = " AND ".join(_conditions(query, values))
+    direction = "DESC" if query.newest_first else "ASC"
+    order = f"seq {direction}" if query.sort == "seq" else f"created_at {direction}, seq {direction}"
+    sql = f"""
+        SELECT place.user_id, place.expires_at, place.line, found.line, found.seq, found.id, found.role, found.format,
+            CASE WHEN found.total - found.size < $5 THEN found.body END, found.created_at, found.extra, found.size
+        FROM (
+            SELECT c.user_id, c.expires_at, b.line, b.lines || b.line AS lines, b.uptos || {rules.NO_END} AS uptos
+            FROM hansard.conversations c
+            LEFT JOIN hansard.branches b
+                ON b.tenant = c.tenant AND b.conversation = c.id AND b.id = coalesce($3::text, c.branch)
+            WHERE c.tenant = $1 AND c.id = $2
+        ) AS place
+        LEFT JOIN LATERAL (
+            SELECT {_MESSAGE}, size, sum(size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS total FROM (
+                SELECT m.* FROM unnest(place.lines, place.uptos) AS part (line, upto)
+                CROSS JOIN LATERAL (
+                    SELECT {_MESSAGE}, size FROM hansard.messages
+                    WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq <= part.upto AND {conditions}
+                    ORDER BY {order} LIMIT $4
+                ) AS m
+                ORDER BY {order} LIMIT $4
+            ) AS page
+        ) AS found ON true
+    """
+    return sql, values
+
+
+def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
+    def parameter(value: Any, kind: str) -> str:
+        values.append(value)
+        return f"${len(values)}::{kind}"
+
+    yield "true"
+    for names, column in ((query.roles, "role"), (query.participant_ids, "participant")):
+        if names is not None:
+            yield f"{column} = ANY({parameter([rows.escaped(name) for name in sorted(names)], 'text[]')})"
+    if query.scope is not None:
+        yield f"scope = {parameter(query.scope, 'text')}"
+    if query.since is not None:
+        yield f"created_at >= {parameter(to_micros(query.since), 'bigint')}"
+    if query.until is not None:
+        yield f"created_at < {parameter(to_micros(query.until), 'bigint')}"
+    for place, sign in ((query.above, ">"), (query.below, "<")):
+        if place is not None and query.sort == "seq":
+            yield f"seq {sign} {parameter(place[1], 'bigint')}"
+        elif place is not None:
+            yield f"(created_at, seq) {sign} ({parameter(place[0], 'bigint')}, {parameter(place[1], 'bigint')})"
+
+
+async def get_messages(link: Link, context: Context, id: str, query: MessageQuery) -> tuple[list[Row], bool]:
+    """The rows of a page, and whether there are more."""
+    sql, values = select_messages(context, id, query)
+    found = await link.fetch(link.in_schema(sql), values)
+    if not found or not _is_visible(found[0], context):
+        return [], False
+    if found[0][2] is None:
+        raise NotFound(f"conversation {id!r} has no branch {query.branch!r}")
+    if found[0][3] is None:
+        return [], False
+    bound = next((at for at, row in enumerate(found) if row[8] is None), len(found))
+    taken = found[:bound][: query.limit]
+    return taken, len(found) > len(taken)
+
+
+def _is_visible(row: Row, context: Context) -> bool:
+    """`rules.is_visible` for a row, without making a Conversation of it."""
+    user_id, expires_at = row[0], row[1]
+    return (expires_at is None or from_micros(expires_at) > context.now) and context.user in (None, user_id)
+
+
+async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
+    """The messages of these rows. What takes long to decode leaves the event loop alone."""
+    trimmed = [row[3:11] for row in found]
+    if sum(row[11] for row in found) > _LONG:
+        return Slice(await asyncio.to_thread(rows.messages_of, trimmed, id), more)
+    return Slice(rows.messages_of(trimmed, id), more)
+
+
+async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+    conversation = await find_conversation(link, context, id)
+    if conversation is None:
+        return []
+    # An id has no NUL: one that was asked for is not there.
+    wanted = [each for each in message_ids if "\0" not in each]
+    found = await link.all("find_messages", context.tenant, id, wanted)
+    by_id = {message.id: message for message in rows.messages_of(found, id)}
+    return [by_id[each] for each in message_ids if each in by_id]
+
+
+def parts(lane: Lane) -> tuple[list[int], list[int]]:
+    """The lines that a branch reads, and up to which seq."""
+    lines = rules.segments(lane)
+    return [line for line, _ in lines], [upto for _, upto in lines]
+
+
+async def read_branch(link: Link, tenant: str, id: str, lane: Lane) -> list[Row]:
+    return await link.all("read_branch", tenant, id, *parts(lane))
+
+
+async def last_of_branch(
+    link: Link, tenant: str, id: str, lane: Lane, *, limit: int, upto: int = rules.NO_END
+) -> list[Row]:
+    """The newest rows of a branch, newest first."""
+    return await link.all("last_of_branch", tenant, id, *parts(lane), upto, limit)
+
+
+async def get_blobs(link: Link, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+    found = await link.all("find_blobs", context.tenant, list(digests)) if digests else []
+    return {sha256: data for sha256, data in found}  # noqa: C416  (asyncpg's rows are no pairs)
+
+
+# Conversations
+
+_LISTING = (
+    "SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
+    "message_count, version, branch, expires_at, archived_at FROM hansard.conversations WHERE "
+)
+
+
+async def list_conversations(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+    sql, values = select_conversations(context, query, query.limit + 1, query.offset)
+    found = await link.fetch(link.in_schema(sql), values)
+    made = [rows.conversation_of(row, "the listing") for row in found]
+    return made[: query.limit], len(made) > query.limit
+
+
+async def list_matching(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+    """Metadata is compared here, page by page, so that the offset and the limit count what matches."""
+    matching: list[Conversation] = []
+    wanted = query.offset + query.limit + 1
+    sql, values = select_conversations(context, query, None, 0)
+    async for row in link.each(link.in_schema(sql), values):
+        conversation = rows.conversation_of(row, "the listing")
+        if rules.has_metadata(conversation, query.metadata):
+            matching.append(conversation)
+            if len(matching) == wanted:
+                break
+    page = matching[query.offset :]
+    return page[: query.limit], len(page) > query.limit
+
+
+def select_conversations(
+    context: Context, query: ConversationQuery, limit: int | None, offset: int
+) -> tuple[str, list[Any]]:
+    column = "active_at" if query.sort == "last_message_at" else "updated_at"
+    values: list[Any] = [context.tenant, to_micros(context.now)]
+    conditions = ["tenant = $1", "(expires_at IS NULL OR expires_at > $2)"]
+    for name, value in (("user_id", query.user_id), ("user_id", context.user), ("agent_id", query.agent_id)):
+        if value is not None:
+            values.append(value)
+            conditions.append(f"{name} = ${len(values)}")
+    if query.archived is not None:
+        conditions.append(f"archived_at IS {'NOT ' if query.archived else ''}NULL")
+    for place, sign in ((query.above, ">"), (query.below, "<")):
+        if place is not None:
+            values += place
+            conditions.append(f"({column}, id) {sign} (${len(values) - 1}, ${len(values)})")
+    direction = "DESC" if query.newest_first else "ASC"
+    sql = f"{_LISTING}{' AND '.join(conditions)} ORDER BY {column} {direction}, id {direction}"
+    if limit is not None:
+        values += [limit, offset]
+        sql += f" LIMIT ${len(values) - 1} OFFSET ${len(values)}"
+    return sql, values
+
+
+# Copying
+
+
+async def read_image(link: Link, context: Context, id: str) -> Image | None:
+    entry = await find_entry(link, context, id)
+    return Image(entry.head.conversation, entry.head.seq, tuple(entry.head.lanes.values())) if entry else None
+
+
+async def read_rows(
+    link: Link, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
+) -> list[StoredRow]:
+    """Messages of all lines in the order of seq."""
+    entry = await find_entry(link, context, id)
+    return await rows_of(link, context.tenant, entry, after_seq, limit, max_bytes) if entry else []
+
+
+async def rows_of(link: Link, tenant: str, entry: Entry, after_seq: int, limit: int, max_bytes: int) -> list[StoredRow]:
+    head = entry.head
+    id = head.conversation.id
+    lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
+    found = await link.all("read_lines", tenant, id, lines, after_seq, limit, max_bytes)
+    taken = [row for row in found if row[5] is not None]
+    messages = await asyncio.to_thread(rows.messages_of, taken, id)
+    return [StoredRow(row[0], message) for row, message in zip(taken, messages, strict=True)]

@@ -1,0 +1,361 @@
+"""Rows of the database to values of the model, and back.
+
+PostgreSQL's text holds every character but NUL. So in free text (ids have none) U+0000 is written as U+0001 U+0001, and
+U+0001 itself as U+0001 U+0002: this keeps the order of texts, and what begins with what. JSON escapes both by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hansard import codec
+from hansard.errors import Corrupt
+from hansard.model import Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
+from hansard.requests import Draft, Lane
+from hansard.rules import Head
+
+NO_EXTRA = codec.Extra()
+_decode = msgspec.json.Decoder().decode
+_decode_extra = codec.extra_decoder().decode
+
+Row = Sequence[Any]
+
+
+def escaped(text: str) -> str:
+    if "\0" in text or "\1" in text:
+        return text.replace("\1", "\1\2").replace("\0", "\1\1")
+    return text
+
+
+def unescaped(text: str) -> str:
+    return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
+
+
+def _maybe_escaped(text: str | None) -> str | None:
+    return None if text is None else escaped(text)
+
+
+def _maybe_unescaped(text: str | None) -> str | None:
+    return None if text is None else unescaped(text)
+
+
+def time_of(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def micros_of(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
+
+
+def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
+    """Rows as the arrays that `unnest` turns into rows again."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+# Conversations
+
+
+def conversation_of(row: Row, where: str) -> Conversation:
+    """From the first columns of `find_conversation`."""
+    (
+        id,
+        user_id,
+        agent_id,
+        audit_id,
+        title,
+        metadata,
+        summary,
+        created,
+        updated,
+        last,
+        count,
+        version,
+        branch,
+        expires,
+        archived,
+        *_,
+    ) = row
+    at = from_micros(updated)
+    return Conversation(
+        id,
+        user_id,
+        agent_id,
+        audit_id,
+        None if title is None else unescaped(title),
+        {} if metadata is None else codec.decode(metadata, where),
+        None if summary is None else unescaped(summary),
+        from_micros(created),
+        at,
+        # After an append, the last message and the last change are of the same moment.
+        at if last == updated else time_of(last),
+        count,
+        version,
+        branch,
+        None if expires is None else from_micros(expires),
+        None if archived is None else from_micros(archived),
+    )
+
+
+def conversation_row(head: Head, largest: int, line: int, stamp: int) -> Row:
+    """The columns of `save_conversation` behind the key, in order."""
+    conversation = head.conversation
+    return (
+        conversation.user_id,
+        conversation.agent_id,
+        conversation.audit_id,
+        _maybe_escaped(conversation.title),
+        codec.encode(conversation.metadata) if conversation.metadata else None,
+        _maybe_escaped(conversation.summary),
+        to_micros(conversation.created_at),
+        to_micros(conversation.updated_at),
+        micros_of(conversation.last_message_at),
+        active_at(conversation),
+        conversation.message_count,
+        conversation.version,
+        conversation.branch,
+        micros_of(conversation.expires_at),
+        micros_of(conversation.archived_at),
+        head.seq,
+        head.buried,
+        largest,
+        line,
+        stamp,
+    )
+
+
+def active_at(conversation: Conversation) -> int:
+    return to_micros(conversation.last_message_at or conversation.created_at)
+
+
+def counters_row(id: str, known: int, stamp: int, head: Head, largest: int) -> Row:
+    """The columns of `append` that save a conversation, in order."""
+    conversation = head.conversation
+    return (
+        id,
+        known,
+        stamp,
+        conversation.user_id,
+        to_micros(conversation.updated_at),
+        micros_of(conversation.last_message_at),
+        active_at(conversation),
+        conversation.message_count,
+        conversation.version,
+        head.seq,
+        largest,
+    )
+
+
+def beginning_row(id: str, grave: str, stamp: int, head: Head, largest: int) -> Row:
+    """The columns of `begin` that make a conversation, in order."""
+    conversation = head.conversation
+    return (
+        id,
+        grave,
+        conversation.user_id,
+        conversation.agent_id,
+        conversation.audit_id,
+        _maybe_escaped(conversation.title),
+        codec.encode(conversation.metadata) if conversation.metadata else None,
+        to_micros(conversation.created_at),
+        to_micros(conversation.updated_at),
+        micros_of(conversation.last_message_at),
+        active_at(conversation),
+        conversation.message_count,
+        conversation.version,
+        micros_of(conversation.expires_at),
+        head.seq,
+        largest,
+        stamp,
+    )
+
+
+def head_of(row: Row, lanes: str | None, where: str) -> Head:
+    """From the columns of `find_conversation` and the JSON of `find_lanes`."""
+    conversation = conversation_of(row, where)
+    made = [_lane_of(lane, conversation.message_count) for lane in codec.decode(lanes or "[]", where)]
+    return Head(conversation, row[15], {lane.id: lane for lane in made}, row[16])
+
+
+def _lane_of(row: Row, count: int) -> Lane:
+    """`count` stands in while the branch is alone."""
+    id, line, lines, uptos, own_count, parent, from_seq, created_at = row
+    return Lane(
+        id,
+        line,
+        tuple(zip(lines, uptos, strict=True)),
+        count if own_count is None else own_count,
+        parent,
+        from_seq,
+        from_micros(created_at),
+    )
+
+
+def lane_row(lane: Lane, *, alone: bool) -> Row:
+    """The columns of `save_branch` behind the conversation. A branch that is alone has the conversation's count."""
+    return (
+        lane.id,
+        lane.line,
+        [line for line, _ in lane.path],
+        [upto for _, upto in lane.path],
+        None if alone else lane.count,
+        lane.parent,
+        lane.from_seq,
+        to_micros(lane.created_at),
+    )
+
+
+# Messages
+
+MESSAGE_WIDTH = 13
+
+
+def message_row(conversation: str, line: int, message: Message, draft: Draft) -> Row:
+    """The columns of `insert_messages`, in order."""
+    format = message.format
+    who = message.participant
+    return (
+        conversation,
+        line,
+        message.seq,
+        message.id,
+        message.role,
+        None if format == "text" else escaped(format),
+        body_of(draft.body, format),
+        draft.size,
+        to_micros(message.created_at),
+        escaped(who.id) if who else None,
+        who.kind if who else None,
+        message.scope,
+        codec.encode_extra(message, micros_of(message.updated_at)),
+    )
+
+
+def body_of(body: str, format: str) -> str:
+    return escaped(body) if format == "text" else body
+
+
+def message_of(row: Row, conversation_id: str) -> Message:
+    return messages_of((row,), conversation_id)[0]
+
+
+def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
+    """From the columns of `find_messages`. Reading is mostly this loop: it makes each message at once."""
+    made: list[Message] = []
+    for _, seq, id, role, format, body, created_at, extra in found:
+        try:
+            content = unescaped(body) if format is None else _decode(body)
+            more = NO_EXTRA if extra is None else _decode_extra(extra)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = f"message {id!r} of conversation {conversation_id!r}"
+            raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+        message = Message(
+            role,
+            content,
+            id,
+            conversation_id,
+            seq,
+            more.branch,
+            "text" if format is None else unescaped(format),
+            more.participant,
+            more.mentions,
+            more.scope,
+            more.status,
+            more.pinned,
+            from_micros(created_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
+            more.trace_id,
+            more.sources,
+            more.usage,
+            more.metadata,
+            more.blobs,
+        )
+        made.append(message)
+    return made
+
+
+# Beside the messages
+
+
+def summary_of(row: Row, conversation_id: str) -> Summary:
+    branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, _ = row
+    return Summary(
+        conversation_id,
+        from_seq,
+        to_seq,
+        unescaped(text),
+        branch,
+        _maybe_unescaped(model),
+        _maybe_unescaped(prompt_id),
+        token_count,
+        from_micros(created_at),
+    )
+
+
+def summary_row(summary: Summary) -> Row:
+    return (
+        summary.branch,
+        summary.from_seq,
+        summary.to_seq,
+        escaped(summary.text),
+        _maybe_escaped(summary.model),
+        _maybe_escaped(summary.prompt_id),
+        summary.token_count,
+        to_micros(summary.created_at),
+    )
+
+
+def record_of(row: Row) -> Record:
+    """From the first columns of `find_records`."""
+    namespace, key, value, data, revision, created_at, updated_at, expires_at, conversation, *_ = row
+    names = codec.unpack_namespace(namespace)
+    return Record(
+        names,
+        key,
+        codec.decode(value, f"record {key!r} in {names!r}") if data is None else data,
+        revision,
+        from_micros(created_at),
+        from_micros(updated_at),
+        time_of(expires_at),
+        conversation,
+    )
+
+
+def record_row(record: Record) -> Row:
+    """The columns of `insert_record` behind the owner, in order."""
+    value = record.value
+    is_data = isinstance(value, bytes)
+    return (
+        codec.pack_namespace(record.namespace),
+        record.key,
+        None if is_data else codec.encode(value),
+        value if is_data else None,
+        record.revision,
+        to_micros(record.created_at),
+        to_micros(record.updated_at),
+        micros_of(record.expires_at),
+        record.conversation_id,
+    )
+
+
+def usage_of(row: Row) -> UsageRow:
+    day, user_id, agent_id, model, *numbers = row
+    return UsageRow(day, user_id or None, agent_id or None, unescaped(model) or None, *numbers)
+
+
+def usage_row(row: UsageRow) -> Row:
+    return (
+        row.day,
+        row.user_id or "",
+        row.agent_id or "",
+        escaped(row.model or ""),
+        row.messages,
+        row.input_tokens,
+        row.output_tokens,
+        row.cached_tokens,
+        row.reasoning_tokens,
+        row.cost,
+    )

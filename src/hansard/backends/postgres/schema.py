@@ -1,0 +1,209 @@
+"""Opening a database: is this server fit, is the schema there, is it ours, is it of our version.
+
+The ledger stores the name, checksum and time of every migration. An empty schema gets the newest one; an older one is
+only migrated on request (`hansard upgrade`); a newer one, or one of another program, is refused. A migration whose
+first line is `-- additive` leaves what older code uses as it was: then older processes go on beside it, and may be
+started again. Several processes may open a new database at once: one of them makes it, under a lock of its transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from importlib import resources
+from typing import Any
+
+from msgspec import Struct
+
+from hansard.backend import Durability
+from hansard.backends.postgres.link import Link
+from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.queries import in_schema, quoted
+from hansard.errors import Corrupt, FormatMismatch, ValidationError
+
+OLDEST = 14
+"""The oldest PostgreSQL that is tested, and still maintained by its makers."""
+
+TABLES = (
+    "conversations",
+    "branches",
+    "messages",
+    "summaries",
+    "records",
+    "blobs",
+    "blob_uses",
+    "tombstones",
+    "usage",
+)
+
+_LOCK = 0x48414E53
+"""'HANS': whoever makes or migrates a store in this database holds this."""
+
+_LEDGER = """
+CREATE TABLE hansard.migrations (
+    name text COLLATE "C" PRIMARY KEY,
+    checksum text NOT NULL,
+    applied_at bigint NOT NULL,
+    additive boolean NOT NULL
+)
+"""
+
+
+class Migration(Struct, frozen=True):
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def is_additive(self) -> bool:
+        return self.sql.startswith("-- additive")
+
+
+def migrations() -> list[Migration]:
+    folder = resources.files(__package__).joinpath("migrations")
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
+
+
+class State(Struct, frozen=True):
+    """What was found on opening."""
+
+    durability: Durability
+    walled: bool
+
+
+async def prepare(link: Link, options: Options, *, upgrade: bool) -> State:
+    """Makes or migrates the schema where that is asked for, and says what the server gives."""
+    connection = link.connection
+    check_server(
+        connection.get_server_version().major, await connection.fetchval("SHOW server_encoding"), options.where
+    )
+    await _apply(connection, options, upgrade=upgrade)
+    if options.rls:
+        await _raise_wall(connection, options)
+    return await _look(connection, options)
+
+
+def check_server(major: int, encoding: str, where: str) -> None:
+    if major < OLDEST:
+        raise FormatMismatch(
+            f"{where} is PostgreSQL {major}: Hansard needs {OLDEST} or newer",
+            found=str(major),
+            wanted=str(OLDEST),
+        )
+    if encoding.upper() not in ("UTF8", "UTF-8"):
+        raise FormatMismatch(
+            f"{where} keeps text as {encoding}: make a database with ENCODING 'UTF8'", found=encoding, wanted="UTF8"
+        )
+
+
+async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
+    known = migrations()
+    done = await _ledger(connection, options)
+    if done is not None and pending(options.where, known, done) == []:
+        return
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        # Another process may have been first.
+        done = await _ledger(connection, options)
+        lacking = known if done is None else pending(options.where, known, done)
+        if lacking and done is not None and not upgrade:
+            raise FormatMismatch(
+                f"{options.where} was written by an older version and lacks {lacking[0].name!r}: run `hansard upgrade`",
+                found=max(done, default="nothing"),
+                wanted=known[-1].name,
+            )
+        if done is None:
+            await _begin(connection, options)
+        for migration in lacking:
+            await _run(connection, options, migration)
+
+
+async def _ledger(connection: Any, options: Options) -> dict[str, tuple[str, bool]] | None:
+    """Checksum by name, and whether older code goes on beside it; None where there is no ledger."""
+    if await connection.fetchval("SELECT to_regclass($1)", f"{quoted(options.schema)}.migrations") is None:
+        return None
+    found = await connection.fetch(in_schema("SELECT name, checksum, additive FROM hansard.migrations", options.schema))
+    return {row[0]: (row[1], row[2]) for row in found}
+
+
+def pending(where: str, known: list[Migration], done: dict[str, tuple[str, bool]]) -> list[Migration]:
+    """What a store lacks. One that has had more than we know is refused, unless that leaves our own as it was."""
+    names = {migration.name for migration in known}
+    newer = sorted(name for name, (_, is_additive) in done.items() if name not in names and not is_additive)
+    if newer:
+        raise FormatMismatch(
+            f"{where} was written by a newer version of Hansard ({newer[-1]!r}): install that version",
+            found=newer[-1],
+            wanted=known[-1].name,
+        )
+    for migration in known:
+        if migration.name in done and done[migration.name][0] != migration.checksum:
+            raise Corrupt(f"the schema {migration.name!r} of {where} is not the one we know", where=where)
+    return [migration for migration in known if migration.name not in done]
+
+
+async def _begin(connection: Any, options: Options) -> None:
+    """Looks before it writes: nothing is made in a schema that somebody else uses."""
+    found = await connection.fetchrow(
+        "SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid "
+        "WHERE n.nspname = $1 GROUP BY n.oid",
+        options.schema,
+    )
+    if found is not None and found[0]:
+        raise FormatMismatch(
+            f"the schema {options.schema!r} of {options.where} holds tables of another program: "
+            "name another with schema=… in the URL",
+            found="foreign tables",
+            wanted="a Hansard store",
+        )
+    if found is None:
+        await connection.execute(f"CREATE SCHEMA {quoted(options.schema)}")
+    await connection.execute(in_schema(_LEDGER, options.schema))
+
+
+async def _run(connection: Any, options: Options, migration: Migration) -> None:
+    await connection.execute(in_schema(migration.sql, options.schema))
+    await connection.execute(
+        in_schema("INSERT INTO hansard.migrations VALUES ($1, $2, $3, $4)", options.schema),
+        migration.name,
+        migration.checksum,
+        time.time_ns() // 1000,
+        migration.is_additive,
+    )
+
+
+# Row-level security
+
+
+async def _raise_wall(connection: Any, options: Options) -> None:
+    """Switches the second wall on, for good: for the owner of the tables, too."""
+    if await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
+        raise ValidationError(
+            "rls=true walls nobody in who is a superuser or may bypass row-level security: "
+            "connect as a role that is neither"
+        )
+    if await _is_walled(connection, options):
+        return
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        for table in TABLES:
+            name = f"{quoted(options.schema)}.{table}"
+            await connection.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+
+
+async def _is_walled(connection: Any, options: Options) -> bool:
+    return bool(
+        await connection.fetchval(
+            "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass($1)", f"{quoted(options.schema)}.conversations"
+        )
+    )
+
+
+async def _look(connection: Any, options: Options) -> State:
+    fsync, commit = await connection.fetchrow("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+    safe = fsync == "on" and commit != "off" and options.durability == "full"
+    return State("machine" if safe else "process", await _is_walled(connection, options))

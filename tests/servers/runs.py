@@ -1,0 +1,45 @@
+"""What the processes of one test run share: a folder, and locks in it.
+
+pytest-xdist runs tests in several processes. The one that began the run makes the folder, and clears it up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_VARIABLE = "HANSARD_TEST_RUN"
+_MEMORY = Path("/dev/shm")
+
+
+def folder() -> Path:
+    """Where the servers of this run live."""
+    return Path(os.environ[_VARIABLE])
+
+
+def begin() -> bool:
+    """Makes the folder; False when another process has, and will clear it up."""
+    if _VARIABLE in os.environ:
+        return False
+    home = Path(tempfile.mkdtemp(prefix="hansard-run-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+    # A server that runs as somebody else has to find its own folder in it.
+    home.chmod(0o755)
+    os.environ[_VARIABLE] = str(home)
+    return True
+
+
+def end() -> None:
+    shutil.rmtree(os.environ.pop(_VARIABLE), ignore_errors=True)
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """One process after another."""
+    with (folder() / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
