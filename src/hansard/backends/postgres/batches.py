@@ -70,11 +70,7 @@ class Pending:
 
     def plan(self, job: Job) -> None:
         """Decides an append as if none of its ids were stored: where one is, the statement fails."""
-        try:
-            plan = rules.plan_append(job.context, self.head, job.append, {})
-        except HansardError as error:
-            self.refused.append((job, error))
-            return
+        plan = rules.plan_append(job.context, self.head, job.append, {})
         self.head = plan.head
         self.plans.append((job, plan))
         for _, draft in plan.fresh:
@@ -181,8 +177,16 @@ class Batch:
         elif given and not pending.given_ids.isdisjoint(given):
             self._defer(job, self.again)
         else:
-            pending.given_ids.update(given)
-            pending.plan(job)
+            try:
+                pending.plan(job)
+            except HansardError as error:
+                if given:
+                    # Unless they are stored already, and there is nothing to refuse.
+                    self._defer(job, self.long)
+                else:
+                    pending.refused.append((job, error))
+            else:
+                pending.given_ids.update(given)
 
     def _defer(self, job: Job, to: list[Job]) -> None:
         self._deferred.add(job.id)
