@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.arena import DEFAULT_URL, Arena, Options
-from benchmarks.contenders import NotAvailable, Roster
+from benchmarks.contenders import NotAvailable, Roster, engine_of
 from benchmarks.machine import describe
 from benchmarks.report import Comparison, Report
 from benchmarks.scenarios import SCENARIOS
@@ -25,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.table:
         return _print_table(arguments.table, arguments.into)
     options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder)
-    report = run(arguments.scenarios or list(SCENARIOS), options, Roster(with_peers=arguments.peers))
+    roster = Roster(with_peers=arguments.peers, engine=engine_of(options.url))
+    report = run(arguments.scenarios or list(SCENARIOS), options, roster)
     print(f"\n{table.text(report)}")
     report.write(arguments.json)
     return 1 if report.failures else 0

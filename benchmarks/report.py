@@ -13,6 +13,9 @@ from benchmarks.measure import Series, Spread, ratios
 
 FORMAT = 1
 
+Targets = Mapping[str, Mapping[tuple[str, str], float | None]]
+"""By the storage engine: who, against whom, and at most how many times the cost; None is for the record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -90,9 +93,9 @@ class Judge:
             reference_cost=Spread.of(theirs),
         )
 
-    def standings(self, targets: Mapping[tuple[str, str], float | None]) -> Iterator[Comparison]:
-        """The comparisons that have a target, then the peers that took part against raw."""
-        for (subject, reference), at_most in targets.items():
+    def standings(self, targets: Targets) -> Iterator[Comparison]:
+        """The comparisons that have a target on this engine, then the peers that took part against raw."""
+        for (subject, reference), at_most in targets.get(self.roster.engine, {}).items():
             yield self.compare(subject, reference, at_most)
         yield from self.peers(PEERS)
 

@@ -1,6 +1,16 @@
 """Who takes part. Loaded by name, because peers are optional and ours may be a checkout that does not import."""
 
-from benchmarks.contenders.base import Contender, Lister, NotAvailable
-from benchmarks.contenders.roster import PEERS, Roster, load
+from benchmarks.contenders.base import Contender, Lister, NotAvailable, Reference
+from benchmarks.contenders.roster import DEFAULT_ENGINE, PEERS, Roster, engine_of, load
 
-__all__ = ["PEERS", "Contender", "Lister", "NotAvailable", "Roster", "load"]
+__all__ = [
+    "DEFAULT_ENGINE",
+    "PEERS",
+    "Contender",
+    "Lister",
+    "NotAvailable",
+    "Reference",
+    "Roster",
+    "engine_of",
+    "load",
+]

@@ -82,3 +82,11 @@ class Lister(Contender):
     @abstractmethod
     def names(self, conversations: Sequence[Any]) -> list[str]:
         """The ids of what `newest` returned. Never timed."""
+
+
+class Reference(Lister):
+    """What the engine allows, written by hand: the others are measured against it."""
+
+    @abstractmethod
+    async def group(self, appends: Sequence[tuple[str, Sample]]) -> None:
+        """Append one message to each of several conversations, in one transaction."""

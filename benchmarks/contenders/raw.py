@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from benchmarks.contenders.base import Lister
+from benchmarks.contenders.base import Reference
 from benchmarks.samples import Sample
 
 SCHEMA = """
@@ -85,7 +85,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
     }
 
 
-class Raw(Lister):
+class Raw(Reference):
     key: ClassVar[str] = "raw"
     title: ClassVar[str] = "raw sqlite3"
     package: ClassVar[str] = "msgspec"
@@ -122,7 +122,7 @@ class Raw(Lister):
         return [message["content"] for message in messages]
 
     async def start(self, owners: Mapping[str, str], sample: Sample) -> None:
-        self.group([(name, sample) for name in owners], owners)
+        self._group([(name, sample) for name in owners], owners)
 
     async def newest(self, user_id: str, count: int) -> list[dict[str, Any]]:
         rows = self.db.execute(NEWEST, (user_id, count)).fetchall()
@@ -131,9 +131,10 @@ class Raw(Lister):
     def names(self, conversations: Sequence[dict[str, Any]]) -> list[str]:
         return [conversation["id"] for conversation in conversations]
 
-    def group(self, appends: Iterable[tuple[str, Sample]], owners: Mapping[str, str] | None = None) -> None:
-        """Append one message to each of several conversations, in one transaction."""
-        owners = owners or {}
+    async def group(self, appends: Sequence[tuple[str, Sample]]) -> None:
+        self._group(appends, {})
+
+    def _group(self, appends: Iterable[tuple[str, Sample]], owners: Mapping[str, str]) -> None:
         now = time.time_ns() // 1000
         self.db.execute("BEGIN IMMEDIATE")
         rows = [self._row(self._place(name, owners.get(name), now), sample, now) for name, sample in appends]

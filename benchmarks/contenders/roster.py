@@ -8,22 +8,42 @@ from importlib import metadata
 
 from benchmarks.contenders.base import Contender, NotAvailable
 
-_PLACES = {
-    "raw": "benchmarks.contenders.raw:Raw",
+DEFAULT_ENGINE = "sqlite"
+
+_OURS = {
     "ours": "benchmarks.contenders.product:Ours",
     "blocking": "benchmarks.contenders.product_blocking:Blocking",
-    "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
-    "langgraph": "benchmarks.contenders.langgraph:LangGraph",
-    "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
 }
+_PLACES = {
+    "sqlite": {
+        "raw": "benchmarks.contenders.raw:Raw",
+        **_OURS,
+        "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
+        "langgraph": "benchmarks.contenders.langgraph:LangGraph",
+        "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
+    },
+    "postgresql": {
+        "raw": "benchmarks.contenders.raw_postgres:RawPostgres",
+        **_OURS,
+        "openai-agents": "benchmarks.contenders.openai_agents_sqlalchemy:SQLAlchemySession",
+        "langchain": "benchmarks.contenders.langchain_postgres:LangChainPostgres",
+    },
+}
+"""By the storage engine, which is the scheme of the URL: whoever works on it."""
 _TITLES = {"ours": "hansard", "blocking": "hansard.sync"}
 """What a table calls ours while it cannot be imported."""
-PEERS = ("openai-agents", "langgraph", "google-adk")
+PEERS = ("openai-agents", "langchain", "langgraph", "google-adk")
 
 
-def load(key: str) -> type[Contender]:
+def engine_of(url: str) -> str:
+    """The storage engine that a URL names; one that nobody else works on is compared with SQLite."""
+    scheme = url.partition(":")[0]
+    return scheme if scheme in _PLACES else DEFAULT_ENGINE
+
+
+def load(key: str, engine: str = DEFAULT_ENGINE) -> type[Contender]:
     """The contender of that name, or NotAvailable with the reason."""
-    module, _, name = _PLACES[key].partition(":")
+    module, _, name = _PLACES[engine][key].partition(":")
     try:
         kind: type[Contender] = getattr(importlib.import_module(module), name)
     except ImportError as error:
@@ -35,10 +55,11 @@ def load(key: str) -> type[Contender]:
 class Roster:
     """The contenders of this run; `absent` says why the others are not there."""
 
-    def __init__(self, *, with_peers: bool) -> None:
+    def __init__(self, *, with_peers: bool, engine: str = DEFAULT_ENGINE) -> None:
+        self.engine = engine
         self.absent: dict[str, str] = {}
         self._kinds: dict[str, type[Contender]] = {}
-        for key in _PLACES:
+        for key in _PLACES[engine]:
             self._admit(key, with_peers=with_peers)
 
     def _admit(self, key: str, *, with_peers: bool) -> None:
@@ -46,7 +67,7 @@ class Roster:
             self.absent[key] = "left out"
             return
         try:
-            self._kinds[key] = load(key)
+            self._kinds[key] = load(key, self.engine)
         except NotAvailable as reason:
             self.absent[key] = str(reason)
 

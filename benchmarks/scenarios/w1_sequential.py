@@ -20,7 +20,10 @@ from benchmarks.scenarios.history import fill, verify
 TITLE = "W1 sequential append"
 CONVERSATION = "w1"
 SLICE = 100
-TARGETS = {("ours", "raw"): 1.55, ("blocking", "raw"): 1.15, ("ours", "openai-agents"): 0.9}
+TARGETS = {
+    "sqlite": {("ours", "raw"): 1.55, ("blocking", "raw"): 1.15, ("ours", "openai-agents"): 0.9},
+    "postgresql": {("ours", "raw"): 1.1, ("ours", "langchain"): 0.5, ("ours", "openai-agents"): None},
+}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:

@@ -13,8 +13,7 @@ from functools import partial
 from time import perf_counter
 
 from benchmarks.arena import Arena
-from benchmarks.contenders import Contender
-from benchmarks.contenders.raw import Raw
+from benchmarks.contenders import Contender, Reference
 from benchmarks.measure import Lane, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
@@ -23,14 +22,17 @@ from benchmarks.scenarios.history import verify
 TITLE = "W2 64 tasks"
 TASKS = 64
 CONVERSATIONS = [f"w2-{task}" for task in range(TASKS)]
-TARGETS = {("ours", "raw"): 2.0, ("ours", "openai-agents"): 0.12}
+TARGETS = {
+    "sqlite": {("ours", "raw"): 2.0, ("ours", "openai-agents"): 0.12},
+    "postgresql": {("ours", "raw"): 2.5, ("ours", "openai-agents"): 0.05, ("ours", "langchain"): 0.05},
+}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
     repetitions = arena.size(7, quick=3)
     each = arena.size(100, quick=20)
-    kinds = arena.roster.of(["raw", "ours", "openai-agents"])
-    lanes = [Lane(kind.key, partial(portion, arena, kind, each), repetitions) for kind in kinds]
+    kinds = arena.roster.of(["raw", "ours", "openai-agents", "langchain"])
+    lanes = [Lane(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions) for kind in kinds]
     yield from Judge(arena.roster, TITLE, by_turns(lanes)).standings(TARGETS)
 
 
@@ -43,8 +45,8 @@ async def timed_tasks(contender: Contender, batch: list[Sample]) -> float:
     for conversation in CONVERSATIONS:
         await contender.append(conversation, batch[0])
     begin = perf_counter()
-    if isinstance(contender, Raw):
-        append_in_groups(contender, batch[1:])
+    if isinstance(contender, Reference):
+        await append_in_groups(contender, batch[1:])
     else:
         await asyncio.gather(*(append_all(contender, name, batch[1:]) for name in CONVERSATIONS))
     seconds = perf_counter() - begin
@@ -53,9 +55,9 @@ async def timed_tasks(contender: Contender, batch: list[Sample]) -> float:
     return seconds / (TASKS * (len(batch) - 1)) * 1e6
 
 
-def append_in_groups(raw: Raw, batch: list[Sample]) -> None:
+async def append_in_groups(reference: Reference, batch: list[Sample]) -> None:
     for sample in batch:
-        raw.group([(conversation, sample) for conversation in CONVERSATIONS])
+        await reference.group([(conversation, sample) for conversation in CONVERSATIONS])
 
 
 async def append_all(contender: Contender, conversation: str, batch: list[Sample]) -> None:

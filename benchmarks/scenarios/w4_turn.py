@@ -15,7 +15,10 @@ from benchmarks.scenarios.history import fill, verify, verify_numbers
 TITLE = "W4 turn"
 CONVERSATION = "w4"
 TURNS = 20
-TARGETS = {("ours", "openai-agents"): 0.8, ("ours", "raw"): None}
+TARGETS = {
+    "sqlite": {("ours", "openai-agents"): 0.8, ("ours", "raw"): None},
+    "postgresql": {("ours", "openai-agents"): 0.25, ("ours", "raw"): None},
+}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:

@@ -20,7 +20,7 @@ USERS = 100
 USER = "u_7"
 LISTED = 50
 CALLS = 20
-TARGETS = {("ours", "raw"): 1.5}
+TARGETS = {"sqlite": {("ours", "raw"): 1.5}, "postgresql": {("ours", "raw"): 1.5}}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:

@@ -124,7 +124,8 @@ async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
 
 async def _ledger(connection: Any, options: Options) -> dict[str, tuple[str, bool]] | None:
     """Checksum by name, and whether older code goes on beside it; None where there is no ledger."""
-    if await connection.fetchval("SELECT to_regclass($1)", f"{quoted(options.schema)}.migrations") is None:
+    # By a query and not by to_regclass, which may remember what was there before we waited for the lock.
+    if "migrations" not in await _tables(connection, options):
         return None
     found = await connection.fetch(in_schema("SELECT name, checksum, additive FROM hansard.migrations", options.schema))
     return {row[0]: (row[1], row[2]) for row in found}
@@ -148,21 +149,25 @@ def pending(where: str, known: list[Migration], done: dict[str, tuple[str, bool]
 
 async def _begin(connection: Any, options: Options) -> None:
     """Looks before it writes: nothing is made in a schema that somebody else uses."""
-    found = await connection.fetchrow(
-        "SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid "
-        "WHERE n.nspname = $1 GROUP BY n.oid",
-        options.schema,
-    )
-    if found is not None and found[0]:
+    if await _tables(connection, options):
         raise FormatMismatch(
             f"the schema {options.schema!r} of {options.where} holds tables of another program: "
             "name another with schema=… in the URL",
             found="foreign tables",
             wanted="a Hansard store",
         )
-    if found is None:
+    # Not IF NOT EXISTS, which asks for the right to make one even where there is nothing to make.
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", options.schema):
         await connection.execute(f"CREATE SCHEMA {quoted(options.schema)}")
     await connection.execute(in_schema(_LEDGER, options.schema))
+
+
+async def _tables(connection: Any, options: Options) -> set[str]:
+    found = await connection.fetch(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1",
+        options.schema,
+    )
+    return {row[0] for row in found}
 
 
 async def _run(connection: Any, options: Options, migration: Migration) -> None:

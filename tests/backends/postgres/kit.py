@@ -1,0 +1,48 @@
+"""What these tests share: stores in schemas of their own, and a look past them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from tests.servers import postgres
+
+from hansard import Store, connect
+from hansard.backends.postgres import PostgresBackend
+
+
+def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+@asynccontextmanager
+async def raw(url: str | None = None) -> AsyncIterator[Any]:
+    """A connection of the test's own."""
+    connection = await asyncpg.connect(url or postgres.url())
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    async with connect(url) as store:
+        yield store
+
+
+def backend_of(store: Store) -> PostgresBackend:
+    backend = store.backend
+    assert isinstance(backend, PostgresBackend)
+    return backend
+
+
+async def sessions(connection: Any, pattern: str = "hansard") -> list[int]:
+    """The server's processes that serve stores."""
+    found = await connection.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()", pattern
+    )
+    return [row[0] for row in found]

