@@ -33,23 +33,28 @@ class Pooler:
         self._server = server
         self._sessions: list[Session] = []
         self._greeting = b""
+        self._serving: set[asyncio.Task[None] | None] = set()
         self.transactions = 0
 
     async def open(self) -> None:
-        for _ in range(2):
-            reader, writer = await asyncio.open_unix_connection(str(self._server / SOCKET))
-            parameters = b"user\0postgres\0database\0postgres\0client_encoding\0utf-8\0\0"
-            writer.write(struct.pack("!ii", len(parameters) + 8, 196608) + parameters)
-            self._greeting = b"".join([message async for message in answer(reader)])
-            self._sessions.append(Session(reader, writer))
+        self._sessions = [Session(*await self._connect()) for _ in range(2)]
         self._turns = itertools.cycle(self._sessions)
 
+    async def _connect(self) -> tuple[StreamReader, StreamWriter]:
+        reader, writer = await asyncio.open_unix_connection(str(self._server / SOCKET))
+        parameters = b"user\0postgres\0database\0postgres\0client_encoding\0utf-8\0\0"
+        writer.write(struct.pack("!ii", len(parameters) + 8, 196608) + parameters)
+        self._greeting = b"".join([message async for message in answer(reader)])
+        return reader, writer
+
     async def close(self) -> None:
+        await asyncio.gather(*(task for task in self._serving if task is not None))
         for session in self._sessions:
             session.writer.close()
             await session.writer.wait_closed()
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._serving.add(asyncio.current_task())
         try:
             if await self._greet(reader, writer):
                 await self._relay(reader, writer)
@@ -57,6 +62,7 @@ class Pooler:
             pass  # the client has gone
         finally:
             writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
     async def _greet(self, reader: StreamReader, writer: StreamWriter) -> bool:
         (length,) = struct.unpack("!i", await reader.readexactly(4))
@@ -83,6 +89,11 @@ class Pooler:
                 while not answering.done():
                     await asyncio.wait({coming, answering}, return_when=asyncio.FIRST_COMPLETED)
                     if coming.done() and not answering.done():
+                        if coming.exception() is not None:
+                            # The client has left in the middle of a transaction, which ends with its session.
+                            answering.cancel()
+                            session.writer.close()
+                            session.reader, session.writer = await self._connect()
                         session.writer.write(coming.result())
                         coming = asyncio.ensure_future(read(reader))
 

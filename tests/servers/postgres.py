@@ -97,7 +97,8 @@ def target() -> Target:
     """A store with nothing in it. Making tables takes longer than most tests: those of an earlier test are emptied."""
     schema = _free.pop() if _free else new_schema()
     made = Target(with_schema(schema))
-    weakref.finalize(made, _empty, schema)
+    # Not at exit: then the server is gone.
+    weakref.finalize(made, _empty, schema).atexit = False
     return made
 
 

@@ -40,6 +40,25 @@ def backend_of(store: Store) -> PostgresBackend:
     return backend
 
 
+async def until(look: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """What is looked for, as soon as it is there."""
+    for _ in range(1000):
+        if found := await look():
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+@asynccontextmanager
+async def following(store: Store, conversation: str, after: str | None = None) -> AsyncIterator[Any]:
+    """A live tail, closed in the end."""
+    tail: Any = store.watch(conversation, after=after)
+    try:
+        yield tail
+    finally:
+        await tail.aclose()
+
+
 async def sessions(connection: Any, pattern: str = "hansard") -> list[int]:
     """The server's processes that serve stores."""
     found = await connection.fetch(

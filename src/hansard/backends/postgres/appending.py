@@ -101,7 +101,7 @@ class Appender:
             if self._engine.wraps:
                 await link.script("ROLLBACK")
         except DRIVER as error:
-            link.terminate()
+            await link.undo(error)
             raise translate(error, self._engine.where) from error
         return {row[0]: _readable(row, tenant) for row in found}
 
@@ -135,23 +135,18 @@ class Appender:
                 await self._store_more(link, batch.tenant, [each for each in pending if each.id in saved])
                 outcome = "unknown"
                 await link.script("COMMIT")
-        except asyncpg.UniqueViolationError:
+        except asyncpg.UniqueViolationError as error:
             # Some of the ids that callers chose are stored already.
-            self._spoil(link, needs_more)
+            await link.undo(error)
             batch.look_up(pending)
         except DRIVER as error:
-            self._spoil(link, needs_more or is_lost(error) or not isinstance(error, asyncpg.PostgresError))
+            await link.undo(error)
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
                 batch.decide_again(pending)
             else:
                 _settle(jobs, translate(error, self._engine.where, outcome))
         else:
             self._engine.tell(batch.tenant, batch.conclude(pending, saved))
-
-    def _spoil(self, link: Link, is_spoilt: bool) -> None:
-        """A connection that an error has left inside a transaction, or dead, is not used again."""
-        if is_spoilt:
-            link.terminate()
 
     async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
         payload = payload_of(tenant, [each.id for each in pending])

@@ -20,7 +20,7 @@ from hansard.backends.postgres.pool import Pool
 from hansard.backends.postgres.queries import QUERIES, in_schema, literal
 from hansard.backends.postgres.watching import channel_of, payload_of
 from hansard.backends.signals import Signals
-from hansard.errors import Closed, HansardError, Unavailable
+from hansard.errors import Closed, Unavailable
 
 T = TypeVar("T")
 
@@ -127,11 +127,7 @@ class Engine:
         async with self.pool.borrow() as link:
             work = Work(link, tenant or "")
             await link.script(self.begin(tenant))
-            try:
-                value = await job(work)
-            except (HansardError, Raced):
-                await link.script("ROLLBACK")
-                raise
+            value = await job(work)
             await self.commit(link, work.tenant, work.changed)
         self.tell(work.tenant, work.changed)
         return value
@@ -144,7 +140,7 @@ class Engine:
         if self.options.pooler:
             begin += self._settings
         if self._walled:
-            name, value = ("all", "on") if tenant is None else ("tenant", tenant)
+            name, value = ("open", "on") if tenant is None else ("tenant", tenant)
             begin += f"; SET LOCAL hansard_wall.{name} = {literal(value)}"
         return begin
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import asyncpg
 
+from hansard.backends.postgres.errors import DRIVER, Raced, is_lost
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.queries import in_schema
+from hansard.errors import HansardError
 
 Row = Sequence[Any]
 
@@ -57,6 +59,16 @@ class Link:
     async def script(self, sql: str) -> None:
         """Statements without parameters, in one round trip."""
         await self.connection.execute(sql)
+
+    async def undo(self, error: BaseException) -> None:
+        """After an error: ends the transaction, or the connection where nobody knows what it is in the middle of."""
+        if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
+            self.terminate()
+        elif self.connection.is_in_transaction():
+            try:
+                await self.script("ROLLBACK")
+            except DRIVER:
+                self.terminate()
 
     @property
     def is_usable(self) -> bool:

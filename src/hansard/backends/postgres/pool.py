@@ -11,11 +11,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import asyncpg
-
-from hansard.backends.postgres.errors import DRIVER, Raced, is_lost, translate
+from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.backends.postgres.link import Link
-from hansard.errors import Closed, HansardError, TimedOut
+from hansard.errors import Closed, TimedOut
 
 _CHECK_AFTER = 30.0
 """Seconds of rest after which a connection is asked whether it still stands: firewalls drop them in silence."""
@@ -35,10 +33,7 @@ class Pool:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[Link]:
-        """A connection that stands, as far as one can tell.
-
-        It is used again only after an end that leaves it as it was: nobody knows what a cancelled call left in it.
-        """
+        """A connection that stands, as far as one can tell. An error ends the transaction that it leaves behind."""
         if self._closed:
             raise Closed("this store was closed")
         await self._take_place()
@@ -47,8 +42,7 @@ class Pool:
             try:
                 yield link
             except BaseException as error:
-                if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
-                    link.terminate()
+                await link.undo(error)
                 raise
             finally:
                 self._give_back(link)
@@ -56,7 +50,6 @@ class Pool:
             self._places.release()
 
     def _give_back(self, link: Link) -> None:
-        """One that was left inside a transaction ends with it."""
         if link.is_usable and not self._closed:
             link.used_at = time.monotonic()
             self._idle.append(link)

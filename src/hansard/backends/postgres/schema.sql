@@ -166,7 +166,7 @@ CREATE TABLE hansard.usage (
 -- The second wall, which stands only where row-level security is switched on (`rls=true`): a transaction sees the tenant
 -- that it names, and all of them only when it says so.
 CREATE FUNCTION hansard.is_open(tenant text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS
-    $$ SELECT tenant = current_setting('hansard_wall.tenant', true) OR current_setting('hansard_wall.all', true) = 'on' $$;
+    $$ SELECT tenant = current_setting('hansard_wall.tenant', true) OR current_setting('hansard_wall.open', true) = 'on' $$;
 
 CREATE POLICY wall ON hansard.conversations USING (hansard.is_open(tenant));
 CREATE POLICY wall ON hansard.branches USING (hansard.is_open(tenant));
