@@ -22,7 +22,7 @@ from hansard.backends.postgres import beside, reading, schema
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, in_schema
 from hansard.model import EPOCH
-from hansard.requests import Context, ConversationQuery, MessageQuery, RecordQuery
+from hansard.requests import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
 from hansard.urls import Url
 
 SOURCE = Path(str(resources.files("hansard.backends.postgres")))
@@ -206,10 +206,14 @@ def test_an_append_uses_indexes(full: str) -> None:
     ],
 )
 def test_a_page_is_one_run_of_the_key(full: str, query: MessageQuery) -> None:
-    sql, values = reading.select_messages(Context("t", EPOCH), "c7", query)
-    plan = asyncio.run(plan_of(full, sql, tuple(values)))
-    assert_indexed(plan)
-    assert re.search(r"Index Scan (Backward )?using messages_pkey", plan), plan
+    lane = Lane("side", 2, ((1, 5),))
+    for sql, values in (
+        reading.select_plain(Context("t", EPOCH), "c7", query),
+        reading.select_messages(Context("t", EPOCH), "c7", query, lane),
+    ):
+        plan = asyncio.run(plan_of(full, sql, tuple(values)))
+        assert_indexed(plan)
+        assert re.search(r"Index Scan (Backward )?using messages_pkey", plan), plan
 
 
 @pytest.mark.parametrize("sort", ["last_message_at", "updated_at"])

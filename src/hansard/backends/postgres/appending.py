@@ -38,25 +38,44 @@ class Appender:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queues: dict[str, deque[Job]] = {}
+        """What has gathered, for each tenant for which a statement runs."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
         self._engine.check_alive()
-        loop = asyncio.get_running_loop()
-        job = Job(context, id, append, loop.create_future())
-        queue = self._queues.get(context.tenant)
+        tenant = context.tenant
+        job = Job(context, id, append, asyncio.get_running_loop().create_future())
+        queue = self._queues.get(tenant)
         if queue is None:
-            queue = self._queues[context.tenant] = deque()
-            task = loop.create_task(self._work(context.tenant, queue))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        queue.append(job)
+            await self._lead(tenant, job)
+        else:
+            queue.append(job)
         return await job.future
 
+    async def _lead(self, tenant: str, job: Job) -> None:
+        """An append that nobody is before: it goes at once, and alone. Those that come meanwhile gather."""
+        queue = self._queues[tenant] = deque()
+        self._is_idle.clear()
+        try:
+            queue.extendleft(reversed(await self._flush(tenant, [job])))
+        finally:
+            if queue:
+                task = asyncio.get_running_loop().create_task(self._work(tenant, queue))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            else:
+                self._rest(tenant)
+
+    def _rest(self, tenant: str) -> None:
+        del self._queues[tenant]
+        if not self._queues:
+            self._is_idle.set()
+
     async def close(self) -> None:
-        """Finishes what is on its way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """Waits for what is on its way."""
+        await self._is_idle.wait()
 
     async def _work(self, tenant: str, queue: deque[Job]) -> None:
         """Until nothing is left to do for the tenant."""
@@ -68,12 +87,14 @@ class Appender:
                     queue.extendleft(reversed(await self._flush(tenant, jobs)))
                 except HansardError as error:
                     _settle(jobs, error)
+                # Those who got their answer may have more to say: the next statement takes it along.
+                await asyncio.sleep(0)
         except BaseException as error:
             # A cancelled task, or a fault of ours: nobody may be left waiting.
             _settle([*jobs, *queue], error)
             raise
         finally:
-            del self._queues[tenant]
+            self._rest(tenant)
 
     async def _flush(self, tenant: str, jobs: list[Job]) -> list[Job]:
         """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
@@ -149,8 +170,13 @@ class Appender:
             self._engine.tell(batch.tenant, batch.conclude(pending, saved))
 
     async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
-        payload = payload_of(tenant, [each.id for each in pending])
-        row = await link.one(statement, tenant, *Batch.columns(pending), self._engine.channel, payload)
+        """Gives the conversations that were saved, or made."""
+        told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
+        if statement == "append" and len(pending) == 1 and len(messages := pending[0].messages()) == 1:
+            # Rows made of arrays cost more than this one row.
+            row = await link.one("append_one", tenant, *pending[0].row(), *messages[0][1:], *told)
+            return set() if row is None else {pending[0].id}
+        row = await link.one(statement, tenant, *Batch.columns(pending), *told)
         assert row is not None
         return set(row[0])
 

@@ -122,8 +122,13 @@ class PostgresBackend:
         return await self._engine.write(context.tenant, job)
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        read = partial(reading.get_messages, context=context, id=id, query=query)
-        found, more = await self._engine.read(context.tenant, read)
+        if query.sort == "seq":
+            plain = partial(reading.get_plain, context=context, id=id, query=query)
+            page = await self._engine.read(context.tenant, plain)
+            if page is not None:
+                return await reading.as_slice(page[: query.limit], id, more=len(page) > (query.limit or len(page)))
+        parted = partial(reading.get_parted, context=context, id=id, query=query)
+        found, more = await self._engine.read(context.tenant, parted, snapshot=True)
         return await reading.as_slice(found, id, more=more)
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:

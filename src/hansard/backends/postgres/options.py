@@ -66,8 +66,10 @@ class Options(Struct, frozen=True, kw_only=True):
         """What our sessions set, or each transaction behind a pooler."""
         settings = {
             "statement_timeout": f"{self.statement_timeout * 1000:.0f}",
-            # Every statement of ours has its index. A plan that was cached while a table was small would scan it for as
-            # long as nobody has counted its rows anew.
+            # Every statement of ours has its index, so one plan serves all values: making another for each call takes
+            # longer than the call. But one that was made while a table was small would scan it for as long as nobody
+            # has counted its rows anew.
+            "plan_cache_mode": "force_generic_plan",
             "enable_seqscan": "off",
             "jit": "off",
         }

@@ -49,7 +49,22 @@ WITH given AS (
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
     WHERE m.conversation IN (SELECT id FROM saved)
 )
-SELECT ARRAY(SELECT id FROM saved), CASE WHEN $27::text IS NOT NULL THEN pg_notify($26::text, $27) END;
+SELECT ARRAY(SELECT id FROM saved), pg_notify($26::text, $27::text);
+
+-- append_one --
+-- The same for one message to one conversation; nothing when it was not saved.
+WITH saved AS (
+    UPDATE hansard.conversations SET stamp = $4, user_id = $5, updated_at = $6, last_message_at = $7, active_at = $8,
+        message_count = $9, version = $10, seq = $11, largest = $12
+    WHERE tenant = $1 AND id = $2 AND stamp = $3
+    RETURNING id
+)
+INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
+    participant_kind, scope, extra)
+SELECT $1, saved.id, $13::bigint, $14::bigint, $15::text, $16::text, $17::text, $18::text, $19::bigint, $20::bigint,
+    $21::text, $22::text, $23::text, $24::text
+FROM saved
+RETURNING pg_notify($25::text, $26::text);
 
 -- begin --
 -- The appends of many callers to conversations that they make: each unless it exists, or was deleted before. Gives the
@@ -81,7 +96,7 @@ WITH made AS (
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
     WHERE m.conversation IN (SELECT id FROM made)
 )
-SELECT ARRAY(SELECT id FROM made), CASE WHEN $33::text IS NOT NULL THEN pg_notify($32::text, $33) END;
+SELECT ARRAY(SELECT id FROM made), pg_notify($32::text, $33::text);
 
 -- insert_conversation --
 -- A new conversation; nothing when the id is taken.

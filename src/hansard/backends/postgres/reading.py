@@ -11,7 +11,7 @@ from hansard.backends.postgres import rows
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
 from hansard.errors import NotFound
-from hansard.model import Conversation, Message, from_micros, to_micros
+from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
 from hansard.requests import Row as StoredRow
 
@@ -40,9 +40,43 @@ async def find_conversation(link: Link, context: Context, id: str) -> Conversati
 
 _MESSAGE = "line, seq, id, role, format, body, created_at, extra"
 
+_ABSENT, _PLAIN, _PARTED = 0, 1, 2
+"""What a statement says of a branch: it does not exist, one line is all that it reads, or there is more to it."""
 
-def select_messages(context: Context, id: str, query: MessageQuery) -> tuple[str, list[Any]]:
-    """The page, one row longer if there are more, and what says whether it may be seen, in one statement.
+
+def select_plain(context: Context, id: str, query: MessageQuery) -> tuple[str, list[Any]]:
+    """The page of a branch that reads one line, of bodies that cannot pass the bound in bytes: of most branches.
+
+    One row longer if there are more. Whether the branch is such a one, and whether its conversation can be seen, the
+    same statement finds out.
+    """
+    limit = None if query.limit is None else query.limit + 1
+    values: list[Any] = [context.tenant, id, query.branch, limit, query.max_bytes, to_micros(context.now), context.user]
+    direction = "DESC" if query.newest_first else "ASC"
+    sql = f"""
+        SELECT m.*, place.state FROM (
+            SELECT b.line, CASE
+                WHEN b.line IS NULL THEN {_ABSENT}
+                WHEN b.lines = '{{}}' AND ($5::bigint IS NULL OR c.largest * $4::bigint <= $5) THEN {_PLAIN}
+                ELSE {_PARTED} END AS state
+            FROM hansard.conversations c
+            LEFT JOIN hansard.branches b
+                ON b.tenant = $1 AND b.conversation = $2 AND b.id = coalesce($3::text, c.branch)
+            WHERE c.tenant = $1 AND c.id = $2 AND (c.expires_at IS NULL OR c.expires_at > $6)
+                AND ($7::text IS NULL OR c.user_id = $7)
+        ) AS place
+        LEFT JOIN LATERAL (
+            SELECT {_MESSAGE} FROM hansard.messages
+            WHERE place.state = {_PLAIN} AND tenant = $1 AND conversation = $2 AND line = place.line
+                AND {" AND ".join(_conditions(query, values))}
+            ORDER BY seq {direction} LIMIT $4
+        ) AS m ON true
+    """
+    return sql, values
+
+
+def select_messages(context: Context, id: str, query: MessageQuery, lane: Lane) -> tuple[str, list[Any]]:
+    """The page of any branch, one row longer if there are more.
 
     Of each line that the branch reads, the rows between the query's places are taken in its order; of all of these, the
     first ones. Rows with which the bodies have passed the bound in bytes come without their body. The SQL is made of
@@ -50,31 +84,22 @@ def select_messages(context: Context, id: str, query: MessageQuery) -> tuple[str
     """
     limit = None if query.limit is None else query.limit + 1
     bound = _NO_BOUND if query.max_bytes is None else query.max_bytes
-    values: list[Any] = [context.tenant, id, query.branch, limit, bound]
-    conditions = " AND ".join(_conditions(query, values))
+    values: list[Any] = [context.tenant, id, *parts(lane), limit, bound]
     direction = "DESC" if query.newest_first else "ASC"
     order = f"seq {direction}" if query.sort == "seq" else f"created_at {direction}, seq {direction}"
+    total = f"sum(size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     sql = f"""
-        SELECT place.user_id, place.expires_at, place.line, found.line, found.seq, found.id, found.role, found.format,
-            CASE WHEN found.total - found.size < $5 THEN found.body END, found.created_at, found.extra, found.size
-        FROM (
-            SELECT c.user_id, c.expires_at, b.line, b.lines || b.line AS lines, b.uptos || {rules.NO_END} AS uptos
-            FROM hansard.conversations c
-            LEFT JOIN hansard.branches b
-                ON b.tenant = c.tenant AND b.conversation = c.id AND b.id = coalesce($3::text, c.branch)
-            WHERE c.tenant = $1 AND c.id = $2
-        ) AS place
-        LEFT JOIN LATERAL (
-            SELECT {_MESSAGE}, size, sum(size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS total FROM (
-                SELECT m.* FROM unnest(place.lines, place.uptos) AS part (line, upto)
-                CROSS JOIN LATERAL (
-                    SELECT {_MESSAGE}, size FROM hansard.messages
-                    WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq <= part.upto AND {conditions}
-                    ORDER BY {order} LIMIT $4
-                ) AS m
-                ORDER BY {order} LIMIT $4
-            ) AS page
-        ) AS found ON true
+        SELECT line, seq, id, role, format, CASE WHEN {total} - size < $6 THEN body END, created_at, extra FROM (
+            SELECT m.* FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
+            CROSS JOIN LATERAL (
+                SELECT {_MESSAGE}, size FROM hansard.messages
+                WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq <= part.upto
+                    AND {" AND ".join(_conditions(query, values))}
+                ORDER BY {order} LIMIT $5
+            ) AS m
+            ORDER BY {order} LIMIT $5
+        ) AS page
+        ORDER BY {order}
     """
     return sql, values
 
@@ -101,33 +126,41 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
             yield f"(created_at, seq) {sign} ({parameter(place[0], 'bigint')}, {parameter(place[1], 'bigint')})"
 
 
-async def get_messages(link: Link, context: Context, id: str, query: MessageQuery) -> tuple[list[Row], bool]:
-    """The rows of a page, and whether there are more."""
-    sql, values = select_messages(context, id, query)
+async def get_plain(link: Link, context: Context, id: str, query: MessageQuery) -> list[Row] | None:
+    """The rows of a page; None when it takes more than one line, or the bound in bytes, to tell."""
+    sql, values = select_plain(context, id, query)
     found = await link.fetch(link.in_schema(sql), values)
-    if not found or not _is_visible(found[0], context):
+    if not found:
+        return []
+    state = found[0][8]
+    if state == _ABSENT:
+        raise _no_branch(id, query.branch)
+    if state == _PARTED:
+        return None
+    return [] if found[0][1] is None else found
+
+
+async def get_parted(link: Link, context: Context, id: str, query: MessageQuery) -> tuple[list[Row], bool]:
+    """The rows of a page, and whether there are more, in two steps on one snapshot."""
+    entry = await find_entry(link, context, id)
+    if entry is None:
         return [], False
-    if found[0][2] is None:
-        raise NotFound(f"conversation {id!r} has no branch {query.branch!r}")
-    if found[0][3] is None:
-        return [], False
-    bound = next((at for at, row in enumerate(found) if row[8] is None), len(found))
+    sql, values = select_messages(context, id, query, entry.head.lane(query.branch))
+    found = await link.fetch(link.in_schema(sql), values)
+    bound = next((at for at, row in enumerate(found) if row[5] is None), len(found))
     taken = found[:bound][: query.limit]
     return taken, len(found) > len(taken)
 
 
-def _is_visible(row: Row, context: Context) -> bool:
-    """`rules.is_visible` for a row, without making a Conversation of it."""
-    user_id, expires_at = row[0], row[1]
-    return (expires_at is None or from_micros(expires_at) > context.now) and context.user in (None, user_id)
+def _no_branch(id: str, branch: str | None) -> NotFound:
+    return NotFound(f"conversation {id!r} has no branch {branch!r}")
 
 
 async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     """The messages of these rows. What takes long to decode leaves the event loop alone."""
-    trimmed = [row[3:11] for row in found]
-    if sum(row[11] for row in found) > _LONG:
-        return Slice(await asyncio.to_thread(rows.messages_of, trimmed, id), more)
-    return Slice(rows.messages_of(trimmed, id), more)
+    if sum([len(row[5]) for row in found]) > _LONG:
+        return Slice(await asyncio.to_thread(rows.messages_of, found, id), more)
+    return Slice(rows.messages_of(found, id), more)
 
 
 async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:

@@ -245,7 +245,7 @@ def message_of(row: Row, conversation_id: str) -> Message:
 def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
     """From the columns of `find_messages`. Reading is mostly this loop: it makes each message at once."""
     made: list[Message] = []
-    for _, seq, id, role, format, body, created_at, extra in found:
+    for _, seq, id, role, format, body, created_at, extra, *_ in found:
         try:
             content = unescaped(body) if format is None else _decode(body)
             more = NO_EXTRA if extra is None else _decode_extra(extra)
