@@ -189,7 +189,7 @@ def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
 
 
 def test_an_append_uses_indexes(full: str) -> None:
-    conversations: list[Any] = [["c7"], [7], [8], [None], [1], [1], [1], [1], [1], [1], [1]]
+    conversations: list[Any] = [["c7"], [""], [7], [8], [None], [1], [1], [1], [1], [1], [1], [1]]
     messages: list[Any] = [["c7"], [1], [11], ["m"], ["user"], [None], ["x"], [1], [1], [None], [None], [None], [None]]
     plan = asyncio.run(plan_of(full, QUERIES["append"], ("t", *conversations, *messages, "channel", None)))
     assert_indexed(plan)

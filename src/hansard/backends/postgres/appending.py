@@ -172,10 +172,12 @@ class Appender:
     async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
         """Gives the conversations that were saved, or made."""
         told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
-        if statement == "append" and len(pending) == 1 and len(messages := pending[0].messages()) == 1:
+        one = pending[0]
+        if statement == "append" and len(pending) == 1 and not one.grave and len(messages := one.messages()) == 1:
             # Rows made of arrays cost more than this one row.
-            row = await link.one("append_one", tenant, *pending[0].row(), *messages[0][1:], *told)
-            return set() if row is None else {pending[0].id}
+            id, _, *counters = one.row()
+            row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *told)
+            return set() if row is None else {id}
         row = await link.one(statement, tenant, *Batch.columns(pending), *told)
         assert row is not None
         return set(row[0])

@@ -36,6 +36,12 @@ class Job:
         """Those that the caller chose: they may be stored already."""
         return [draft.message.id for draft in self.append.drafts if draft.given_id]
 
+    def grave(self) -> str:
+        """The tombstone of the conversation, if it can stop this append."""
+        if self.append.revive or not any(writing.is_dated(draft) for draft in self.append.drafts):
+            return ""
+        return rules.grave(self.context, self.id)
+
     def settle(self, value: Appended | BaseException) -> None:
         if self.future.done():
             return  # its caller has gone
@@ -61,7 +67,8 @@ class Pending:
         else:
             assert job.append.new is not None
             self.head = rules.new_head(job.context, job.id, job.append.new, 1)
-        self.grave = "" if before is not None else rules.grave(job.context, job.id)
+        self.grave = ""
+        """The tombstone that would stop it: of a deletion, where callers say that they wrote before now."""
         self.largest = before.largest if before else 0
         self.stamp = new_stamp()
         self.plans: list[tuple[Job, Plan]] = []
@@ -94,7 +101,7 @@ class Pending:
     def row(self) -> rows.Row:
         if self.before is None:
             return rows.beginning_row(self.id, self.grave, self.stamp, self.head, self.largest)
-        return rows.counters_row(self.id, self.before.stamp, self.stamp, self.head, self.largest)
+        return rows.counters_row(self.id, self.grave, self.before.stamp, self.stamp, self.head, self.largest)
 
     def messages(self) -> list[rows.Row]:
         return [
@@ -168,13 +175,13 @@ class Batch:
         return pending
 
     def _plan(self, job: Job, pending: Pending) -> None:
-        given = job.given_ids
+        given, grave = job.given_ids, job.grave()
         if not rules.is_visible(pending.head.conversation, job.context):
             # Expired, or somebody else's: which of the two, and what follows, is decided under a lock.
             self._defer(job, self.long)
         elif given and pending.head.buried and not job.append.revive:
             self._defer(job, self.long)
-        elif given and not pending.given_ids.isdisjoint(given):
+        elif (given and not pending.given_ids.isdisjoint(given)) or (grave and pending.grave not in ("", grave)):
             self._defer(job, self.again)
         else:
             try:
@@ -187,6 +194,7 @@ class Batch:
                     pending.refused.append((job, error))
             else:
                 pending.given_ids.update(given)
+                pending.grave = pending.grave or grave
 
     def _defer(self, job: Job, to: list[Job]) -> None:
         self._deferred.add(job.id)
@@ -226,7 +234,7 @@ class Batch:
             if each.id in saved:
                 changed[each.id] = each.entry
                 each.conclude()
-            elif each.before is None:
+            elif each.before is None or each.grave:
                 # Somebody has made it meanwhile, or deleted it before, or an expired one lies there.
                 self.long += each.jobs
             else:

@@ -17,7 +17,7 @@ from hansard.backends.postgres.writing import (
     add_usage,
     drop_blobs,
     insert,
-    refuse_buried,
+    refuse_deleted,
     use_blobs,
 )
 from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros, to_micros
@@ -177,8 +177,8 @@ async def replace_messages(work: Work, context: Context, id: str, replace: Repla
     doomed = (work.tenant, id, *rows.columns(plan.doomed, 2))
     lost = await work.link.all("places_beyond", *doomed)
     await _refuse_taken(work, id, plan, {row[2] for row in lost})
-    if head.buried and not replace.revive:
-        await refuse_buried(work, id, (draft for _, draft in plan.fresh))
+    if not replace.revive:
+        await refuse_deleted(work, context, head, [draft for _, draft in plan.fresh])
     rules.check_quota(head.conversation, len(plan.fresh) - len(lost), replace.max_messages)
     head, _ = await forget_summaries(work, head, [(line, seq) for line, seq, _ in lost]) if lost else (head, 0)
     used = await work.link.all("release_blobs_beyond", *doomed)

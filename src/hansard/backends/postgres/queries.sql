@@ -26,15 +26,18 @@ FROM hansard.conversations c WHERE c.tenant = $1 AND c.id = ANY($2::text[]);
 
 -- append --
 -- The appends of many callers to conversations that exist. Each conversation is saved, and its messages are inserted,
--- only while its stamp is the one that its writers knew; locks are taken in the order of ids. Gives the ids of those
--- that were saved.
+-- only while its stamp is the one that its writers knew, and no tombstone stops them; locks are taken in the order of
+-- ids. Gives the ids of those that were saved.
 WITH given AS (
-    SELECT * FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
-        $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
-    AS given (id, known, stamp, user_id, updated_at, last_message_at, active_at, message_count, version, seq, largest)
+    SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+    AS given (id, grave, known, stamp, user_id, updated_at, last_message_at, active_at, message_count, version, seq,
+        largest)
 ), locked AS MATERIALIZED (
     SELECT c.id FROM hansard.conversations c JOIN given ON given.id = c.id AND given.known = c.stamp
-    WHERE c.tenant = $1 ORDER BY c.id FOR UPDATE OF c
+    WHERE c.tenant = $1 AND (given.grave = ''
+        OR NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = given.grave))
+    ORDER BY c.id FOR UPDATE OF c
 ), saved AS (
     UPDATE hansard.conversations c SET stamp = given.stamp, user_id = given.user_id, updated_at = given.updated_at,
         last_message_at = given.last_message_at, active_at = given.active_at, message_count = given.message_count,
@@ -44,15 +47,15 @@ WITH given AS (
 ), inserted AS (
     INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
         participant_kind, scope, extra)
-    SELECT $1, m.* FROM unnest($13::text[], $14::bigint[], $15::bigint[], $16::text[], $17::text[], $18::text[],
-        $19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[])
+    SELECT $1, m.* FROM unnest($14::text[], $15::bigint[], $16::bigint[], $17::text[], $18::text[], $19::text[],
+        $20::text[], $21::bigint[], $22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[])
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
     WHERE m.conversation IN (SELECT id FROM saved)
 )
-SELECT ARRAY(SELECT id FROM saved), pg_notify($26::text, $27::text);
+SELECT ARRAY(SELECT id FROM saved), pg_notify($27::text, $28::text);
 
 -- append_one --
--- The same for one message to one conversation; nothing when it was not saved.
+-- The same for one message, undated, to one conversation; nothing when it was not saved.
 WITH saved AS (
     UPDATE hansard.conversations SET stamp = $4, user_id = $5, updated_at = $6, last_message_at = $7, active_at = $8,
         message_count = $9, version = $10, seq = $11, largest = $12
@@ -67,8 +70,8 @@ FROM saved
 RETURNING pg_notify($25::text, $26::text);
 
 -- begin --
--- The appends of many callers to conversations that they make: each unless it exists, or was deleted before. Gives the
--- ids of those that were made.
+-- The appends of many callers to conversations that they make: each unless it exists, or a tombstone stops it. Gives
+-- the ids of those that were made.
 WITH made AS (
     INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
         updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
@@ -81,7 +84,7 @@ WITH made AS (
         $17::bigint[], $18::bigint[])
     AS g (id, grave, user_id, agent_id, audit_id, title, metadata, created_at, updated_at, last_message_at, active_at,
         message_count, version, expires_at, seq, largest, stamp)
-    WHERE NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = g.grave)
+    WHERE g.grave = '' OR NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = g.grave)
     ORDER BY g.id
     ON CONFLICT DO NOTHING
     RETURNING id, created_at

@@ -131,11 +131,12 @@ def active_at(conversation: Conversation) -> int:
     return to_micros(conversation.last_message_at or conversation.created_at)
 
 
-def counters_row(id: str, known: int, stamp: int, head: Head, largest: int) -> Row:
+def counters_row(id: str, grave: str, known: int, stamp: int, head: Head, largest: int) -> Row:
     """The columns of `append` that save a conversation, in order."""
     conversation = head.conversation
     return (
         id,
+        grave,
         known,
         stamp,
         conversation.user_id,

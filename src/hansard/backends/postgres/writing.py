@@ -13,7 +13,7 @@ from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.heads import Entry, new_stamp
 from hansard.backends.values import own_conversation
 from hansard.errors import Conflict
-from hansard.model import Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
+from hansard.model import NOT_YET, Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
 from hansard.requests import Append, Context, ConversationChange, Draft, Restore
 from hansard.rules import Head
 
@@ -94,8 +94,8 @@ async def append(work: Work, context: Context, id: str, append: Append) -> Appen
         return await _append_first(work, context, id, append)
     head = entry.head
     stored = await find_stored(work, id, append.drafts)
-    if head.buried and not append.revive:
-        await refuse_buried(work, id, (draft for draft in append.drafts if draft.message.id not in stored))
+    if not append.revive:
+        await refuse_deleted(work, context, head, [each for each in append.drafts if each.message.id not in stored])
     plan = rules.plan_append(context, head, append, stored)
     if plan.head is not head:
         await heads.save(work, entry, plan.head, largest=_largest(plan.fresh))
@@ -108,11 +108,10 @@ async def _append_first(work: Work, context: Context, id: str, append: Append) -
     """An append to a conversation that it has to make."""
     if append.new is None:
         raise rules.not_found(id)
-    grave = rules.grave(context, id)
-    buried = await work.link.all("find_tombstones", work.tenant, [grave])
-    if buried and not append.revive:
-        rules.refuse_replay(id, append, from_micros(buried[0][1]))
-    plan = rules.plan_append(context, rules.new_head(context, id, append.new, 1), append, {})
+    head = rules.new_head(context, id, append.new, 1)
+    if not append.revive:
+        await refuse_deleted(work, context, head, append.drafts)
+    plan = rules.plan_append(context, head, append, {})
     await make(work, context, plan.head, largest=_largest(plan.fresh))
     await insert(work, plan.head, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), created=True)
@@ -131,12 +130,19 @@ async def find_stored(work: Work, id: str, drafts: Iterable[Draft]) -> dict[str,
     return {message.id: message for message in rows.messages_of(found, id)}
 
 
-async def refuse_buried(work: Work, id: str, drafts: Iterable[Draft]) -> None:
-    """Drafts that are not stored may not be of messages that were deleted."""
-    graves = {codec.digest(id, draft.message.id): draft.message.id for draft in drafts if draft.given_id}
-    if graves:
-        found = await work.link.all("find_tombstones", work.tenant, list(graves))
-        rules.refuse_buried(id, (graves[digest] for digest, _ in found))
+async def refuse_deleted(work: Work, context: Context, head: Head, drafts: Sequence[Draft]) -> None:
+    """Finds the tombstones that the rule may ask for."""
+    id = head.conversation.id
+    digests = [codec.digest(id, each.message.id) for each in drafts if each.given_id] if head.buried else []
+    if any(is_dated(draft) for draft in drafts):
+        digests.append(rules.grave(context, id))
+    found = await work.link.all("find_tombstones", work.tenant, digests) if digests else []
+    rules.refuse_deleted(context, head, drafts, {row[0]: from_micros(row[1]) for row in found}.get)
+
+
+def is_dated(draft: Draft) -> bool:
+    """Its writer says when it was written: that may have been before a deletion."""
+    return draft.message.created_at is not NOT_YET
 
 
 async def insert(
