@@ -12,7 +12,7 @@ from hansard import opening, sync
 from hansard.errors import Unsupported, ValidationError
 from hansard.opening import Scheme
 from hansard.testing import Clock
-from hansard.urls import Url, suggest
+from hansard.urls import Url, shown, suggest
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,18 @@ def test_a_store_over_a_backend_of_ones_own() -> None:
         assert store.admin.tenants() == ["acme"]
     with pytest.raises(ValidationError, match="tenant is empty"):
         sync.Store.over(MemoryBackend(), tenant="")
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:…@host/db"),
+        ("postgresql://me@host/db?password=secret&schema=x", "postgresql://me@host/db?password=…&schema=x"),
+        ("postgresql://host/db?direct_url=postgresql%3A%2F%2Fme%3Asecret%40h", "postgresql://host/db?direct_url=…"),
+        ("redis://:secret@host/0", "redis://:…@host/0"),
+        ("sqlite:////a:b@c.db", "sqlite:////a:b@c.db"),
+        ("file:///a/b:c", "file:///a/b:c"),
+    ],
+)
+def test_a_password_is_not_shown(url: str, seen: str) -> None:
+    assert shown(url) == Url(url).text == seen

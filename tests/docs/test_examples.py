@@ -21,10 +21,17 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
+from tests.contract.backends import BACKENDS, NO_SERVER
 from tests.docs import pages
 from tests.docs.pages import Block
 
-RUNNABLE = [page for page in pages.pages() if any(block.language in ("python", "sh") for block in pages.blocks(page))]
+SERVERS = {"postgres": BACKENDS["postgres"]}
+"""Pages whose blocks use a server, which `$DATABASE_URL` names."""
+RUNNABLE = [
+    page
+    for page in pages.pages()
+    if any(block.language in ("python", "sh") for block in pages.blocks(page)) and page.stem not in NO_SERVER
+]
 EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 
 
@@ -32,6 +39,9 @@ EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HANSARD_URL", raising=False)
+    if page.stem in SERVERS:
+        target = SERVERS[page.stem](tmp_path)
+        monkeypatch.setenv("DATABASE_URL", str(target.url))
     # A module of its own: classes look the names in their annotations up there.
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)

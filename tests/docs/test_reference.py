@@ -15,12 +15,11 @@ from tests.docs import pages
 
 import hansard
 from hansard import opening, rules
-from hansard.backends.sqlite import schema
 from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
 SCHEMES = sorted(opening.SCHEMES)
-PAGES = {"file": "files"}
+PAGES = {"file": "files", "postgresql": "postgres"}
 """Pages that are not named after their scheme."""
 
 
@@ -138,14 +137,15 @@ def _options(scheme: str) -> list[str]:
     return known.split(", ") if known else []
 
 
-def test_the_tables_of_sqlite() -> None:
-    section = pages.sections(pages.read("docs/formats.md"), 2)["sqlite"]
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_the_tables_of_a_database(backend: str) -> None:
+    section = pages.sections(pages.read("docs/formats.md"), 2)[backend]
     rows = {line.split("|")[1].strip(" `"): line for line in section.splitlines() if line.startswith("| `")}
-    statements = "\n".join([*(migration.sql for migration in schema.migrations()), schema._LEDGER])
-    tables = re.findall(r"^CREATE TABLE (\w+) \((.*?)^\)", statements, re.MULTILINE | re.DOTALL)
+    whole = pages.read(f"src/hansard/backends/{backend}/schema.sql")
+    tables = re.findall(r"^CREATE TABLE (?:hansard\.)?(\w+) \((.*?)^\)", whole, re.MULTILINE | re.DOTALL)
     assert {name for name, _ in tables} == set(rows)
     for name, columns in tables:
-        wanted = set(re.findall(r"^\s+([a-z_0-9]+) [A-Z]", columns, re.MULTILINE))
+        wanted = set(re.findall(r"^\s+([a-z_0-9]+) [A-Za-z]", columns, re.MULTILINE))
         assert wanted <= _words(rows[name].replace("\\|", "")), name
 
 

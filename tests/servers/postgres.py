@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import weakref
 from collections.abc import Coroutine
@@ -103,5 +104,7 @@ def target() -> Target:
 
 
 def _empty(schema: str) -> None:
-    run(sql("; ".join(f"DELETE FROM {schema}.{table}" for table in TABLES)))
+    # One that was never opened has no tables.
+    with contextlib.suppress(asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        run(sql("; ".join(f"DELETE FROM {schema}.{table}" for table in TABLES)))
     _free.append(schema)

@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.servers import postgres
 from tests.transfer.rich import CONVERSATIONS, contents, fill
 
 import hansard
 from hansard import Message, Report, Store, sync
 from hansard.backends.memory import MemoryBackend
 
-BACKENDS = ("memory", "sqlite", "files")
+BACKENDS = ("memory", "sqlite", "files", *(["postgres"] if postgres.why_absent() is None else []))
 
 
 def url(kind: str, folder: Path, name: str) -> str:
+    if kind == "postgres":
+        return postgres.with_schema(postgres.new_schema())
     return {"memory": "memory://", "sqlite": f"sqlite:///{folder}/{name}.db", "files": f"file:///{folder}/{name}"}[kind]
 
 

@@ -16,6 +16,7 @@ from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
 from hansard.rules import add_usage
+from hansard.urls import shown
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
 Grouping = Literal["day", "user", "agent", "model"]
@@ -185,9 +186,9 @@ def upgrade(*, session: Given) -> None:
     must_exist(session.url)
     asyncio.run(opened())
     if session.json:
-        output.emit({"url": session.url, "version": __version__})
+        output.emit({"url": shown(session.url), "version": __version__})
     else:
-        output.note(f"{session.url} has the format of Hansard {__version__}")
+        output.note(f"{shown(session.url)} has the format of Hansard {__version__}")
 
 
 def purge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansard.errors import NotFound
-from hansard.urls import Url
+from hansard.urls import Url, shown
 
 SIGN = "hansard.json"
 """What a folder holds that is a store."""
@@ -36,4 +36,4 @@ def is_missing(url: str) -> bool:
 
 def must_exist(url: str) -> None:
     if is_missing(url):
-        raise NotFound(f"there is no store at {url}: check --url and $HANSARD_URL, or append to make one")
+        raise NotFound(f"there is no store at {shown(url)}: check --url and $HANSARD_URL, or append to make one")

@@ -196,7 +196,7 @@ async def replace_messages(work: Work, context: Context, id: str, replace: Repla
 async def _refuse_taken(work: Work, id: str, plan: rules.ReplacePlan, doomed: set[str]) -> None:
     given = [draft.message.id for _, draft in plan.fresh if draft.given_id and draft.message.id not in doomed]
     if given:
-        found = {row[2] for row in await work.link.all("find_messages", work.tenant, id, given)}
+        found = {row[0] for row in await work.link.all("find_ids", work.tenant, id, given)}
         rules.used_elsewhere(each for each in given if each in found)
 
 

@@ -61,7 +61,7 @@ async def stats(link: Link, tenant: str | None) -> Stats:
         tenants = len(await link.all("list_tenants"))
     else:
         row = await link.one("count_tenant", tenant)
-        tenants = int(bool(row and (row[0] or row[2])))
+        tenants = int(bool(row and (row[0] or row[2] or row[3])))
     assert row is not None
     return Stats(
         backend="postgres",

@@ -120,5 +120,7 @@ def _direct_dsn(text: str) -> str:
     if url.scheme not in ("postgresql", "postgres"):
         raise ValidationError(f"direct_url is {url.text!r}: it must be a postgresql:// URL, percent-encoded")
     dsn, _ = _dsn(url)
+    for name in _OURS:
+        url.option(name)  # said by the URL that this one stands in
     url.finish(_DRIVER)
     return dsn

@@ -154,6 +154,10 @@ AS m (conversation, line, seq, id, role, format, body, size, created_at, partici
 SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
 WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
 
+-- find_ids --
+-- Those of these ids that messages have.
+SELECT id FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
+
 -- find_place --
 -- Where a message lies.
 SELECT line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = $3;
@@ -409,19 +413,17 @@ SELECT tenant, id FROM hansard.conversations WHERE expires_at <= $1 LIMIT $2;
 
 -- list_tenants --
 -- Tenants that hold anything: each is one step along an index.
-WITH RECURSIVE chatting AS (
-    (SELECT tenant FROM hansard.conversations ORDER BY tenant LIMIT 1)
+WITH RECURSIVE tenants AS (
+    SELECT ''::text COLLATE "C" AS tenant
     UNION ALL
-    SELECT (SELECT c.tenant FROM hansard.conversations c WHERE c.tenant > chatting.tenant ORDER BY c.tenant LIMIT 1)
-    FROM chatting WHERE chatting.tenant IS NOT NULL
-), recording AS (
-    (SELECT tenant FROM hansard.records ORDER BY tenant LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.tenant FROM hansard.records r WHERE r.tenant > recording.tenant ORDER BY r.tenant LIMIT 1)
-    FROM recording WHERE recording.tenant IS NOT NULL
+    SELECT least(
+        (SELECT c.tenant FROM hansard.conversations c WHERE c.tenant > tenants.tenant ORDER BY c.tenant LIMIT 1),
+        (SELECT r.tenant FROM hansard.records r WHERE r.tenant > tenants.tenant ORDER BY r.tenant LIMIT 1),
+        (SELECT b.tenant FROM hansard.blobs b WHERE b.tenant > tenants.tenant ORDER BY b.tenant LIMIT 1)
+    )
+    FROM tenants WHERE tenants.tenant IS NOT NULL
 )
-SELECT tenant FROM (SELECT tenant FROM chatting UNION SELECT tenant FROM recording) AS found
-WHERE tenant IS NOT NULL ORDER BY tenant COLLATE "C";
+SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 
 -- conversations_after --
 -- A page of conversations after a place.

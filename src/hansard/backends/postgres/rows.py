@@ -14,7 +14,7 @@ import msgspec
 
 from hansard import codec
 from hansard.errors import Corrupt
-from hansard.model import Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
+from hansard.model import MAIN, Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
 from hansard.requests import Draft, Lane
 from hansard.rules import Head
 
@@ -185,7 +185,8 @@ def _lane_of(row: Row, count: int) -> Lane:
     """`count` stands in while the branch is alone."""
     id, line, lines, uptos, own_count, parent, from_seq, created_at = row
     return Lane(
-        id,
+        # The very object: JSON leaves a default out only when it is the same one.
+        MAIN if id == MAIN else id,
         line,
         tuple(zip(lines, uptos, strict=True)),
         count if own_count is None else own_count,

@@ -235,10 +235,12 @@ async def restore(work: Work, context: Context, restore: Restore) -> int:
         line = max(line for lane in image.lanes for line, _ in rules.segments(lane))
         entry = await make(work, context, rules.restoring(image, image.lanes), line=line)
     fresh = [row for row in restore.rows if row.draft.message.seq > entry.head.seq]
+    ids = [row.draft.message.id for row in fresh]
+    stored = {row[0] for row in await work.link.all("find_ids", work.tenant, image.conversation.id, ids)}
+    head = rules.restored(entry.head, restore, fresh, stored)
     await keep_blobs(work, restore.blobs)
     for line in dict.fromkeys(row.line for row in fresh):
         own = [(row.draft.message, row.draft) for row in fresh if row.line == line]
         await insert(work, entry.head, line, own, {})
-    head = rules.restored(entry.head, restore, fresh)
     await heads.save(work, entry, head, largest=_largest((row.draft.message, row.draft) for row in fresh))
     return head.seq
