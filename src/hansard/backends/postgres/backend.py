@@ -133,7 +133,7 @@ class PostgresBackend:
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
         read = partial(reading.find_messages, context=context, id=id, message_ids=message_ids)
-        return await self._engine.read(context.tenant, read, snapshot=True)
+        return await self._engine.read(context.tenant, read)
 
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
         job = partial(changing.update_message, context=context, id=id, message_id=message_id, change=change)
@@ -162,7 +162,7 @@ class PostgresBackend:
 
     async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
         read = partial(beside.list_summaries, context=context, id=id, branch=branch)
-        return await self._engine.read(context.tenant, read, snapshot=True)
+        return await self._engine.read(context.tenant, read)
 
     # Records
 
@@ -174,8 +174,7 @@ class PostgresBackend:
         return await self._engine.write(context.tenant, partial(beside.write_records, context=context, writes=writes))
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        read = partial(beside.scan_records, context=context, query=query)
-        return await self._engine.read(context.tenant, read, snapshot=True)
+        return await self._engine.read(context.tenant, partial(beside.scan_records, context=context, query=query))
 
     # Blobs
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hansard import codec, rules
-from hansard.backends.postgres import reading, rows
+from hansard.backends.postgres import rows
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.link import Link, Row
@@ -21,9 +21,7 @@ Key = tuple[bytes, str]
 
 
 async def list_summaries(link: Link, context: Context, id: str, branch: str | None) -> list[Summary]:
-    if await reading.find_conversation(link, context, id) is None:
-        return []
-    found = await link.all("find_summaries", context.tenant, id)
+    found = await link.all("read_summaries", context.tenant, id, to_micros(context.now), context.user)
     return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
 
 
@@ -102,36 +100,41 @@ async def _lock_records(work: Work, context: Context, keys: Sequence[Key]) -> di
 
 
 async def scan_records(link: Link, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-    found: list[Record] = []
     sql, values = select_records(context, query)
-    async for row in link.each(link.in_schema(sql), values):
-        record = _live(context, row)
-        if record is not None:
-            found.append(record)
-            if len(found) > query.limit:
-                break
+    found = [rows.record_of(row) for row in await link.fetch(link.in_schema(sql), values)]
     return found[: query.limit], len(found) > query.limit
 
 
+_CONVERSATION_IS_SEEN = (
+    "(r.conversation IS NULL OR (c.id IS NOT NULL AND (c.expires_at IS NULL OR c.expires_at > $3)"
+    " AND ($4::text IS NULL OR c.user_id = $4)))"
+)
+
+
 def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]]:
+    """A page of those that are alive, one longer if there are more. Made of constant fragments."""
     prefix = codec.pack_namespace(query.prefix)
-    values: list[Any] = [context.tenant, context.user or "", prefix, prefix + b"\xff"]
-    conditions = ["r.tenant = $1", "r.owner = $2"]
-    conditions += ["r.namespace = $3", "$4::bytea > $3"] if query.exact else ["r.namespace >= $3", "r.namespace < $4"]
+    now = to_micros(context.now)
+    values: list[Any] = [context.tenant, context.user or "", now, context.user, query.limit + 1, prefix]
+    conditions = ["r.tenant = $1", "r.owner = $2", "(r.expires_at IS NULL OR r.expires_at > $3)", _CONVERSATION_IS_SEEN]
+    if query.exact:
+        conditions.append("r.namespace = $6")
+    else:
+        values.append(prefix + b"\xff")
+        conditions.append("r.namespace >= $6 AND r.namespace < $7")
     if query.after is not None:
         values += key_of(*query.after)
-        conditions.append(
-            f"(r.namespace, r.key) {'<' if query.newest_first else '>'} (${len(values) - 1}, ${len(values)})"
-        )
+        sign = "<" if query.newest_first else ">"
+        conditions.append(f"(r.namespace, r.key) {sign} (${len(values) - 1}, ${len(values)})")
     if query.key_prefix:
         values.append(query.key_prefix)
-        conditions += [f"starts_with(r.key, ${len(values)})", f"r.key >= ${len(values)}"]
+        conditions.append(f"r.key >= ${len(values)} AND starts_with(r.key, ${len(values)})")
     direction = "DESC" if query.newest_first else "ASC"
     sql = (
         "SELECT r.namespace, r.key, r.value, r.data, r.revision, r.created_at, r.updated_at, r.expires_at, "
-        "r.conversation, c.id IS NOT NULL, c.user_id, c.expires_at FROM hansard.records r "
+        "r.conversation FROM hansard.records r "
         "LEFT JOIN hansard.conversations c ON c.tenant = r.tenant AND c.id = r.conversation "
-        f"WHERE {' AND '.join(conditions)} ORDER BY r.namespace {direction}, r.key {direction}"
+        f"WHERE {' AND '.join(conditions)} ORDER BY r.namespace {direction}, r.key {direction} LIMIT $5"
     )
     return sql, values
 

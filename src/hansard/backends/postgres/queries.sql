@@ -154,6 +154,13 @@ AS m (conversation, line, seq, id, role, format, body, size, created_at, partici
 SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
 WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
 
+-- read_messages --
+-- The same for a reader, who may not see the conversation.
+SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra FROM hansard.messages m
+JOIN hansard.conversations c ON c.tenant = m.tenant AND c.id = m.conversation
+WHERE m.tenant = $1 AND m.conversation = $2 AND m.id = ANY($3::text[])
+    AND (c.expires_at IS NULL OR c.expires_at > $4) AND ($5::text IS NULL OR c.user_id = $5);
+
 -- find_ids --
 -- Those of these ids that messages have.
 SELECT id FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
@@ -243,8 +250,16 @@ INSERT INTO hansard.summaries (tenant, conversation, number, branch, from_seq, t
 SELECT $1, $2, 1 + coalesce(max(number), 0), $3, $4, $5, $6, $7, $8, $9, $10
 FROM hansard.summaries WHERE tenant = $1 AND conversation = $2;
 
+-- read_summaries --
+-- The summaries of a conversation, oldest first, for a reader, who may not see it.
+SELECT s.branch, s.from_seq, s.to_seq, s.text, s.model, s.prompt_id, s.token_count, s.created_at, s.number
+FROM hansard.summaries s JOIN hansard.conversations c ON c.tenant = s.tenant AND c.id = s.conversation
+WHERE s.tenant = $1 AND s.conversation = $2 AND (c.expires_at IS NULL OR c.expires_at > $3)
+    AND ($4::text IS NULL OR c.user_id = $4)
+ORDER BY s.number;
+
 -- find_summaries --
--- The summaries of a conversation, oldest first.
+-- The same for a writer.
 SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, number FROM hansard.summaries
 WHERE tenant = $1 AND conversation = $2 ORDER BY number;
 

@@ -39,6 +39,9 @@ TABLES = (
 _LOCK = 0x48414E53
 """'HANS': whoever makes or migrates a store in this database holds this."""
 
+_PATIENCE = 86_400.0
+"""Seconds that a migration may take."""
+
 _LEDGER = """
 CREATE TABLE hansard.migrations (
     name text COLLATE "C" PRIMARY KEY,
@@ -106,7 +109,7 @@ async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
     if done is not None and pending(options.where, known, done) == []:
         return
     async with connection.transaction():
-        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        await _lock(connection)
         # Another process may have been first.
         done = await _ledger(connection, options)
         lacking = known if done is None else pending(options.where, known, done)
@@ -120,6 +123,12 @@ async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
             await _begin(connection, options)
         for migration in lacking:
             await _run(connection, options, migration)
+
+
+async def _lock(connection: Any) -> None:
+    """Until the transaction ends. To change a large table may take long, and to wait for whoever does it, too."""
+    await connection.execute("SET LOCAL statement_timeout = 0")
+    await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=_PATIENCE)
 
 
 async def _ledger(connection: Any, options: Options) -> dict[str, tuple[str, bool]] | None:
@@ -171,7 +180,7 @@ async def _tables(connection: Any, options: Options) -> set[str]:
 
 
 async def _run(connection: Any, options: Options, migration: Migration) -> None:
-    await connection.execute(in_schema(migration.sql, options.schema))
+    await connection.execute(in_schema(migration.sql, options.schema), timeout=_PATIENCE)
     await connection.execute(
         in_schema("INSERT INTO hansard.migrations VALUES ($1, $2, $3, $4)", options.schema),
         migration.name,
@@ -194,7 +203,7 @@ async def _raise_wall(connection: Any, options: Options) -> None:
     if await _is_walled(connection, options):
         return
     async with connection.transaction():
-        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        await _lock(connection)
         for table in TABLES:
             name = f"{quoted(options.schema)}.{table}"
             await connection.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")

@@ -56,6 +56,8 @@ class Watch:
         self._engine = engine
         self._followed: dict[Key, float] = {}
         """When somebody last waited for them."""
+        self._marks: dict[str, set[Key]] = {}
+        """The same by what a commit calls them."""
         self._stamps: dict[Key, int | None] = {}
         """As they were last looked at, while nobody listens."""
         self._task: asyncio.Task[None] | None = None
@@ -64,6 +66,7 @@ class Watch:
     async def wait(self, tenant: str, id: str, seen: int, timeout: float) -> int:
         key = (tenant, id)
         self._followed[key] = time.monotonic()
+        self._marks.setdefault(mark_of(tenant, id), set()).add(key)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow())
         # Before the caller reads: what is written after that reading must not be missed.
@@ -125,9 +128,8 @@ class Watch:
         if payload == EVERYTHING:
             self._wake_all()
             return
-        marks = set(payload.split())
-        for key in self._followed:
-            if mark_of(*key) in marks:
+        for mark in payload.split():
+            for key in self._marks.get(mark, ()):
                 self._engine.signals.notify(key)
 
     def _wake_all(self) -> None:
@@ -139,6 +141,7 @@ class Watch:
         for key in [key for key, at in self._followed.items() if now - at > _FORGET_AFTER]:
             del self._followed[key]
             self._stamps.pop(key, None)
+            self._marks[mark_of(*key)].discard(key)
 
     # Looking, where listening is not to be had
 
