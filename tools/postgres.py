@@ -57,13 +57,19 @@ class Server:
 
     def make(self) -> None:
         """An empty cluster."""
-        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if self._user is not None:
-            os.chown(self.folder, self._user, -1)
+        self._make_folder()
         options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
         self._run("initdb", "-D", str(self.data), *options)
         rules = self.data / "pg_hba.conf"
         rules.write_text(f"local all {PASSWORD_ROLE} scram-sha-256\n{rules.read_text()}")
+
+    def follow(self, primary: Server) -> None:
+        """A copy of a running server, which goes on as its replica."""
+        self._make_folder()
+        self._run("pg_basebackup", "-D", str(self.data), "-h", str(primary.folder), "-U", "postgres", "-R", "--no-sync")
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "promote", "-w", "-D", str(self.data))
 
     def start(self, **settings: str) -> None:
         options = [f"--{name}={value}" for name, value in (_SETTINGS | settings).items()]
@@ -91,10 +97,15 @@ class Server:
         lines = self._pid_file()
         return int(lines[0]) if lines and _is_running(int(lines[0])) else None
 
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if self._user is not None:
+            os.chown(self.folder, self._user, -1)
+
     def _is_ready(self, pid: int) -> bool:
         lines = self._pid_file()
         # One that crashed has left its file behind.
-        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() in ("ready", "standby")
 
     def _pid_file(self) -> list[str]:
         try:

@@ -1,0 +1,92 @@
+"""A replica: it can be read and watched, takes no writes, and takes over when the primary is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.backends.postgres.kit import following, play, until
+from tests.contract.backends import quick_folder
+from tests.servers import postgres
+from tools.postgres import Server
+
+from hansard import Denied, Message, Store, Unavailable, connect
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Server, Server]]:
+    """A primary and its replica."""
+    with quick_folder() as folder:
+        folder.chmod(0o755)
+        primary, replica = Server(folder / "a"), Server(folder / "b")
+        primary.make()
+        primary.start(**postgres.QUICK)
+        try:
+            replica.follow(primary)
+            replica.start(**postgres.QUICK)
+            yield primary, replica
+        finally:
+            primary.stop()
+            replica.stop()
+
+
+async def count(store: Store) -> int:
+    found = await store.get_conversation("c")
+    return found.message_count if found else 0
+
+
+def test_a_replica_can_be_read_and_watched(pair: tuple[Server, Server]) -> None:
+    primary, replica = pair
+
+    async def check() -> None:
+        async with connect(primary.url) as writing:
+            last = await writing.append_message("c", "user", "0")
+            await until(lambda: _has_tables(replica))
+            async with connect(f"{replica.url}&poll_interval=50") as reading:
+                await until(lambda: count(reading))
+                for write in (reading.append_message("c", "user", "x"), reading.delete_conversation("c")):
+                    with pytest.raises(Denied, match="takes no writes"):
+                        await write
+                async with following(reading, "c", after=last) as tail:
+                    for number in range(1, 4):
+                        await writing.append_message("c", "user", str(number))
+                        assert (await asyncio.wait_for(anext(tail), 10)).text == str(number)
+
+    play(check)
+
+
+async def _has_tables(server: Server) -> bool:
+    try:
+        async with connect(server.url):
+            return True
+    except Denied:
+        return False  # what the primary has made has not arrived yet
+
+
+def test_a_replica_takes_over(pair: tuple[Server, Server]) -> None:
+    primary, replica = pair
+    url = f"postgresql://postgres@/postgres?host={primary.folder},{replica.folder}&target_session_attrs=primary"
+
+    async def check() -> None:
+        async with connect(url) as store:
+            await store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(5)])
+            async with connect(replica.url) as copy:
+                await until(lambda: _is_there(copy, 5))
+            await asyncio.to_thread(primary.stop, signal.SIGQUIT)
+            with pytest.raises(Unavailable) as caught:
+                await store.append("c", Message("user", "5", id="m5"))
+            assert caught.value.retryable
+            await asyncio.to_thread(replica.promote)
+            # The same store, which nobody has opened again: the retry finds the new primary.
+            await store.append("c", Message("user", "5", id="m5"))
+            await store.append("c", Message("user", "6"))
+            assert [message.text for message in await store.get_messages("c")] == [str(number) for number in range(7)]
+            assert await store.check() == []
+
+    play(check)
+
+
+async def _is_there(store: Store, messages: int) -> bool:
+    return await count(store) == messages
