@@ -3,7 +3,7 @@
     python tools/postgres.py FOLDER     makes a server there, prints its URL, and runs it until it is interrupted
 
 It keeps PostgreSQL's own settings, so that what it acknowledges is on the disk. A server refuses to run as root; then
-it runs as `nobody`, and everybody must be able to read the folder that these binaries lie in.
+it runs as `nobody`, from a copy of the binaries where nobody may reach them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -126,7 +128,23 @@ class Server:
     def _program(self, name: str) -> str:
         found = binaries()
         assert found is not None
+        if self._user is not None and not _is_open(found):
+            found = self._copied(found)
         return str(found / name)
+
+    def _copied(self, programs: Path) -> Path:
+        """The same programs with their libraries, in the folder of the server."""
+        package = programs.parents[1]
+        copy = self.folder / package.name
+        if not copy.exists():
+            shutil.copytree(f"{package}.libs", f"{copy}.libs")
+            shutil.copytree(package / "pginstall", copy / "pginstall")
+        return copy / "pginstall" / "bin"
+
+
+def _is_open(path: Path) -> bool:
+    """Whether everybody may go there."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (path, *path.parents))
 
 
 def _user() -> int | None:

@@ -64,7 +64,8 @@ def url() -> str:
 # Places for stores
 
 _thread = LoopThread()
-_free: list[str] = []
+_used: list[str] = []
+"""Schemas whose tests are over."""
 _made = 0
 _connection: Any = None
 
@@ -96,15 +97,10 @@ def new_schema() -> str:
 
 def target() -> Target:
     """A store with nothing in it. Making tables takes longer than most tests: those of an earlier test are emptied."""
-    schema = _free.pop() if _free else new_schema()
-    made = Target(with_schema(schema))
-    # Not at exit: then the server is gone.
-    weakref.finalize(made, _empty, schema).atexit = False
-    return made
-
-
-def _empty(schema: str) -> None:
+    schema = _used.pop() if _used else new_schema()
     # One that was never opened has no tables.
     with contextlib.suppress(asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
         run(sql("; ".join(f"DELETE FROM {schema}.{table}" for table in TABLES)))
-    _free.append(schema)
+    made = Target(with_schema(schema))
+    weakref.finalize(made, _used.append, schema)
+    return made

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hansard.backends.postgres.errors import DRIVER
 from hansard.backends.postgres.link import Link, connect
-from hansard.errors import Unavailable
+from hansard.errors import HansardError
 
 if TYPE_CHECKING:
     from hansard.backends.postgres.engine import Engine
@@ -153,7 +153,7 @@ class Watch:
             self._forget_old()
             try:
                 await self._compare()
-            except Unavailable as error:
+            except HansardError as error:
                 _log.warning("cannot look for changes at %s: %s", self._engine.where, error)
 
     async def _compare(self) -> None:
