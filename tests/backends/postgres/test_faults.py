@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -413,3 +415,34 @@ def test_old_and_silent_connections_are_replaced(url: str, monkeypatch: pytest.M
             assert third.connection.get_server_pid() != pid
 
     play(check)
+
+
+def test_a_forked_child_is_told_to_open_its_own(url: str) -> None:
+    async def check() -> None:
+        async with connect(url) as store:
+            await store.append_message("c", "user", "x")
+            with warnings.catch_warnings():
+                # Newer Pythons advise against a fork beside threads: this is what becomes of one.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if pid == 0:
+                os._exit(_in_the_child(store))
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert await texts(store) == ["x"]
+
+    play(check)
+
+
+def _in_the_child(store: Store) -> int:
+    """Steps the coroutines by hand: the event loop is the parent's."""
+    try:
+        store.get_messages("c").send(None)
+    except Unavailable as error:
+        refused = "before a fork" in str(error)
+    else:
+        return 1
+    try:
+        store.close().send(None)
+    except StopIteration:
+        return 0 if refused else 2
+    return 3

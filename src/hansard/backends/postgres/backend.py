@@ -86,6 +86,8 @@ class PostgresBackend:
         return self._capabilities
 
     async def close(self) -> None:
+        if self._engine.is_foreign:
+            return
         await self._watch.close()
         await self._appender.close()
         await self._engine.close()

@@ -69,14 +69,18 @@ class Engine:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if os.getpid() == self._pid:
-                self.signals.notify_all()
-                await self.pool.close()
+            self.signals.notify_all()
+            await self.pool.close()
+
+    @property
+    def is_foreign(self) -> bool:
+        """In a forked child: the connections and the event loop are its parent's."""
+        return os.getpid() != self._pid
 
     def check_alive(self) -> None:
         if self._closed:
             raise Closed("this store was closed")
-        if os.getpid() != self._pid:
+        if self.is_foreign:
             raise Unavailable("this store was opened before a fork: open it again in the child", retryable=False)
 
     # Reading

@@ -37,7 +37,7 @@ WITH given AS (
     SELECT c.id FROM hansard.conversations c JOIN given ON given.id = c.id AND given.known = c.stamp
     WHERE c.tenant = $1 AND (given.grave = ''
         OR NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = given.grave))
-    ORDER BY c.id FOR UPDATE OF c
+    ORDER BY c.id FOR NO KEY UPDATE OF c
 ), saved AS (
     UPDATE hansard.conversations c SET stamp = given.stamp, user_id = given.user_id, updated_at = given.updated_at,
         last_message_at = given.last_message_at, active_at = given.active_at, message_count = given.message_count,
@@ -285,9 +285,9 @@ SELECT 1 FROM hansard.records r JOIN unnest($3::bytea[], $4::text[]) AS wanted (
 WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r;
 
 -- hold_conversations --
--- Keeps conversations from being deleted, and gives those that exist.
+-- Keeps conversations from being deleted, but not from being appended to, and gives those that exist.
 SELECT id, user_id, expires_at FROM hansard.conversations
-WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR SHARE;
+WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR KEY SHARE;
 
 -- insert_record --
 -- A new record; nothing when somebody else was first.
