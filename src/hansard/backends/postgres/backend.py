@@ -110,8 +110,8 @@ class PostgresBackend:
         job = partial(writing.update_conversation, context=context, id=id, change=change)
         return await self._engine.write(context.tenant, job)
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
-        job = partial(writing.delete_conversation, context=context, id=id)
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        job = partial(writing.delete_conversation, context=context, id=id, expected_version=expected_version)
         return await self._engine.write(context.tenant, job)
 
     # Messages

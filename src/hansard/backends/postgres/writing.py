@@ -56,10 +56,11 @@ async def update_conversation(work: Work, context: Context, id: str, change: Con
     return own_conversation(head.conversation)
 
 
-async def delete_conversation(work: Work, context: Context, id: str) -> Receipt:
+async def delete_conversation(work: Work, context: Context, id: str, expected_version: int | None) -> Receipt:
     entry = await heads.find(work, context, id)
     if entry is None:
         return Receipt(at=context.now)
+    rules.check_version(entry.head.conversation, expected_version)
     await work.link.run("bury", work.tenant, rules.graves(entry.head.conversation), to_micros(context.now))
     return await drop(work, context, entry)
 
