@@ -38,6 +38,10 @@ SCHEMES = {
     "memory": Scheme("hansard.backends.memory", direct=True),
     "file": Scheme("hansard.backends.files", direct=True),
     "sqlite": Scheme("hansard.backends.sqlite", direct=True),
+    "redis": Scheme("hansard.backends.redis", "redis"),
+    "rediss": Scheme("hansard.backends.redis", "redis"),
+    "redis+unix": Scheme("hansard.backends.redis", "redis"),
+    "redis+cluster": Scheme("hansard.backends.redis", "redis"),
 }
 
 

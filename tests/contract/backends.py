@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import redis_servers
+
 from hansard.opening import SCHEMES
 from hansard.testing import Target
 
@@ -35,7 +37,13 @@ BACKENDS: dict[str, Maker] = {
     "files-delta": _in_folder("file://{0}?mode=delta"),
     "files-snapshot": _in_folder("file://{0}?mode=snapshot"),
     "sqlite": _in_folder("sqlite:///{0}/hansard.db"),
+    "redis": lambda _: Target(redis_servers.fresh_database()),
+    "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
 }
+SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
+"""Where a name here is not the scheme of its URL."""
+ONE_COLOUR = ("files-snapshot", "redis-cluster")
+"""What differs from another backend in how it stores, not in how it is called: the blocking API is enough."""
 
 
 @contextmanager
@@ -53,15 +61,18 @@ def quick_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_there(name: str) -> bool:
-    """Whether the backend's module exists; an empty folder is not one."""
-    scheme = {"files-delta": "file", "files-snapshot": "file"}.get(name, name)
+def why_absent(name: str) -> str | None:
+    """Why a backend cannot be tested here: it is not written yet (an empty folder is not one), or has no server."""
+    scheme = SCHEME_OF.get(name, name)
     spec = importlib.util.find_spec(SCHEMES[scheme].module)
-    return spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        return "not written yet"
+    return redis_servers.ABSENT if scheme == "redis" else None
 
 
-PRESENT = [name for name in BACKENDS if is_there(name)]
-ABSENT = [name for name in BACKENDS if name not in PRESENT]
+_WHY = {name: why_absent(name) for name in BACKENDS}
+PRESENT = [name for name, reason in _WHY.items() if reason is None]
+ABSENT = [f"{name} ({reason})" for name, reason in _WHY.items() if reason is not None]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""
 DURABLE = [name for name in PRESENT if name not in ("memory", "none")]

@@ -1,0 +1,374 @@
+"""Values of the model as Redis keeps them, and back. Everything is JSON, so that `redis-cli` shows what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from hansard import codec
+from hansard.errors import Corrupt
+from hansard.model import Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
+from hansard.requests import Draft, Lane
+from hansard.rules import Head
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
+_NO_EXTRA = codec.Extra()
+
+
+def time_of(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def micros_of(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], data: bytes, where: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+
+
+# Conversations
+
+
+class Facts(Struct, array_like=True):
+    """The field `facts` of a head: what few writes change."""
+
+    id: str
+    user_id: str | None
+    agent_id: str | None
+    audit_id: str | None
+    title: str | None
+    metadata: dict[str, Any]
+    summary: str | None
+    created_at: int
+    branch: str
+    expires_at: int | None
+    archived_at: int | None
+    buried: bool
+
+
+class Counters(Struct, array_like=True):
+    """The field `counters` of a head: what every append changes."""
+
+    updated_at: int
+    last_message_at: int | None
+    message_count: int
+    version: int
+    seq: int
+    largest: int
+
+
+class StoredLane(Struct, array_like=True):
+    """A field `branch:<id>` of a head. The count of a branch that is alone is its conversation's."""
+
+    line: int
+    path: tuple[tuple[int, int], ...]
+    count: int | None
+    parent: str | None
+    from_seq: int | None
+    created_at: int
+
+
+_FACTS = msgspec.json.Decoder(Facts)
+_COUNTERS = msgspec.json.Decoder(Counters)
+_LANE = msgspec.json.Decoder(StoredLane)
+BRANCH = "branch:"
+
+
+class Entry(Struct):
+    """A conversation as it is stored. `n` grows with every write to it, and is never given twice."""
+
+    n: int
+    birth: int
+    """The `n` that it was made with: another conversation of the same id has another."""
+    head: Head
+    largest: int
+    """The size of its largest body ever."""
+
+
+def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
+    """From the fields of a head."""
+    try:
+        facts, counters = fields[b"facts"], fields[b"counters"]
+        n, birth = int(fields[b"n"]), int(fields[b"birth"])
+    except (KeyError, ValueError) as error:
+        raise Corrupt(f"the head of {where} is damaged: {error}", where=where) from error
+    known, counted = _decode(_FACTS, facts, where), _decode(_COUNTERS, counters, where)
+    conversation = Conversation(
+        known.id,
+        known.user_id,
+        known.agent_id,
+        known.audit_id,
+        known.title,
+        known.metadata,
+        known.summary,
+        from_micros(known.created_at),
+        from_micros(counted.updated_at),
+        time_of(counted.last_message_at),
+        counted.message_count,
+        counted.version,
+        known.branch,
+        time_of(known.expires_at),
+        time_of(known.archived_at),
+    )
+    lanes = {
+        (id := name[len(BRANCH) :].decode()): _lane_of(id, value, counted.message_count, where)
+        for name, value in fields.items()
+        if name.startswith(BRANCH.encode())
+    }
+    return Entry(n, birth, Head(conversation, counted.seq, lanes, known.buried), counted.largest)
+
+
+def _lane_of(id: str, data: bytes, count: int, where: str) -> Lane:
+    lane = _decode(_LANE, data, where)
+    own = count if lane.count is None else lane.count
+    return Lane(id, lane.line, lane.path, own, lane.parent, lane.from_seq, from_micros(lane.created_at))
+
+
+def facts_of(head: Head) -> bytes:
+    it = head.conversation
+    return _encode(
+        Facts(
+            it.id,
+            it.user_id,
+            it.agent_id,
+            it.audit_id,
+            it.title,
+            it.metadata,
+            it.summary,
+            to_micros(it.created_at),
+            it.branch,
+            micros_of(it.expires_at),
+            micros_of(it.archived_at),
+            head.buried,
+        )
+    )
+
+
+def counters_of(head: Head, largest: int) -> bytes:
+    it = head.conversation
+    updated = to_micros(it.updated_at)
+    # Most appends give both the same moment.
+    last = updated if it.last_message_at is it.updated_at else micros_of(it.last_message_at)
+    return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest))
+
+
+def lane_of(lane: Lane, *, alone: bool) -> bytes:
+    count = None if alone else lane.count
+    return _encode(StoredLane(lane.line, lane.path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)))
+
+
+def head_changes(before: Head | None, after: Head, largest: int) -> tuple[list[Any], list[str]]:
+    """Fields of the head to set, as names and values in turn, and fields to remove."""
+    fields: list[Any] = ["counters", counters_of(after, largest)]
+    if before is None or not _same_facts(before, after):
+        fields += ["facts", facts_of(after)]
+    lanes = {} if before is None else before.lanes
+    alone = len(after.lanes) == 1
+    # A branch that is no longer alone, or is alone again, is stored too: its count moves.
+    same_company = (len(lanes) == 1) == alone
+    for id, lane in after.lanes.items():
+        old = lanes.get(id)
+        if old is None or not same_company or (old is not lane and not (alone and _same_shape(old, lane))):
+            fields += [f"{BRANCH}{id}", lane_of(lane, alone=alone)]
+    return fields, [f"{BRANCH}{id}" for id in lanes.keys() - after.lanes.keys()]
+
+
+def _same_shape(one: Lane, other: Lane) -> bool:
+    return structs.replace(one, count=other.count) == other
+
+
+def _same_facts(before: Head, after: Head) -> bool:
+    one, other = before.conversation, after.conversation
+    names = ("user_id", "agent_id", "audit_id", "title", "summary", "created_at", "branch", "expires_at", "archived_at")
+    return (
+        one.metadata is other.metadata
+        and before.buried == after.buried
+        and all(getattr(one, name) == getattr(other, name) for name in names)
+    )
+
+
+# Messages
+
+
+class StoredMessage(Struct, array_like=True):
+    seq: int
+    id: str
+    role: str
+    format: str | None
+    """None for plain text."""
+    body: str
+    created_at: int
+    extra: codec.Extra | None = None
+
+
+_MESSAGE = msgspec.json.Decoder(StoredMessage)
+_json = msgspec.json.Decoder().decode
+
+
+def message_of(message: Message, body: str) -> bytes:
+    format = None if message.format == "text" else message.format
+    extra = codec.encode_extra(message, micros_of(message.updated_at))
+    row = [message.seq, message.id, message.role, format, body, to_micros(message.created_at)]
+    if extra is not None:
+        row.append(msgspec.Raw(extra.encode()))
+    return _encode(row)
+
+
+def placed(fresh: Iterable[tuple[Message, Draft]]) -> list[tuple[Message, bytes]]:
+    return [(message, message_of(message, draft.body)) for message, draft in fresh]
+
+
+def row_of(data: bytes, conversation_id: str) -> StoredMessage:
+    return _decode(_MESSAGE, data, f"a message of conversation {conversation_id!r}")
+
+
+def message_from(row: StoredMessage, conversation_id: str) -> Message:
+    try:
+        content = row.body if row.format is None else _json(row.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        where = f"message {row.id!r} of conversation {conversation_id!r}"
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+    more = row.extra or _NO_EXTRA
+    return Message(
+        row.role,
+        content,
+        row.id,
+        conversation_id,
+        row.seq,
+        more.branch,
+        row.format or "text",
+        more.participant,
+        more.mentions,
+        more.scope,
+        more.status,
+        more.pinned,
+        from_micros(row.created_at),
+        None if more.updated_at is None else from_micros(more.updated_at),
+        more.trace_id,
+        more.sources,
+        more.usage,
+        more.metadata,
+        more.blobs,
+    )
+
+
+def messages_of(found: Iterable[bytes], conversation_id: str) -> list[Message]:
+    return [message_from(row_of(data, conversation_id), conversation_id) for data in found]
+
+
+def size_of(row: StoredMessage) -> int:
+    """The bytes of a message's content as its reader gets it, blobs put back."""
+    size = len(row.body) if row.body.isascii() else len(row.body.encode())
+    if row.extra is None:
+        return size
+    return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in row.extra.blobs)
+
+
+# Beside the messages
+
+
+def summary_of(data: bytes, conversation_id: str) -> Summary:
+    where = f"a summary of conversation {conversation_id!r}"
+    branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at = codec.decode(data, where)
+    return Summary(
+        conversation_id, from_seq, to_seq, text, branch, model, prompt_id, token_count, from_micros(created_at)
+    )
+
+
+def stored_summary(summary: Summary) -> bytes:
+    return _encode(
+        [
+            summary.branch,
+            summary.from_seq,
+            summary.to_seq,
+            summary.text,
+            summary.model,
+            summary.prompt_id,
+            summary.token_count,
+            to_micros(summary.created_at),
+        ]
+    )
+
+
+class StoredRecord(Struct, array_like=True):
+    """What stands before a record's value, which is JSON or, when `raw`, bytes."""
+
+    namespace: tuple[str, ...]
+    key: str
+    revision: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    conversation_id: str | None
+    birth: int | None
+    """Of the conversation that it belongs to."""
+    raw: bool
+
+
+_RECORD = msgspec.json.Decoder(StoredRecord)
+
+
+def stored_record(record: Record, birth: int | None) -> bytes:
+    raw = isinstance(record.value, bytes)
+    header = StoredRecord(
+        record.namespace,
+        record.key,
+        record.revision,
+        to_micros(record.created_at),
+        to_micros(record.updated_at),
+        micros_of(record.expires_at),
+        record.conversation_id,
+        birth,
+        raw,
+    )
+    # JSON text has no raw newline in it, so the first one ends the header.
+    return _encode(header) + b"\n" + (record.value if raw else _encode(record.value))
+
+
+def record_of(data: bytes) -> tuple[Record, int | None]:
+    """A record, and the birth of the conversation that it belongs to."""
+    header, _, value = data.partition(b"\n")
+    it = _decode(_RECORD, header, "a record")
+    record = Record(
+        it.namespace,
+        it.key,
+        value if it.raw else codec.decode(value, f"record {it.key!r} in {it.namespace!r}"),
+        it.revision,
+        from_micros(it.created_at),
+        from_micros(it.updated_at),
+        time_of(it.expires_at),
+        it.conversation_id,
+    )
+    return record, it.birth
+
+
+def usage_field(row: UsageRow) -> bytes:
+    return _encode([row.user_id, row.agent_id, row.model])
+
+
+def usage_user(field: bytes) -> str | None:
+    user_id: str | None = codec.decode(field, "a row of usage")[0]
+    return user_id
+
+
+def usage_of(day: str, field: bytes, value: bytes) -> UsageRow:
+    user_id, agent_id, model = codec.decode(field, f"usage of {day}")
+    messages, read, written, cached, reasoning, cost = value.split()
+    tokens = (int(read), int(written), int(cached), int(reasoning))
+    return UsageRow(day, user_id, agent_id, model, int(messages), *tokens, float(cost))
+
+
+def pair_of(member: bytes) -> tuple[str, str]:
+    """From `keys.whom`."""
+    tenant, name = codec.decode(member, "an index over all tenants")
+    return tenant, name
