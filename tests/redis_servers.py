@@ -9,7 +9,6 @@ import atexit
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -57,7 +56,7 @@ class Server:
         self.socket = folder / "redis.sock"
         self.settings = {"save": "", "appendonly": "no", **settings}
         self.process: subprocess.Popen[bytes] | None = None
-        atexit.register(self.stop)
+        atexit.register(self.kill)
         self.start()
 
     @property
@@ -97,15 +96,9 @@ class Server:
         return redis.Redis(port=self.port, db=db, password=password, socket_timeout=PATIENCE)
 
     def kill(self) -> None:
-        """As a crash of it would."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(how)
+        """As a crash of it would. There is nothing to lose that a test would miss."""
+        if self.process is not None:
+            self.process.kill()
             self.process.wait(PATIENCE)
         self.process = None
 
@@ -137,7 +130,7 @@ class Cluster:
 
     def stop(self) -> None:
         for server in self.servers:
-            server.stop()
+            server.kill()
 
     def _meet(self) -> None:
         for server in self.servers[1:]:

@@ -15,10 +15,15 @@ _PLACES = {
     "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
     "langgraph": "benchmarks.contenders.langgraph:LangGraph",
     "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
+    "raw-redis": "benchmarks.contenders.redis:RawRedis",
+    "ours-redis": "benchmarks.contenders.redis:OursOnRedis",
+    "redis-session": "benchmarks.contenders.redis:RedisSession",
 }
-_TITLES = {"ours": "hansard", "blocking": "hansard.sync"}
+_TITLES = {"ours": "hansard", "blocking": "hansard.sync", "ours-redis": "hansard on redis"}
 """What a table calls ours while it cannot be imported."""
 PEERS = ("openai-agents", "langgraph", "google-adk")
+"""Those of the embedded default; servers have their own."""
+_ALL_PEERS = (*PEERS, "redis-session")
 
 
 def load(key: str) -> type[Contender]:
@@ -42,7 +47,7 @@ class Roster:
             self._admit(key, with_peers=with_peers)
 
     def _admit(self, key: str, *, with_peers: bool) -> None:
-        if key in PEERS and not with_peers:
+        if key in _ALL_PEERS and not with_peers:
             self.absent[key] = "left out"
             return
         try:

@@ -24,7 +24,7 @@ from hansard.errors import HansardError, Outcome, Unavailable
 
 Command = Sequence[Any]
 _MAX_ROUND = 512
-_IDLE = 15.0
+_IDLE = 1.0
 """Seconds after which a connection is tried before it is used: a server or a router may have dropped it."""
 
 

@@ -17,7 +17,7 @@ from redis.crc import key_slot
 from hansard.backends.redis.errors import translate
 from hansard.backends.redis.link import Command, Link, connector
 from hansard.backends.redis.options import Address, Options
-from hansard.errors import Closed, HansardError, Unavailable
+from hansard.errors import Closed, HansardError, TimedOut, Unavailable
 
 _PATIENCE = 10.0
 """Seconds in which a cluster gets to elect a new primary, for calls that have not been applied."""
@@ -109,15 +109,24 @@ class Single:
 
     async def ask(self, key: str, command: Command, *, write: bool) -> Any:
         self._alive.check()
-        (answer,) = await self._node.link(write=write).call(command)
+        (answer,) = await (self._node.writes.call(command) if write else self._read(command))
         return _settled(answer, self._node.where)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         self._alive.check()
         if not commands:
             return []
-        answers = await self._node.reads.call(*(command for _, command in commands))
+        answers = await self._read(*(command for _, command in commands))
         return [_settled(answer, self._node.where) for answer in answers]
+
+    async def _read(self, *commands: Command) -> list[Any]:
+        try:
+            return await self._node.reads.call(*commands)
+        except TimedOut:
+            raise
+        except Unavailable:
+            # A read may be repeated: on a new connection, to a server that was restarted or has dropped the old one.
+            return await self._node.reads.call(*commands)
 
     async def everywhere(self, command: Command) -> list[Any]:
         return [await self.ask("", command, write=False)]
