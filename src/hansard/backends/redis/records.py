@@ -212,6 +212,7 @@ class Records:
         for part in ("tokens", "data", "names", "links", "expiring"):
             own.add("UNLINK", f"{space}:{part}")
         await self._run(own, [])
+        await self._nodes.ask(self._keys.all, ("SREM", self._keys.expiring_records, whom(tenant, owner)), write=True)
         key = f"{self._keys.tenant(tenant)}:owners"
         await self._nodes.ask(key, ("SREM", key, owner), write=True)
         if await self.count(tenant, owner):

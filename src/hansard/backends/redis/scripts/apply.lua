@@ -7,12 +7,13 @@
 --       …  operations
 -- Answer: {blobs that went, records that went}; {0, 0} when it was applied before.
 
--- Whoever still holds such an old write gave up long ago: see `DEADLINE`.
-local DAY = 86400 * 1000000
+-- Whoever still holds a write of yesterday gave up long ago (see `settling.DEADLINE`): so long is remembered, no longer.
+local DAY = 86400
 
 local applied = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if applied and tonumber(applied) >= tonumber(ARGV[2]) then return { 0, 0 } end
 run(3)
 redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', tonumber(ARGV[2]) - DAY)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', tonumber(ARGV[2]) - DAY * 1000000)
+redis.call('EXPIRE', KEYS[1], DAY)
 return { blobs, records }
