@@ -30,9 +30,10 @@ async def run(nodes: Nodes, operations: Operations) -> list[int]:
 
 
 async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
-    bucket = keys.bucket(tenant, sha256)
+    # First, so that a sweep finds the tenant.
+    await nodes.ask(keys.tenants, ("SADD", keys.tenants, tenant), write=True)
     own = Operations()
-    own.add("keep", bucket, sha256, data, to_micros(keep_until))
+    own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
     await run(nodes, own)
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from hansard.backends.redis.coding import Entry, entry_of
 from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.link import Command
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import READ
 
@@ -49,6 +50,10 @@ class Heads:
         """The conversation now, with answers of the same moment. A writer looks behind what it has sent before."""
         root = self._keys.conversation(*name)
         known = self._known.get(name)
+        if known is not None and not write:
+            answers = await self._look_again(root, known, asks)
+            if answers is not None:
+                return Seen(known, answers)
         numbers = {f"{root}:head": 1}
         values: list[Any] = [known.n if known else ""]
         for command, part, *rest in asks:
@@ -63,6 +68,21 @@ class Heads:
         entry = entry_of(dict(zip(fields[::2], fields[1::2], strict=True)), _where(name))
         self.keep(name, entry)
         return Seen(entry, answers)
+
+    async def _look_again(self, root: str, known: Entry, asks: Sequence[Ask]) -> list[Any] | None:
+        """Answers to plain commands, if the conversation is as it was known before them and after, and so between."""
+        head, n = f"{root}:head", b"%d" % known.n
+        commands: list[Command] = [("HGET", head, "n")]
+        for command, part, *rest in asks:
+            if command == "find":
+                return None
+            commands.append((command, f"{root}:{part}", *rest))
+        if asks:
+            commands.append(commands[0])
+        answers = await self._nodes.ask_together(root, commands)
+        if answers is None or answers[0] != n or answers[-1] != n:
+            return None
+        return answers[1:-1]
 
     async def look_for_writing(self, name: Name) -> Entry | Tomb:
         """The conversation behind all that this process has sent, or what is left of it."""

@@ -8,6 +8,8 @@ lists the keys.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hansard import codec
 from hansard.model import Conversation, ConversationSort, to_micros
 
@@ -17,6 +19,7 @@ _MARKS = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
 _SHIFT = 1 << 63
 
 
+@lru_cache(8192)
 def place(*parts: str) -> str:
     """The parts of a name between braces, so that nothing in a name can end them early or look like another name."""
     return "{" + ":".join(part.translate(_MARKS) for part in parts) + "}"

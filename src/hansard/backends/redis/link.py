@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hiredis import pack_command
 from msgspec import Struct
 from redis import exceptions
 from redis.asyncio import Connection, SSLConnection, UnixDomainSocketConnection
@@ -129,9 +130,7 @@ class Link:
         try:
             async with asyncio.timeout(self._timeout):
                 connection = await self._ready()
-                packed = (
-                    connection.pack_commands(commands) if len(commands) > 1 else connection.pack_command(*commands[0])
-                )
+                packed = b"".join([pack_command(tuple(command)) for command in commands])
                 outcome = "unknown" if self._writes else "not_applied"
                 await connection.send_packed_command(packed, check_health=False)
                 for _ in commands:
@@ -161,7 +160,7 @@ class Link:
         connection = self._connection
         if connection is not None and asyncio.get_running_loop().time() - self._used_at > _IDLE:
             try:
-                await connection.send_packed_command(connection.pack_command("PING"), check_health=False)
+                await connection.send_packed_command(pack_command(("PING",)), check_health=False)
                 await connection.read_response()
             except (exceptions.RedisError, OSError):
                 # Nothing but a question was sent: a new connection takes its place.

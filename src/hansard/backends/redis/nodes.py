@@ -62,6 +62,9 @@ class Nodes(Protocol):
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         """Reads, each on the server that has its key, in as few round trips as can be."""
 
+    async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
+        """Reads of keys with one place, one right after another; None where that cannot be had just now."""
+
     async def everywhere(self, command: Command) -> list[Any]:
         """The answers of all servers that hold data."""
 
@@ -127,6 +130,11 @@ class Single:
         except Unavailable:
             # A read may be repeated: on a new connection, to a server that was restarted or has dropped the old one.
             return await self._node.reads.call(*commands)
+
+    async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
+        self._alive.check()
+        answers = await self._read(*commands)
+        return [_settled(answer, self._node.where) for answer in answers]
 
     async def everywhere(self, command: Command) -> list[Any]:
         return [await self.ask("", command, write=False)]
@@ -254,6 +262,15 @@ class Cluster:
             # Whatever went wrong: one by one, with the patience that a single question has.
             answers[at] = await self.ask(*commands[at], write=False)
         return answers
+
+    async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
+        self._alive.check()
+        node = self._serving(key)
+        try:
+            answers = await node.reads.call(*commands) if node else []
+        except Unavailable:
+            return None
+        return answers if answers and not any(isinstance(each, Exception) for each in answers) else None
 
     async def everywhere(self, command: Command) -> list[Any]:
         found = []

@@ -6,7 +6,7 @@ head came with the answer, and it asks again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from heapq import merge
 
 from hansard import rules
@@ -15,6 +15,7 @@ from hansard.backends.redis.coding import Entry, StoredMessage
 from hansard.backends.redis.heads import Ask, Heads, Seen
 from hansard.backends.redis.saving import lines_of
 from hansard.backends.redis.writing import found_of
+from hansard.backends.values import own_conversation
 from hansard.model import MAIN, Conversation, Message, Summary, to_micros
 from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
 
@@ -73,7 +74,8 @@ async def get_messages(heads: Heads, context: Context, id: str, query: MessageQu
         seen = await heads.look((context.tenant, id), asks)
         known = visible(seen, context)
         if known is not None and rules.segments(known.head.lane(query.branch)) == rules.segments(lane):
-            return _bounded((coding.row_of(data, id) for answer in seen.answers for data in answer), id, query)
+            rows = coding.rows_of([data for answer in seen.answers for data in answer], id)
+            return _bounded(rows, id, query, cannot_pass=_is_short(query, lane, known.largest))
     return Slice([], False)
 
 
@@ -102,8 +104,10 @@ def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | Non
     return "ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit
 
 
-def _bounded(found: Iterable[StoredMessage], id: str, query: MessageQuery) -> Slice:
-    """As many as the limit and the bound in bytes allow, but always one."""
+def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
+    """As many as the limit and the bound in bytes allow, but always one. `cannot_pass` knows that they do."""
+    if cannot_pass:
+        return Slice([coding.message_from(row, id) for row in found[: query.limit]], len(found) > (query.limit or 0))
     messages: list[Message] = []
     size = 0
     for row in found:
@@ -216,7 +220,9 @@ def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery)
 
 async def read_image(heads: Heads, context: Context, id: str) -> Image | None:
     entry = await find_entry(heads, context, id)
-    return Image(entry.head.conversation, entry.head.seq, tuple(entry.head.lanes.values())) if entry else None
+    if entry is None:
+        return None
+    return Image(own_conversation(entry.head.conversation), entry.head.seq, tuple(entry.head.lanes.values()))
 
 
 async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, after_seq: int, limit: int) -> Piece | None:

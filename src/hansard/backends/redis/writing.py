@@ -230,6 +230,7 @@ async def restore(writer: Writer, context: Context, restore: Restore) -> int:
         rows = [row for row in restore.rows if row.draft.message.seq > head.seq]
         saving.keep_blobs(batch, restore.blobs)
         after_head = rules.restored(head, restore, rows)
+        after_head = structs.replace(after_head, conversation=own_conversation(after_head.conversation))
         for line in dict.fromkeys(row.line for row in rows):
             add(batch, head, line, _on(line, rows))
         after = saving.save(batch, entry, after_head, max((row.draft.size for row in rows), default=0))
