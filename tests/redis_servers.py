@@ -132,6 +132,17 @@ class Cluster:
         for server in self.servers:
             server.kill()
 
+    def wait_for_failover(self, dead: Server) -> None:
+        """Until another node has its slots."""
+        asked = next(each for each in self.primaries if each is not dead)
+
+        def taken_over() -> bool:
+            nodes = asked.client().execute_command("CLUSTER NODES")
+            serving = {name for name, node in nodes.items() if node["slots"] and "fail" not in node["flags"]}
+            return len(serving) == len(self.primaries) and f"127.0.0.1:{dead.port}" not in serving
+
+        self._wait(taken_over)
+
     def _meet(self) -> None:
         for server in self.servers[1:]:
             server.client().execute_command("CLUSTER MEET", "127.0.0.1", self.servers[0].port)

@@ -15,7 +15,7 @@ from tests.backends.redis import dying
 
 import hansard
 from hansard import sync
-from hansard.backends.redis import settling
+from hansard.backends.redis import RedisBackend, settling
 from hansard.testing.comparing import facts, state
 
 REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
@@ -97,8 +97,10 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
     run(cluster_url, dying.prepare)
     assert die(cluster_url, "append", 4)
     with sync.connect(cluster_url) as store:
-        nodes = store.backend._nodes
-        key = f"{store.backend._keys.tenant('default')}:pending"
+        backend = store.backend
+        assert isinstance(backend, RedisBackend)
+        nodes = backend._nodes
+        key = f"{backend._keys.tenant('default')}:pending"
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 1, "its writer may still be alive"
         monkeypatch.setattr(settling, "_GRACE", -settling.DEADLINE - 5)

@@ -16,6 +16,7 @@ from tests.redis_servers import Server, free_port
 
 import hansard
 from hansard import sync
+from hansard.backends.redis import RedisBackend
 from hansard.errors import Closed, Denied, FormatMismatch, TimedOut, Unavailable, Unsupported
 from hansard.model import Message
 
@@ -321,10 +322,12 @@ def test_a_restart(start: StartServer) -> None:
 def test_a_fork(url: str) -> None:
     with sync.connect(url) as store:
         store.append_message("c", "user", "x")
-        store.backend._nodes._alive._pid += 1
+        backend = store.backend
+        assert isinstance(backend, RedisBackend)
+        backend._nodes._alive._pid += 1
         with pytest.raises(Unavailable, match="fork"):
             store.get_messages("c")
-        store.backend._nodes._alive._pid -= 1
+        backend._nodes._alive._pid -= 1
 
 
 def test_closing_waits_for_what_was_asked(url: str) -> None:

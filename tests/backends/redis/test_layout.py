@@ -14,7 +14,7 @@ from tests.transfer import rich
 import hansard
 from hansard import sync
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
-from hansard.model import Message
+from hansard.model import Message, Participant
 
 ODD = ["a}b", "{a}", "a:b", "a%3Ab", "%", "{", "}", ":", "ü😀", "a b", "\t"]
 
@@ -122,10 +122,8 @@ def test_a_deleted_tenant_leaves_nothing(url: str) -> None:
 
 def test_an_erased_user_leaves_no_name(url: str) -> None:
     with sync.connect(url) as store:
-        store.append("hers", Message("user", "x", participant={"kind": "user", "id": "zoe-9"}), user_id="zoe-9")
-        store.append(
-            "shared", [Message("user", "x", participant={"kind": "user", "id": "zoe-9"}), Message("user", "y")]
-        )
+        store.append("hers", Message("user", "x", participant=Participant("user", "zoe-9")), user_id="zoe-9")
+        store.append("shared", [Message("user", "x", participant=Participant("user", "zoe-9")), Message("user", "y")])
         store.user("zoe-9").records.put(["n"], "k", 1)
         store.erase_user("zoe-9")
         number = int(url.partition("db=")[2])

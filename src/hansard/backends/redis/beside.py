@@ -172,7 +172,7 @@ async def _ids_by(heads: Heads, context: Context, entry: Entry, participant_id: 
     whole = Context(context.tenant, NOT_YET)
     ids: list[str] = []
     after = 0
-    while piece := await reading.read_lines(heads, whole, id, entry, after, reading.piece_of(entry)):
+    while piece := await reading.read_lines(heads, whole, id, entry, after, coding.piece_of(entry)):
         for _, row in piece:
             who = row.extra.participant if row.extra else None
             if who is not None and who.kind == "user" and who.id == participant_id:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from hansard import codec, rules
 from hansard.backends.redis import coding, saving
 from hansard.backends.redis.batch import Batch
-from hansard.backends.redis.coding import Entry
+from hansard.backends.redis.coding import Entry, piece_of
 from hansard.backends.redis.heads import Ask, Tomb
 from hansard.backends.redis.saving import lines_of
 from hansard.backends.redis.writer import Gone, Write, Writer, needed
@@ -41,25 +41,31 @@ class Edit:
     def fresh_line(self) -> int:
         return 1 + max(lines_of(self.head))
 
+    async def between(self, parts: Sequence[tuple[int, int, int]]) -> list[tuple[int, Message]]:
+        """The messages on these lines after one seq and up to another, with their lines."""
+        found: list[tuple[int, Message]] = []
+        step = piece_of(self.entry)
+        if self.head.conversation.message_count <= step:
+            asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({low}", high) for line, low, high in parts]
+            for (line, _, _), data in zip(parts, await self.look(*asks), strict=True):
+                found += [(line, message) for message in coding.messages_of(data, self.id)]
+            return found
+        for line, low, high in parts:
+            after, more = low, True
+            while more:
+                ask = ("ZRANGEBYSCORE", f"messages:{line}", f"({after}", high, "LIMIT", 0, step)
+                (data,) = await self.look(ask)
+                found += [(line, message) for message in coding.messages_of(data, self.id)]
+                after, more = found[-1][1].seq if data else after, bool(data)
+        return found
+
     async def beyond(self, doomed: Iterable[Place]) -> list[tuple[int, Message]]:
         """The messages on these lines after these seqs."""
-        runs = list(doomed)
-        answers = await self.look(*(("ZRANGEBYSCORE", f"messages:{line}", f"({seq}", "+inf") for line, seq in runs))
-        return [
-            (line, message)
-            for (line, _), found in zip(runs, answers, strict=True)
-            for message in coding.messages_of(found, self.id)
-        ]
+        return await self.between([(line, seq, rules.NO_END) for line, seq in doomed])
 
     async def read(self, lane: Lane) -> list[tuple[int, Message]]:
         """All that a branch reads, with the line of each."""
-        parts = rules.segments(lane)
-        answers = await self.look(*(("ZRANGEBYSCORE", f"messages:{line}", "-inf", upto) for line, upto in parts))
-        return [
-            (line, message)
-            for (line, _), found in zip(parts, answers, strict=True)
-            for message in coding.messages_of(found, self.id)
-        ]
+        return await self.between([(line, 0, upto) for line, upto in rules.segments(lane)])
 
     async def newest(self, lane: Lane, count: int) -> list[tuple[int, Message]]:
         """The last messages of a branch, newest first."""
@@ -86,9 +92,11 @@ class Edit:
             last = row if row and (last is None or row.seq > last.seq) else last
         return from_micros(last.created_at) if last else None
 
-    async def remove(self, gone: Sequence[tuple[int, Message]]) -> None:
-        """Messages, by their lines, with the blobs that only they refer to."""
-        for line, message in gone:
+    async def remove(self, gone: Sequence[tuple[int, Message]], runs: Iterable[Place] | None = None) -> None:
+        """Messages, by their lines, with the blobs that only they refer to. `runs` says the same in fewer words."""
+        for line, seq in runs or ():
+            self.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", f"({seq}", "+inf")
+        for line, message in gone if runs is None else ():
             self.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", message.seq, message.seq)
         self.batch.do_many("HDEL", "ids", (message.id for _, message in gone))
         await self.release(saving.references(message for _, message in gone))
@@ -227,7 +235,7 @@ async def _shrink(edit: Edit, after: Head, doomed: list[Place], branch: str | No
     """Removes what no branch reads any longer, and saves the head."""
     gone = await edit.beyond(doomed)
     places = [(line, message.seq) for line, message in gone]
-    await edit.remove(gone)
+    await edit.remove(gone, doomed)
     summaries = await edit.forget_summaries(places, branch)
     after = with_summary(after, edit.head.conversation.summary)
     after = rules.shrunk(edit.context, after, len(gone), await edit.last_time(after, places))
@@ -271,7 +279,7 @@ async def replace_messages(writer: Writer, context: Context, id: str, replace: R
             await edit.forget_summaries(places)
         saving.keep_blobs(edit.batch, replace.blobs)
         saving.use_blobs(edit.batch, (message for message, _ in planned.fresh))
-        await edit.remove(gone)
+        await edit.remove(gone, planned.doomed)
         saving.insert(edit.batch, planned.lane.line, coding.placed(planned.fresh))
         newest = await edit.last_time(planned.head, places)
         if planned.fresh:

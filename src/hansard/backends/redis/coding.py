@@ -95,6 +95,16 @@ class Entry(Struct):
     """The size of its largest body ever."""
 
 
+PIECE = 500
+PIECE_BYTES = 4_000_000
+"""What one round trip of a long walk may bring."""
+
+
+def piece_of(entry: Entry) -> int:
+    """How many messages one round trip of a walk may bring."""
+    return max(1, min(PIECE, PIECE_BYTES // max(entry.largest, 1)))
+
+
 def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
     """From the fields of a head."""
     try:

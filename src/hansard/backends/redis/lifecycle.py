@@ -100,8 +100,19 @@ class Lifecycle:
         total = Receipt(at=context.now)
         for member in members:
             tenant, id = coding.pair_of(member)
-            total += await self._drop(Context(tenant, context.now), id, if_expired=True)
+            gone = await self._drop(Context(tenant, context.now), id, if_expired=True)
+            total += gone
+            if not gone:
+                await self._correct_expiry(member)
         return len(members), total
+
+    async def _correct_expiry(self, member: bytes) -> None:
+        """It does not expire when the index says so."""
+        entry = (await self._heads.look(coding.pair_of(member), write=True)).entry
+        expires = coding.micros_of(entry.head.conversation.expires_at) if entry else None
+        keys = self._keys
+        mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
+        await self._nodes.ask(keys.all, mark, write=True)
 
     async def _sweep_graves(self, context: Context, limit: int) -> int:
         old = to_micros(context.now - rules.TOMBSTONE_LIFE)
@@ -215,7 +226,7 @@ class Lifecycle:
                 return None, []
             rows: list[tuple[int, Message]] = []
             after = 0
-            step = reading.piece_of(entry)
+            step = coding.piece_of(entry)
             while piece := await reading.read_lines(self._heads, context, id, entry, after, step):
                 rows += [(line, coding.message_from(row, id)) for line, row in piece]
                 after = piece[-1][1].seq

@@ -29,8 +29,15 @@ _IDLE = 1.0
 """Seconds after which a connection is tried before it is used: a server or a router may have dropped it."""
 
 
-class _Waiting(Struct):
+class Call(Struct, frozen=True):
+    """Commands that go together, and whether they change anything."""
+
     commands: Sequence[Command]
+    changes: bool
+
+
+class _Waiting(Struct):
+    call: Call
     future: asyncio.Future[list[Any]]
 
 
@@ -51,19 +58,20 @@ class Link:
         self._used_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    async def call(self, *commands: Command) -> list[Any]:
+    async def call(self, *commands: Command, changes: bool = False) -> list[Any]:
         """The answers, in order; a refusal is an answer, and stands there as the exception that it is.
 
-        What concerns the connection is raised, and says whether a write may have landed.
+        What concerns the connection is raised, and says whether a change may have landed.
         """
+        call = Call(commands, changes)
         if self._busy:
             future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-            self._queue.append(_Waiting(commands, future))
+            self._queue.append(_Waiting(call, future))
             return await future
         self._busy = True
         self._idle.clear()
         try:
-            return _one(await self._round([commands]))
+            return _one(await self._round([call]))
         finally:
             self._go_on()
 
@@ -78,7 +86,7 @@ class Link:
     async def _drain(self) -> None:
         waiting, self._queue = self._queue[:_MAX_ROUND], self._queue[_MAX_ROUND:]
         try:
-            answers = await self._round([each.commands for each in waiting])
+            answers = await self._round([each.call for each in waiting])
             for each, answer in zip(waiting, answers, strict=True):
                 if each.future.done():
                     continue
@@ -95,20 +103,21 @@ class Link:
         finally:
             self._go_on()
 
-    async def _round(self, calls: list[Sequence[Command]]) -> list[list[Any] | HansardError]:
+    async def _round(self, calls: list[Call]) -> list[list[Any] | HansardError]:
         """One round trip: for each call its answers, or what happened to the connection."""
-        commands = [command for call in calls for command in call]
-        if self._wait is not None:
-            commands.append(("WAIT", *self._wait))
+        commands = [command for call in calls for command in call.commands]
+        wait = self._wait if any(call.changes for call in calls) else None
+        if wait is not None:
+            commands.append(("WAIT", *wait))
         answers, lost = await self._exchange(commands)
-        if self._wait is not None:
+        if wait is not None:
             # Without the answer to WAIT nobody knows which replicas have what.
             lost = lost or self._too_few(answers.pop())
             answers = answers if lost is None else []
         results: list[list[Any] | HansardError] = []
         for call in calls:
-            taken, answers = answers[: len(call)], answers[len(call) :]
-            results.append(taken if lost is None or len(taken) == len(call) else lost)
+            taken, answers = answers[: len(call.commands)], answers[len(call.commands) :]
+            results.append(taken if lost is None or len(taken) == len(call.commands) else _told(lost, call))
         return results
 
     def _too_few(self, replicas: Any) -> HansardError | None:
@@ -131,7 +140,7 @@ class Link:
             async with asyncio.timeout(self._timeout):
                 connection = await self._ready()
                 packed = b"".join([pack_command(tuple(command)) for command in commands])
-                outcome = "unknown" if self._writes else "not_applied"
+                outcome = "unknown"
                 await connection.send_packed_command(packed, check_health=False)
                 for _ in commands:
                     answers.append(await self._answer(connection))  # noqa: PERF401  (those that came are kept)
@@ -141,7 +150,9 @@ class Link:
                 # It ends the connection, but it answers one command: only what follows is in doubt.
                 answers.append(error)
                 return answers, Unavailable(f"{self._where} has ended the connection: {error}", outcome=outcome)
-            return answers, translate(error, self._where, outcome=outcome)
+            lost = translate(error, self._where, outcome=outcome)
+            lost.__cause__ = error
+            return answers, lost
         except BaseException:
             # Cancelled: an answer is still on its way, so that the connection cannot be used again.
             await self.drop()
@@ -183,6 +194,16 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect()
+
+
+def _told(lost: HansardError, call: Call) -> HansardError:
+    """What happened, as it concerns a call, in an error of its own: one that changes nothing has changed nothing."""
+    if not isinstance(lost, Unavailable):
+        return lost
+    outcome: Outcome = lost.outcome if call.changes else "not_applied"
+    told = type(lost)(str(lost), retryable=lost.retryable, outcome=outcome)
+    told.__cause__ = lost.__cause__
+    return told
 
 
 def _one(results: list[list[Any] | HansardError]) -> list[Any]:

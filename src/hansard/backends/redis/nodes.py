@@ -56,8 +56,12 @@ class Node:
 class Nodes(Protocol):
     is_cluster: bool
 
-    async def ask(self, key: str, command: Command, *, write: bool) -> Any:
-        """The answer of the server that has the key. Refusals are translated; `NoScriptError` is for the caller."""
+    async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
+        """The answer of the server that has the key. Refusals are translated; `NoScriptError` is for the caller.
+
+        `write` asks behind what this process has written before. What `changes` nothing (by default, what is not
+        written) may be repeated when the connection is lost.
+        """
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         """Reads, each on the server that has its key, in as few round trips as can be."""
@@ -110,9 +114,10 @@ class Single:
         self._alive = _Alive()
         self._node = Node(options, options.addresses[0] if options.addresses else None)
 
-    async def ask(self, key: str, command: Command, *, write: bool) -> Any:
+    async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
         self._alive.check()
-        (answer,) = await (self._node.writes.call(command) if write else self._read(command))
+        changing = write if changes is None else changes
+        (answer,) = await (self._node.writes.call(command, changes=changing) if write else self._read(command))
         return _settled(answer, self._node.where)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
@@ -197,16 +202,17 @@ class Cluster:
 
     # Asking
 
-    async def ask(self, key: str, command: Command, *, write: bool) -> Any:
+    async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
         self._alive.check()
+        changing = write if changes is None else changes
         give_up = time.monotonic() + min(_PATIENCE, self._options.timeout)
         while True:
             node = self._serving(key)
             try:
                 if node is None:
                     raise Unavailable(f"no node of the cluster serves the slot of {key!r}")
-                (answer,) = await node.link(write=write).call(command)
-                answer = await self._follow(answer, command, write=write)
+                (answer,) = await node.link(write=write).call(command, changes=changing)
+                answer = await self._follow(answer, command, write=write, changes=changing)
                 return _settled(answer, node.where)
             except Unavailable as error:
                 # What has not been applied may be tried again while the cluster elects a new primary.
@@ -222,15 +228,16 @@ class Cluster:
             # The next try decides: it raises when its time is over.
             return
 
-    async def _follow(self, answer: Any, command: Command, *, write: bool) -> Any:
+    async def _follow(self, answer: Any, command: Command, *, write: bool, changes: bool) -> Any:
         """Asks where the cluster says that the slot is, for good (MOVED) or for this once (ASK)."""
         for _ in range(5):
             if isinstance(answer, exceptions.MovedError):
                 await self.refresh()
-                (answer,) = await self._node((answer.host, answer.port)).link(write=write).call(command)
+                link = self._node((answer.host, answer.port)).link(write=write)
+                (answer,) = await link.call(command, changes=changes)
             elif isinstance(answer, exceptions.AskError):
                 link = self._node((answer.host, answer.port)).link(write=write)
-                _, answer = await link.call(("ASKING",), command)
+                _, answer = await link.call(("ASKING",), command, changes=changes)
             else:
                 break
         return answer

@@ -11,7 +11,7 @@ from heapq import merge
 
 from hansard import rules
 from hansard.backends.redis import coding
-from hansard.backends.redis.coding import Entry, StoredMessage
+from hansard.backends.redis.coding import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
 from hansard.backends.redis.heads import Ask, Heads, Seen
 from hansard.backends.redis.saving import lines_of
 from hansard.backends.redis.writing import found_of
@@ -19,9 +19,6 @@ from hansard.backends.values import own_conversation
 from hansard.model import MAIN, Conversation, Message, Summary, to_micros
 from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
 
-_PIECE = 500
-_PIECE_BYTES = 4_000_000
-"""What one round trip of a long walk may bring."""
 Piece = list[tuple[int, StoredMessage]]
 """Messages in the order of seq, each with its line."""
 _FIRST = Lane(MAIN, 1)
@@ -52,8 +49,8 @@ async def list_summaries(heads: Heads, context: Context, id: str, branch: str | 
 
 async def find_messages(heads: Heads, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
     found: list[Message] = []
-    for start in range(0, len(message_ids), _PIECE):
-        seen = await heads.look((context.tenant, id), [("find", "", *message_ids[start : start + _PIECE])])
+    for start in range(0, len(message_ids), PIECE):
+        seen = await heads.look((context.tenant, id), [("find", "", *message_ids[start : start + PIECE])])
         if visible(seen, context) is None:
             return []
         found += [message for _, message in found_of(seen.answers[0], id)]
@@ -84,7 +81,7 @@ def _is_short(query: MessageQuery, lane: Lane, largest: int) -> bool:
     narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
     if query.sort == "time" or query.limit is None or any(each is not None for each in narrow):
         return False
-    bound = min(query.max_bytes or _PIECE_BYTES, _PIECE_BYTES)
+    bound = min(query.max_bytes or PIECE_BYTES, PIECE_BYTES)
     return (query.limit + 1) * max(largest, 1) * len(rules.segments(lane)) <= bound or query.limit == 1
 
 
@@ -183,7 +180,7 @@ async def _walk(
     parts = _parts(lane, query)
     at = 0
     while at < len(parts):
-        group = parts[at : at + 50] if piece == _PIECE else parts[at : at + 1]
+        group = parts[at : at + 50] if piece == PIECE else parts[at : at + 1]
         limit = max(1, piece // len(group))
         seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit) for line, upto in group])
         _check_same(seen, context, entry, query)
@@ -198,11 +195,6 @@ async def _walk(
                 _check_same(seen, context, entry, query)
                 rows = [coding.row_of(data, id) for data in seen.answers[0]]
         at += len(group)
-
-
-def piece_of(entry: Entry) -> int:
-    """How many messages one round trip of a walk may bring."""
-    return max(1, min(_PIECE, _PIECE_BYTES // max(entry.largest, 1)))
 
 
 def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery) -> None:

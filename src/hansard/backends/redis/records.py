@@ -66,7 +66,18 @@ class Records:
         """None in place of those that this context does not see: expired, or of a conversation that is not there."""
         names = sorted({each.record.conversation_id for each in found if each and each.record.conversation_id})
         homes = {name: (await self._heads.look((context.tenant, name))).entry for name in names}
+        for each in found if self._nodes.is_cluster else ():
+            if each is not None and _is_orphan(each, homes):
+                await self._remove(self._space(context), each)
         return [each if each and _is_alive(context, each, homes) else None for each in found]
+
+    async def _remove(self, space: str, stored: Stored) -> bool:
+        """Takes a record away, unless somebody has written it since."""
+        name = record_member(stored.record.namespace, stored.record.key)
+        own = Operations(f"{space}:tokens")
+        _put(own, space, name, None, 0, {})
+        answer = await WRITE.run(self._nodes, own.keys, ["", 1, 1, name, stored.token, *own.values])
+        return bool(answer[0] == 0)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         found: list[Record] = []
@@ -239,12 +250,9 @@ class Records:
         now = to_micros(context.now)
         names = await self._nodes.ask(key, ("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, limit), write=True)
         gone = 0
-        for name, stored in zip(names, await self._load(space, names), strict=True):
+        for stored in await self._load(space, names):
             if stored is not None and not rules.is_alive(stored.record, context.now):
-                own = Operations(f"{space}:tokens")
-                _put(own, space, name, None, 0, {})
-                answer = await WRITE.run(self._nodes, own.keys, ["", 1, 1, name, stored.token, *own.values])
-                gone += answer[0] == 0
+                gone += await self._remove(space, stored)
         return gone
 
 
@@ -267,6 +275,13 @@ def _put(own: Operations, space: str, name: bytes, record: Record | None, mark: 
         own.add("ZREM", f"{space}:expiring", name)
     else:
         own.add("ZADD", f"{space}:expiring", to_micros(record.expires_at), name)
+
+
+def _is_orphan(each: Stored, homes: dict[str, Entry | None]) -> bool:
+    """Whether its conversation is gone for good: its writer, or the one who deleted it, was cut off in between."""
+    id = each.record.conversation_id
+    home = homes[id] if id is not None else None
+    return id is not None and (home is None or home.birth != each.birth)
 
 
 def _is_alive(context: Context, each: Stored, homes: dict[str, Entry | None]) -> bool:

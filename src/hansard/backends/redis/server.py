@@ -73,6 +73,8 @@ async def prepare(nodes: Nodes, keys: Keys) -> list[Server]:
     servers = await look(nodes)
     for server in servers:
         _refuse_old(server)
+        if not nodes.is_cluster and server.info.get("cluster_enabled") == "1":
+            raise Unsupported("the server is a node of a Redis Cluster: connect with 'redis+cluster://'")
         for problem in server.problems():
             _log.warning("%s", problem.what)
     await _claim(nodes, keys)
