@@ -199,13 +199,21 @@ def shared_cluster() -> Cluster:
 _given = 0
 
 
-def fresh_database() -> str:
-    """The URL of an empty database of the shared server. There are sixteen, taken in turn."""
+def _fresh() -> int:
+    """An empty database of the shared server. There are sixteen, taken in turn."""
     global _given  # noqa: PLW0603
     _given += 1
     number = _given % 16
     shared().client(number).flushdb()
-    return f"{shared().socket_url}?db={number}"
+    return number
+
+
+def fresh_database() -> str:
+    return f"{shared().socket_url}?db={_fresh()}"
+
+
+def fresh_port_url() -> str:
+    return f"{shared().url}/{_fresh()}"
 
 
 def fresh_cluster() -> str:

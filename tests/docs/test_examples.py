@@ -1,7 +1,12 @@
 """Every Python block of every page runs: each page from top to bottom in one namespace, in an empty folder.
 
+<<<<<<< HEAD
 Blocks may use `await` at their top level. What a block prints must be what the `text` block right after it shows. Shell
 blocks run too.
+=======
+Blocks may use `await` at their top level. Where a page names a server, the test has started one. What a block prints must
+be what the `text` block right after it shows. Shell blocks run too where their output is shown.
+>>>>>>> 9f6e86d (Describe the Redis backend, and let check say what acknowledged writes survive)
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
+from tests import redis_servers
 from tests.docs import pages
 from tests.docs.pages import Block
 
@@ -32,6 +39,7 @@ EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HANSARD_URL", raising=False)
+    servers = _servers(page)
     # A module of its own: classes look the names in their annotations up there.
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
@@ -40,8 +48,13 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for block, following in pairwise([*pages.blocks(page), end]):
             has_output = following.language == "text"
             if block.language == "python":
+<<<<<<< HEAD
                 printed = _run(runner, _compiled(page, block), vars(module))
             elif block.language == "sh":
+=======
+                printed = _run(runner, _compiled(page, block, servers), vars(module))
+            elif block.language == "sh" and has_output:
+>>>>>>> 9f6e86d (Describe the Redis backend, and let check say what acknowledged writes survive)
                 printed = _run_shell(block.text)
             else:
                 continue
@@ -49,9 +62,23 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 assert printed.rstrip() == following.text.rstrip(), f"{pages.name(page)}:{block.line} prints this"
 
 
-def _compiled(page: Path, block: Block) -> CodeType:
+REDIS = "redis://localhost:6379"
+
+
+def _servers(page: Path) -> dict[str, str]:
+    """For each server that a page names, one that is really there, and empty."""
+    if not any(REDIS in block.text for block in pages.blocks(page) if block.language == "python"):
+        return {}
+    if redis_servers.ABSENT:
+        pytest.skip(redis_servers.ABSENT)
+    return {REDIS: redis_servers.fresh_port_url()}
+
+
+def _compiled(page: Path, block: Block, servers: Mapping[str, str] | None = None) -> CodeType:
     # Empty lines in front keep the page's own line numbers in tracebacks.
     text = "\n" * (block.line - 1) + block.text
+    for named, real in (servers or {}).items():
+        text = text.replace(named, real)
     code: CodeType = compile(text, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     return code
 

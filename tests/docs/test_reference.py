@@ -20,7 +20,7 @@ from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
 SCHEMES = sorted(opening.SCHEMES)
-PAGES = {"file": "files"}
+PAGES = {"file": "files", "rediss": "redis", "redis+unix": "redis", "redis+cluster": "redis"}
 """Pages that are not named after their scheme."""
 
 
