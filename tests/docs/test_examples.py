@@ -1,12 +1,7 @@
 """Every Python block of every page runs: each page from top to bottom in one namespace, in an empty folder.
 
-<<<<<<< HEAD
-Blocks may use `await` at their top level. What a block prints must be what the `text` block right after it shows. Shell
-blocks run too.
-=======
-Blocks may use `await` at their top level. Where a page names a server, the test has started one. What a block prints must
-be what the `text` block right after it shows. Shell blocks run too where their output is shown.
->>>>>>> 9f6e86d (Describe the Redis backend, and let check say what acknowledged writes survive)
+Blocks may use `await` at their top level. Where a page names a server, the test has started one. What a block prints
+must be what the `text` block right after it shows. Shell blocks run too.
 """
 
 from __future__ import annotations
