@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import ABSENT, PRESENT
+from tests.contract.backends import ABSENT, NO_SERVER, PRESENT
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,7 +17,8 @@ settings.load_profile("untimed")
 
 def pytest_report_header() -> list[str]:
     """A backend or server that is absent is named, so that a green run cannot be taken for more than it is."""
-    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(ABSENT) or 'none'}"]
+    absent = [f"{name} ({NO_SERVER[name]})" if name in NO_SERVER else name for name in ABSENT]
+    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(absent) or 'none'}"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,11 +27,11 @@ W3 = {(OURS, RAW): 1.5, (PEER, RAW): None}
 
 def run(arena: Arena) -> Iterator[Comparison]:
     try:
-        from tests.redis_servers import ABSENT, Server
+        from tests.servers.redis import Server, why_absent
     except ImportError as error:
         raise NotAvailable(f"{type(error).__name__}: {error.name}") from error
-    if ABSENT:
-        raise NotAvailable(ABSENT)
+    if reason := why_absent():
+        raise NotAvailable(reason)
     folder = arena.folder / "redis"
     folder.mkdir()
     server = Server(folder, appendonly="yes", appendfsync="always")

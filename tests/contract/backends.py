@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests import redis_servers
+from tests.servers import redis as redis_servers
 
 from hansard.opening import SCHEMES
 from hansard.testing import Target
@@ -61,18 +61,17 @@ def quick_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def why_absent(name: str) -> str | None:
-    """Why a backend cannot be tested here: it is not written yet (an empty folder is not one), or has no server."""
-    scheme = SCHEME_OF.get(name, name)
-    spec = importlib.util.find_spec(SCHEMES[scheme].module)
-    if spec is None or spec.origin is None:
-        return "not written yet"
-    return redis_servers.ABSENT if scheme == "redis" else None
+def is_there(name: str) -> bool:
+    """Whether the backend's module exists; an empty folder is not one."""
+    spec = importlib.util.find_spec(SCHEMES[SCHEME_OF.get(name, name)].module)
+    return spec is not None and spec.origin is not None
 
 
-_WHY = {name: why_absent(name) for name in BACKENDS}
-PRESENT = [name for name, reason in _WHY.items() if reason is None]
-ABSENT = [f"{name} ({reason})" for name, reason in _WHY.items() if reason is not None]
+_SERVERS = {"redis": redis_servers.why_absent(), "redis-cluster": redis_servers.why_absent()}
+NO_SERVER = {name: why for name, why in _SERVERS.items() if why}
+"""Backends whose server cannot be had here, and why."""
+PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER]
+ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""
 DURABLE = [name for name in PRESENT if name not in ("memory", "none")]

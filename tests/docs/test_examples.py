@@ -22,9 +22,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
-from tests import redis_servers
 from tests.docs import pages
 from tests.docs.pages import Block
+from tests.servers import redis as redis_servers
 
 RUNNABLE = [page for page in pages.pages() if any(block.language in ("python", "sh") for block in pages.blocks(page))]
 EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
@@ -43,13 +43,9 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for block, following in pairwise([*pages.blocks(page), end]):
             has_output = following.language == "text"
             if block.language == "python":
-<<<<<<< HEAD
-                printed = _run(runner, _compiled(page, block), vars(module))
-            elif block.language == "sh":
-=======
+            if block.language == "python":
                 printed = _run(runner, _compiled(page, block, servers), vars(module))
-            elif block.language == "sh" and has_output:
->>>>>>> 9f6e86d (Describe the Redis backend, and let check say what acknowledged writes survive)
+            elif block.language == "sh":
                 printed = _run_shell(block.text)
             else:
                 continue
@@ -64,8 +60,8 @@ def _servers(page: Path) -> dict[str, str]:
     """For each server that a page names, one that is really there, and empty."""
     if not any(REDIS in block.text for block in pages.blocks(page) if block.language == "python"):
         return {}
-    if redis_servers.ABSENT:
-        pytest.skip(redis_servers.ABSENT)
+    if reason := redis_servers.why_absent():
+        pytest.skip(reason)
     return {REDIS: redis_servers.fresh_port_url()}
 
 

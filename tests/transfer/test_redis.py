@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests import redis_servers
+from tests.servers import redis as redis_servers
 from tests.transfer.rich import contents, fill
 
 import hansard
 from hansard import Message
 
-pytestmark = pytest.mark.skipif(redis_servers.ABSENT is not None, reason=str(redis_servers.ABSENT))
+pytestmark = pytest.mark.skipif(redis_servers.why_absent() is not None, reason=str(redis_servers.why_absent()))
 
 OTHERS = {
     "memory": "memory://",

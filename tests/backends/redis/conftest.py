@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import redis_servers
-from tests.redis_servers import Cluster, Server
+from tests.servers import redis as redis_servers
+from tests.servers.redis import Cluster, Server
 
 StartServer = Callable[..., Server]
 
 
 @pytest.fixture(autouse=True)
 def _a_server_can_be_had() -> None:
-    if redis_servers.ABSENT:
-        pytest.skip(redis_servers.ABSENT)
+    if reason := redis_servers.why_absent():
+        pytest.skip(reason)
 
 
 @pytest.fixture

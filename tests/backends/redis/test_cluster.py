@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 from tests.backends.redis.conftest import StartServer
-from tests.redis_servers import Cluster
+from tests.servers.redis import Cluster
 
 import hansard
 from hansard import sync

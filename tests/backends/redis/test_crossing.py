@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import redis_servers
 from tests.backends.redis import dying
+from tests.servers import redis as redis_servers
 
 import hansard
 from hansard import sync

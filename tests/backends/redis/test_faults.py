@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.redis.conftest import StartServer
-from tests.redis_servers import Server, free_port
+from tests.servers.redis import Server, free_port
 
 import hansard
 from hansard import sync

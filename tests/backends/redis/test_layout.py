@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 from redis.crc import key_slot
-from tests import redis_servers
+from tests.servers import redis as redis_servers
 from tests.transfer import rich
 
 import hansard

