@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from hansard import codec
 from hansard.errors import Corrupt
-from hansard.model import Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
+from hansard.model import EPOCH, Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
 from hansard.requests import Draft, Lane
 from hansard.rules import Head
 
@@ -251,33 +251,43 @@ def row_of(data: bytes, conversation_id: str) -> StoredMessage:
 
 
 def message_from(row: StoredMessage, conversation_id: str) -> Message:
-    try:
-        content = row.body if row.format is None else _json(row.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        where = f"message {row.id!r} of conversation {conversation_id!r}"
-        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
-    more = row.extra or _NO_EXTRA
-    return Message(
-        row.role,
-        content,
-        row.id,
-        conversation_id,
-        row.seq,
-        more.branch,
-        row.format or "text",
-        more.participant,
-        more.mentions,
-        more.scope,
-        more.status,
-        more.pinned,
-        from_micros(row.created_at),
-        None if more.updated_at is None else from_micros(more.updated_at),
-        more.trace_id,
-        more.sources,
-        more.usage,
-        more.metadata,
-        more.blobs,
-    )
+    return messages_from((row,), conversation_id)[0]
+
+
+def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[Message]:
+    """Reading is mostly this loop: it makes each message at once."""
+    made: list[Message] = []
+    for row in rows:
+        format, body = row.format, row.body
+        try:
+            content = body if format is None else _json(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = f"message {row.id!r} of conversation {conversation_id!r}"
+            raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+        more = row.extra or _NO_EXTRA
+        message = Message(
+            row.role,
+            content,
+            row.id,
+            conversation_id,
+            row.seq,
+            more.branch,
+            format or "text",
+            more.participant,
+            more.mentions,
+            more.scope,
+            more.status,
+            more.pinned,
+            EPOCH + timedelta(0, 0, row.created_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
+            more.trace_id,
+            more.sources,
+            more.usage,
+            more.metadata,
+            more.blobs,
+        )
+        made.append(message)
+    return made
 
 
 def rows_of(found: Sequence[bytes], conversation_id: str) -> list[StoredMessage]:
@@ -291,7 +301,7 @@ def rows_of(found: Sequence[bytes], conversation_id: str) -> list[StoredMessage]
 
 
 def messages_of(found: Sequence[bytes], conversation_id: str) -> list[Message]:
-    return [message_from(row, conversation_id) for row in rows_of(found, conversation_id)]
+    return messages_from(rows_of(found, conversation_id), conversation_id)
 
 
 def size_of(row: StoredMessage) -> int:

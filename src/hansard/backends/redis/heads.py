@@ -70,19 +70,17 @@ class Heads:
         return Seen(entry, answers)
 
     async def _look_again(self, root: str, known: Entry, asks: Sequence[Ask]) -> list[Any] | None:
-        """Answers to plain commands, if the conversation is as it was known before them and after, and so between."""
-        head, n = f"{root}:head", b"%d" % known.n
-        commands: list[Command] = [("HGET", head, "n")]
+        """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
+        commands: list[Command] = []
         for command, part, *rest in asks:
             if command == "find":
                 return None
             commands.append((command, f"{root}:{part}", *rest))
-        if asks:
-            commands.append(commands[0])
+        commands.append(("HGET", f"{root}:head", "n"))
         answers = await self._nodes.ask_together(root, commands)
-        if answers is None or answers[0] != n or answers[-1] != n:
+        if answers is None or answers.pop() != b"%d" % known.n:
             return None
-        return answers[1:-1]
+        return answers
 
     async def look_for_writing(self, name: Name) -> Entry | Tomb:
         """The conversation behind all that this process has sent, or what is left of it."""

@@ -2,7 +2,8 @@
 
 A call that finds the connection idle is sent at once. What is asked while a round trip is under way waits, and goes
 out together in the next one: so many callers cost one round trip and, on a server that syncs its log before it answers,
-one sync. Answers come back in the order of the calls.
+one sync. After a round trip that was shared, the first of those who were answered waits a moment for the others: they
+often ask again. Answers come back in the order of the calls.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Link:
         self._wait = (options.wait_replicas, options.wait_timeout) if writes and options.wait_replicas else None
         self._connection: AbstractConnection | None = None
         self._busy = False
+        self._shared = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._queue: list[_Waiting] = []
@@ -64,9 +66,12 @@ class Link:
         What concerns the connection is raised, and says whether a change may have landed.
         """
         call = Call(commands, changes)
-        if self._busy:
+        if self._busy or self._shared:
             future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
             self._queue.append(_Waiting(call, future))
+            if not self._busy:
+                self._idle.clear()
+                self._go_on()
             return await future
         self._busy = True
         self._idle.clear()
@@ -77,6 +82,7 @@ class Link:
 
     def _go_on(self) -> None:
         if self._queue:
+            self._busy = True
             # In a task of its own: the cancellation of one caller must not reach the others.
             self._task = asyncio.get_running_loop().create_task(self._drain())
         else:
@@ -85,6 +91,7 @@ class Link:
 
     async def _drain(self) -> None:
         waiting, self._queue = self._queue[:_MAX_ROUND], self._queue[_MAX_ROUND:]
+        self._shared = len(waiting) > 1
         try:
             answers = await self._round([each.call for each in waiting])
             for each, answer in zip(waiting, answers, strict=True):

@@ -1,6 +1,8 @@
 """Which server has a key: the only one, or the node of a cluster that serves its slot.
 
-Both answer the same questions. Every node has two links, so that reads do not wait for writes to be synced.
+Both answer the same questions. Every node has a link for reads, which do not wait for writes to be synced, and a few
+for writes: while one waits for the server, this process prepares the next round of another. What has the same place
+always takes the same link, so that it arrives in the order in which it was sent.
 """
 
 from __future__ import annotations
@@ -22,19 +24,20 @@ from hansard.errors import Closed, HansardError, TimedOut, Unavailable
 _PATIENCE = 10.0
 """Seconds in which a cluster gets to elect a new primary, for calls that have not been applied."""
 _PAUSE = 0.1
+_WRITERS = 2
 
 
 class Node:
-    """One server, by a link for reads and one for writes."""
+    """One server, by its links."""
 
     def __init__(self, options: Options, address: Address | None) -> None:
         self.where = options.where if address is None else f"Redis at {address[0]}:{address[1]}"
         connect = connector(options, address)
         self.reads = Link(connect, options, self.where, writes=False)
-        self.writes = Link(connect, options, self.where, writes=True)
+        self._writes = [Link(connect, options, self.where, writes=True) for _ in range(_WRITERS)]
 
-    def link(self, *, write: bool) -> Link:
-        return self.writes if write else self.reads
+    def link(self, key: str, *, write: bool) -> Link:
+        return self._writes[hash(key.partition("}")[0]) % _WRITERS] if write else self.reads
 
     async def any_key(self, pattern: str) -> bytes | None:
         """A key of this server that fits. It may have to look at all of them."""
@@ -49,8 +52,8 @@ class Node:
                 return None
 
     async def close(self) -> None:
-        await self.reads.close()
-        await self.writes.close()
+        for link in (self.reads, *self._writes):
+            await link.close()
 
 
 class Nodes(Protocol):
@@ -117,7 +120,8 @@ class Single:
     async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
         self._alive.check()
         changing = write if changes is None else changes
-        (answer,) = await (self._node.writes.call(command, changes=changing) if write else self._read(command))
+        link = self._node.link(key, write=write)
+        (answer,) = await (link.call(command, changes=changing) if write else self._read(command))
         return _settled(answer, self._node.where)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
@@ -211,8 +215,8 @@ class Cluster:
             try:
                 if node is None:
                     raise Unavailable(f"no node of the cluster serves the slot of {key!r}")
-                (answer,) = await node.link(write=write).call(command, changes=changing)
-                answer = await self._follow(answer, command, write=write, changes=changing)
+                (answer,) = await node.link(key, write=write).call(command, changes=changing)
+                answer = await self._follow(answer, key, command, write=write, changes=changing)
                 return _settled(answer, node.where)
             except Unavailable as error:
                 # What has not been applied may be tried again while the cluster elects a new primary.
@@ -228,15 +232,15 @@ class Cluster:
             # The next try decides: it raises when its time is over.
             return
 
-    async def _follow(self, answer: Any, command: Command, *, write: bool, changes: bool) -> Any:
+    async def _follow(self, answer: Any, key: str, command: Command, *, write: bool, changes: bool) -> Any:
         """Asks where the cluster says that the slot is, for good (MOVED) or for this once (ASK)."""
         for _ in range(5):
             if isinstance(answer, exceptions.MovedError):
                 await self.refresh()
-                link = self._node((answer.host, answer.port)).link(write=write)
+                link = self._node((answer.host, answer.port)).link(key, write=write)
                 (answer,) = await link.call(command, changes=changes)
             elif isinstance(answer, exceptions.AskError):
-                link = self._node((answer.host, answer.port)).link(write=write)
+                link = self._node((answer.host, answer.port)).link(key, write=write)
                 _, answer = await link.call(("ASKING",), command, changes=changes)
             else:
                 break

@@ -104,7 +104,7 @@ def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | Non
 def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
     """As many as the limit and the bound in bytes allow, but always one. `cannot_pass` knows that they do."""
     if cannot_pass:
-        return Slice([coding.message_from(row, id) for row in found[: query.limit]], len(found) > (query.limit or 0))
+        return Slice(coding.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
     messages: list[Message] = []
     size = 0
     for row in found:
@@ -142,10 +142,10 @@ async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: 
         if not is_wanted(row, query):
             continue
         if len(rows) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
-            return Slice([coding.message_from(each, id) for each in rows], True)
+            return Slice(coding.messages_from(rows, id), True)
         rows.append(row)
         size += coding.size_of(row)
-    return Slice([coding.message_from(each, id) for each in rows], False)
+    return Slice(coding.messages_from(rows, id), False)
 
 
 async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
