@@ -15,7 +15,7 @@ from hansard.backends.redis.keys import Keys
 from hansard.errors import Unsupported
 
 _MANY = 1000
-"""Values that one operation gets: a script can only hand on so many at once."""
+"""Values that one operation gets: a script can only hand on so many at once. Even, so that pairs stay together."""
 _MOST = 1_000_000
 """Values that a server takes in one command."""
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from hansard import rules
-from hansard.backends.redis import coding, reading
+from hansard.backends.redis import coding, documents, reading
 from hansard.backends.redis.batch import Operations
 from hansard.backends.redis.coding import Entry
 from hansard.backends.redis.heads import Heads
@@ -112,7 +112,7 @@ async def usage(nodes: Nodes, keys: Keys, context: Context, since: str | None, u
     root = keys.usage(context.tenant)
     for day in await _days(nodes, root, since, until):
         found = await nodes.ask(root, ("HGETALL", f"{root}:{day}"), write=False)
-        made = [coding.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        made = [documents.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
         rows += [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
     return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
 
@@ -129,7 +129,7 @@ async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None
     for day in await _days(nodes, root):
         key = f"{root}:{day}"
         fields = await nodes.ask(root, ("HKEYS", key), write=True)
-        gone = [each for each in fields if user_id is None or coding.usage_user(each) == user_id]
+        gone = [each for each in fields if user_id is None or documents.usage_user(each) == user_id]
         if gone:
             own = Operations()
             own.add_many("HDEL", key, gone)

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.backends.redis import coding, saving
+from hansard.backends.redis import coding, documents, saving
 from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.coding import Entry, piece_of
 from hansard.backends.redis.heads import Ask, Tomb
@@ -103,16 +103,15 @@ class Edit:
 
     async def release(self, lost: Mapping[str, int]) -> None:
         if lost:
-            names = sorted(lost)
-            (found,) = await self.look(("HMGET", "blobs", *names))
-            counts = {name: int(count or 0) for name, count in zip(names, found, strict=True)}
+            found = await self.writer.look_up(self.context, self.id, self.entry, "blobs", sorted(lost))
+            counts = {sha256: int(found.get(sha256, 0)) for sha256 in lost}
             saving.release_blobs(self.context, self.batch, lost, counts)
 
     # Summaries
 
     async def summaries(self) -> list[Summary]:
         (found,) = await self.look(("LRANGE", "summaries", 0, -1))
-        return [coding.summary_of(data, self.id) for data in found]
+        return [documents.summary_of(data, self.id) for data in found]
 
     async def forget_summaries(self, gone: Iterable[Place], branch: str | None = None) -> int:
         """Drops what the loss of messages, or of a branch, takes along; gives how many that were."""
@@ -121,7 +120,7 @@ class Edit:
         lost = len(found) - len(kept)
         if lost:
             self.batch.do("DEL", "summaries")
-            self.batch.do_many("RPUSH", "summaries", (coding.stored_summary(each) for each in kept))
+            self.batch.do_many("RPUSH", "summaries", (documents.stored_summary(each) for each in kept))
             self.head = with_summary(self.head, kept[-1].text if kept else None)
         return lost
 
@@ -354,7 +353,7 @@ async def put_summary(writer: Writer, context: Context, summary: Summary) -> Non
     async def plan(found: Entry | Tomb) -> Write[None]:
         edit = Edit(writer, context, summary.conversation_id, found)
         edit.head.lane(summary.branch)
-        edit.batch.do("RPUSH", "summaries", coding.stored_summary(summary))
+        edit.batch.do("RPUSH", "summaries", documents.stored_summary(summary))
         after = edit.save(with_summary(edit.head, summary.text))
         return Write(edit.batch, after, lambda _: None)
 

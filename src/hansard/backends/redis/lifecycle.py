@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from hansard import rules
-from hansard.backends.redis import beside, coding, listing, reading
+from hansard.backends.redis import beside, coding, documents, listing, reading
 from hansard.backends.redis.batch import Operations
 from hansard.backends.redis.coding import Entry
 from hansard.backends.redis.heads import Heads, Tomb
@@ -99,7 +99,7 @@ class Lifecycle:
         members = await self._nodes.ask(self._keys.all, ask, write=True)
         total = Receipt(at=context.now)
         for member in members:
-            tenant, id = coding.pair_of(member)
+            tenant, id = documents.pair_of(member)
             gone = await self._drop(Context(tenant, context.now), id, if_expired=True)
             total += gone
             if not gone:
@@ -108,7 +108,7 @@ class Lifecycle:
 
     async def _correct_expiry(self, member: bytes) -> None:
         """It does not expire when the index says so."""
-        entry = (await self._heads.look(coding.pair_of(member), write=True)).entry
+        entry = (await self._heads.look(documents.pair_of(member), write=True)).entry
         expires = coding.micros_of(entry.head.conversation.expires_at) if entry else None
         keys = self._keys
         mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
@@ -124,7 +124,7 @@ class Lifecycle:
 
     async def _forget_old(self, member: bytes, old: int) -> int:
         """Forgets the graves of one conversation that are older, and notes when to look again."""
-        root = self._keys.conversation(*coding.pair_of(member))
+        root = self._keys.conversation(*documents.pair_of(member))
         key = f"{root}:graves"
         fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
         graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True) if name != b"n"}
@@ -140,7 +140,7 @@ class Lifecycle:
 
     async def _forget_graves(self, tenant: str) -> None:
         for member in await self._nodes.ask(self._keys.all, ("ZRANGE", self._keys.deleted, 0, -1), write=True):
-            name, id = coding.pair_of(member)
+            name, id = documents.pair_of(member)
             if name == tenant:
                 key = f"{self._keys.conversation(tenant, id)}:graves"
                 await self._nodes.ask(key, ("UNLINK", key), write=True)

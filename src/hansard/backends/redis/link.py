@@ -49,7 +49,6 @@ class Link:
         self._connect = connect
         self._timeout = options.timeout
         self._where = where
-        self._writes = writes
         self._wait = (options.wait_replicas, options.wait_timeout) if writes and options.wait_replicas else None
         self._connection: AbstractConnection | None = None
         self._busy = False
@@ -164,6 +163,9 @@ class Link:
             # Cancelled: an answer is still on its way, so that the connection cannot be used again.
             await self.drop()
             raise
+        if any(isinstance(each, exceptions.ReadOnlyError) for each in answers):
+            # The primary has become a replica. Who took its place may have taken its address as well.
+            await self.drop()
         self._used_at = asyncio.get_running_loop().time()
         return answers, None
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from heapq import merge
 
 from hansard import rules
-from hansard.backends.redis import coding
+from hansard.backends.redis import coding, documents
 from hansard.backends.redis.coding import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
 from hansard.backends.redis.heads import Ask, Heads, Seen
 from hansard.backends.redis.saving import lines_of
@@ -43,7 +43,7 @@ async def list_summaries(heads: Heads, context: Context, id: str, branch: str | 
     seen = await heads.look((context.tenant, id), [("LRANGE", "summaries", 0, -1)])
     if visible(seen, context) is None:
         return []
-    found = (coding.summary_of(data, id) for data in seen.answers[0])
+    found = (documents.summary_of(data, id) for data in seen.answers[0])
     return [summary for summary in found if branch is None or summary.branch == branch]
 
 

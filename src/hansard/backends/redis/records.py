@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec import Struct
 
 from hansard import rules
-from hansard.backends.redis import coding
+from hansard.backends.redis import documents
 from hansard.backends.redis.batch import Operations
 from hansard.backends.redis.coding import Entry
 from hansard.backends.redis.heads import Heads
@@ -60,7 +60,7 @@ class Records:
         commands = [(space, ("HMGET", f"{space}:{part}", *names)) for part in ("tokens", "data")]
         tokens, data = await self._nodes.ask_many(commands)
         found = zip(tokens, data, strict=True)
-        return [Stored(token.decode(), *coding.record_of(each)) if token and each else None for token, each in found]
+        return [Stored(token.decode(), *documents.record_of(each)) if token and each else None for token, each in found]
 
     async def _alive(self, context: Context, found: Sequence[Stored | None]) -> list[Stored | None]:
         """None in place of those that this context does not see: expired, or of a conversation that is not there."""
@@ -238,7 +238,7 @@ class Records:
         for member in sorted(spaces):
             if gone >= limit:
                 break
-            tenant, owner = coding.pair_of(member)
+            tenant, owner = documents.pair_of(member)
             gone += await self._sweep(Context(tenant, context.now), self._keys.records(tenant, owner), limit - gone)
             key = f"{self._keys.records(tenant, owner)}:expiring"
             if not await self._nodes.ask(key, ("EXISTS", key), write=True):
@@ -265,7 +265,7 @@ def _put(own: Operations, space: str, name: bytes, record: Record | None, mark: 
         return
     home = homes.get(record.conversation_id) if record.conversation_id is not None else None
     own.add("HSET", f"{space}:tokens", name, mark)
-    own.add("HSET", f"{space}:data", name, coding.stored_record(record, home.birth if home else None))
+    own.add("HSET", f"{space}:data", name, documents.stored_record(record, home.birth if home else None))
     own.add("ZADD", f"{space}:names", 0, name)
     if home is None:
         own.add("HDEL", f"{space}:links", name)

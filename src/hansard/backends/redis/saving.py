@@ -8,7 +8,8 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.redis.batch import Batch
-from hansard.backends.redis.coding import Entry, head_changes, micros_of, usage_field
+from hansard.backends.redis.coding import Entry, head_changes, micros_of
+from hansard.backends.redis.documents import usage_field
 from hansard.backends.redis.keys import shelves, stands, whom
 from hansard.model import Conversation, Message, UsageRow, to_micros
 from hansard.requests import Context
@@ -25,7 +26,7 @@ def save(batch: Batch, before: Entry | None, head: Head, largest: int = 0) -> En
     fields, gone = head_changes(old, head, largest)
     if before is None:
         fields += ["birth", birth]
-    batch.do("HSET", "head", "n", batch.n, *fields)
+    batch.do_many("HSET", "head", ["n", batch.n, *fields])
     if gone:
         batch.do_many("HDEL", "head", gone)
     move(batch, old.conversation if old else None, head.conversation)

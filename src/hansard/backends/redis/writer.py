@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _PATIENCE = 30.0
 """Seconds in which a write that others keep overtaking is planned again."""
+_MANY = 1000
 
 
 class Gone(Struct, frozen=True):
@@ -165,6 +166,16 @@ class Writer:
         if (seen.entry.n if seen.entry else 0) != (found.n if isinstance(found, Entry) else 0):
             raise Moved
         return seen.answers
+
+    async def look_up(
+        self, context: Context, id: str, found: Entry | Tomb, part: str, fields: Sequence[str]
+    ) -> dict[str, bytes]:
+        """Those of these fields of a hash that are there."""
+        values: list[bytes | None] = []
+        for start in range(0, len(fields), _MANY):
+            (piece,) = await self.look(context, id, found, ("HMGET", part, *fields[start : start + _MANY]))
+            values += piece
+        return {field: value for field, value in zip(fields, values, strict=True) if value is not None}
 
 
 def visible(found: Entry | Tomb, context: Context) -> Entry | None:

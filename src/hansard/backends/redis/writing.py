@@ -212,8 +212,8 @@ async def refuse_deleted(
     digests = [rules.grave(context, id)]
     if head.buried:
         digests += [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id]
-    (times,) = await writer.look(context, id, found, ("HMGET", "graves", *digests))
-    graves = {digest: from_micros(int(at)) for digest, at in zip(digests, times, strict=True) if at is not None}
+    times = await writer.look_up(context, id, found, "graves", digests)
+    graves = {digest: from_micros(int(at)) for digest, at in times.items()}
     rules.refuse_deleted(context, head, drafts, graves.get)
 
 
