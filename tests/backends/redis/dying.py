@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a write: `dying.py URL ACT STEP` ends without warning before its STEPth command.
+"""A process that dies in the middle of a write: `dying.py URL ACT STEP` ends without warning before its STEPth change.
 
 It ends with 0 when the act was done before it came to that.
 """
@@ -62,10 +62,10 @@ async def main(url: str, act: str, step: int) -> None:
     nodes: Any = store.backend._nodes  # type: ignore[attr-defined]
     ask, numbers = nodes.ask, itertools.count(1)
 
-    async def ask_or_die(key: str, command: Any, *, write: bool) -> Any:
-        if write and next(numbers) == step:
+    async def ask_or_die(key: str, command: Any, *, write: bool, changes: bool = True) -> Any:
+        if write and changes and next(numbers) == step:
             os._exit(DEAD)
-        return await ask(key, command, write=write)
+        return await ask(key, command, write=write, changes=changes)
 
     nodes.ask = ask_or_die
     await ACTS[act](store)
