@@ -7,6 +7,7 @@ readers pass over it, and it is taken away when they meet it.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -75,7 +76,7 @@ class Records:
         """Takes a record away, unless somebody has written it since."""
         name = record_member(stored.record.namespace, stored.record.key)
         own = Operations(f"{space}:tokens")
-        _put(own, space, name, None, 0, {})
+        _put(own, space, name, None, "", {})
         answer = await WRITE.run(self._nodes, own.keys, ["", 1, 1, name, stored.token, *own.values])
         return bool(answer[0] == 0)
 
@@ -154,8 +155,8 @@ class Records:
         space = self._space(context)
         own = Operations(f"{space}:tokens")
         checks: list[object] = []
-        for name, token in tokens.items():
-            checks += (1, name, token)
+        for name, seen in tokens.items():
+            checks += (1, name, seen)
         first = self._announce(context, planned, homes)
         if self._nodes.is_cluster:
             for operations, conditions in first:
@@ -166,9 +167,9 @@ class Records:
                 for key, field, value in conditions:
                     checks += (own.number(key), field, value)
                 operations.into(own)
-        mark = time.time_ns()
+        token = secrets.token_hex(8)
         for name, record in planned.items():
-            _put(own, space, name, record, mark, homes)
+            _put(own, space, name, record, token, homes)
         answer = await WRITE.run(self._nodes, own.keys, ["", len(checks) // 3, *checks, *own.values])
         return bool(answer[0] == 0)
 
@@ -256,7 +257,7 @@ class Records:
         return gone
 
 
-def _put(own: Operations, space: str, name: bytes, record: Record | None, mark: int, homes: dict[str, Entry]) -> None:
+def _put(own: Operations, space: str, name: bytes, record: Record | None, token: str, homes: dict[str, Entry]) -> None:
     if record is None:
         for part in ("tokens", "data", "links"):
             own.add("HDEL", f"{space}:{part}", name)
@@ -264,7 +265,7 @@ def _put(own: Operations, space: str, name: bytes, record: Record | None, mark: 
         own.add("ZREM", f"{space}:expiring", name)
         return
     home = homes.get(record.conversation_id) if record.conversation_id is not None else None
-    own.add("HSET", f"{space}:tokens", name, mark)
+    own.add("HSET", f"{space}:tokens", name, token)
     own.add("HSET", f"{space}:data", name, documents.stored_record(record, home.birth if home else None))
     own.add("ZADD", f"{space}:names", 0, name)
     if home is None:
