@@ -43,7 +43,6 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for block, following in pairwise([*pages.blocks(page), end]):
             has_output = following.language == "text"
             if block.language == "python":
-            if block.language == "python":
                 printed = _run(runner, _compiled(page, block, servers), vars(module))
             elif block.language == "sh":
                 printed = _run_shell(block.text)

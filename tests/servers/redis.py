@@ -186,7 +186,7 @@ def _info(server: Server) -> dict[str, str]:
 def scratch() -> Path:
     """A folder in memory where there is one, gone with the test run."""
     memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="hansard-redis-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder = Path(tempfile.mkdtemp(prefix="redis-servers-", dir=memory if os.access(memory, os.W_OK) else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -103,8 +103,8 @@ class RedisBackend:
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         return await writing.update_conversation(self._writer, context, id, change)
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
-        return await writing.delete_conversation(self._writer, context, id)
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        return await writing.delete_conversation(self._writer, context, id, expected_version)
 
     # Messages
 

@@ -30,7 +30,7 @@ async def run(nodes: Nodes, operations: Operations) -> list[int]:
 
 
 async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
-    # First, so that a sweep finds the tenant.
+    # First, so that the tenant is known when it holds something.
     await nodes.ask(keys.tenants, ("SADD", keys.tenants, tenant), write=True)
     own = Operations()
     own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
@@ -51,6 +51,11 @@ async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str
 async def has_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> list[bool]:
     names = [f"{keys.bucket(tenant, sha256)}:data:{sha256}" for sha256 in digests]
     return [bool(each) for each in await nodes.ask_many([(name, ("EXISTS", name)) for name in names])]
+
+
+async def has_any_blob(nodes: Nodes, keys: Keys, tenant: str) -> bool:
+    buckets = [f"{keys.bucket(tenant, digit)}:kept" for digit in BUCKETS]
+    return any(await nodes.ask_many([(name, ("EXISTS", name)) for name in buckets]))
 
 
 async def measure_blobs(nodes: Nodes, keys: Keys, tenant: str) -> tuple[int, int]:

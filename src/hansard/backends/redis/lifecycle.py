@@ -41,7 +41,11 @@ class Lifecycle:
 
     async def _holds_anything(self, tenant: str) -> bool:
         await self._settling.settle(tenant)
-        return bool(await self._count(tenant) or await self._records.owners(tenant))
+        return bool(
+            await self._count(tenant)
+            or await self._records.owners(tenant)
+            or await beside.has_any_blob(self._nodes, self._keys, tenant)
+        )
 
     async def _count(self, tenant: str) -> int:
         key = f"{self._keys.tenant(tenant)}:updated_at"

@@ -89,11 +89,14 @@ async def update_conversation(writer: Writer, context: Context, id: str, change:
     return await writer.change(context, id, plan)
 
 
-async def delete_conversation(writer: Writer, context: Context, id: str) -> Receipt:
+async def delete_conversation(
+    writer: Writer, context: Context, id: str, expected_version: int | None = None
+) -> Receipt:
     async def plan(found: Entry | Tomb) -> Write[Receipt]:
         entry = visible(found, context)
         if entry is None:
             return Write(None, None, lambda _: Receipt(at=context.now))
+        rules.check_version(entry.head.conversation, expected_version)
         return await dropping(writer, context, id, entry, bury=True)
 
     return await writer.change(context, id, plan)
@@ -225,11 +228,13 @@ async def restore(writer: Writer, context: Context, restore: Restore) -> int:
 
     async def plan(found: Entry | Tomb) -> Write[int]:
         entry = visible(found, context)
-        batch = writer.begin(context, id, found) if entry else await make(writer, context, id, found)
         head = entry.head if entry else rules.restoring(restore.image, restore.image.lanes)
         rows = [row for row in restore.rows if row.draft.message.seq > head.seq]
+        ids = [row.draft.message.id for row in rows]
+        stored = await writer.look_up(context, id, entry, "ids", ids) if entry else {}
+        after_head = rules.restored(head, restore, rows, stored)
+        batch = writer.begin(context, id, found) if entry else await make(writer, context, id, found)
         saving.keep_blobs(batch, restore.blobs)
-        after_head = rules.restored(head, restore, rows)
         after_head = structs.replace(after_head, conversation=own_conversation(after_head.conversation))
         for line in dict.fromkeys(row.line for row in rows):
             add(batch, head, line, _on(line, rows))
