@@ -88,8 +88,14 @@ class Arena:
         if "{path}" not in self.options.url:
             raise NotAvailable("needs a store in a folder of the benchmark: a --url with {path}")
 
+    def open_at(self, kind: type[C], url: str) -> C:
+        """On a server that a scenario has started; it stays open until the scenario ends."""
+        return self._enter(kind(self.place()[0], url))
+
     def _open(self, kind: type[C]) -> C:
-        contender = kind(*self.place())
+        return self._enter(kind(*self.place()))
+
+    def _enter(self, contender: C) -> C:
         self.run(contender, contender.open())
         self._opened.append(contender)
         return contender

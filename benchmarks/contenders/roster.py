@@ -21,6 +21,9 @@ _PLACES = {
         "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
         "langgraph": "benchmarks.contenders.langgraph:LangGraph",
         "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
+        "raw-redis": "benchmarks.contenders.redis:RawRedis",
+        "ours-redis": "benchmarks.contenders.redis:OursOnRedis",
+        "redis-session": "benchmarks.contenders.redis:RedisSession",
     },
     "postgresql": {
         "raw": "benchmarks.contenders.raw_postgres:RawPostgres",
@@ -30,9 +33,10 @@ _PLACES = {
     },
 }
 """By the storage engine, which is the scheme of the URL: whoever works on it."""
-_TITLES = {"ours": "hansard", "blocking": "hansard.sync"}
+_TITLES = {"ours": "hansard", "blocking": "hansard.sync", "ours-redis": "hansard on redis"}
 """What a table calls ours while it cannot be imported."""
 PEERS = ("openai-agents", "langchain", "langgraph", "google-adk")
+_ALL_PEERS = (*PEERS, "redis-session")
 
 
 def engine_of(url: str) -> str:
@@ -63,7 +67,7 @@ class Roster:
             self._admit(key, with_peers=with_peers)
 
     def _admit(self, key: str, *, with_peers: bool) -> None:
-        if key in PEERS and not with_peers:
+        if key in _ALL_PEERS and not with_peers:
             self.absent[key] = "left out"
             return
         try:

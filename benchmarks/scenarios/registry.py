@@ -11,6 +11,7 @@ from benchmarks.scenarios import (
     busy,
     file_size,
     processes,
+    redis,
     w1_sequential,
     w2_concurrent,
     w3_last,
@@ -38,4 +39,5 @@ SCENARIOS = {
     "size": Scenario(file_size.TITLE, file_size.run),
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),
+    "redis": Scenario(redis.TITLE, redis.run),
 }

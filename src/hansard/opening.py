@@ -40,6 +40,10 @@ SCHEMES = {
     "sqlite": Scheme("hansard.backends.sqlite", direct=True),
     "postgresql": Scheme("hansard.backends.postgres", extra="postgres"),
     "postgres": Scheme("hansard.backends.postgres", extra="postgres"),
+    "redis": Scheme("hansard.backends.redis", extra="redis"),
+    "rediss": Scheme("hansard.backends.redis", extra="redis"),
+    "redis+unix": Scheme("hansard.backends.redis", extra="redis"),
+    "redis+cluster": Scheme("hansard.backends.redis", extra="redis"),
 }
 
 

@@ -63,7 +63,7 @@ def test_usage(shell: Shell) -> None:
 def test_check_finds_what_is_wrong(shell: Shell) -> None:
     fill(shell)
     assert shell("check").out == "nothing is wrong\n"
-    assert shell("check", "--tenant", "acme", "--json").json == {"problems": []}
+    assert shell("check", "--tenant", "acme", "--json").json == {"problems": [], "durability": "machine"}
     with sqlite3.connect(shell.folder / "hansard.db") as db:
         db.execute("UPDATE conversations SET message_count = 7 WHERE id = 'new'")
     db.close()

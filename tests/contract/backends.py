@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers import postgres
+from tests.servers import redis as redis_servers
 
 from hansard.opening import SCHEMES
 from hansard.testing import Target
@@ -38,7 +39,13 @@ BACKENDS: dict[str, Maker] = {
     "files-snapshot": _in_folder("file://{0}?mode=snapshot"),
     "sqlite": _in_folder("sqlite:///{0}/hansard.db"),
     "postgres": lambda _: postgres.target(),
+    "redis": lambda _: Target(redis_servers.fresh_database()),
+    "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
 }
+SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
+"""Where a name here is not the scheme of its URL."""
+ONE_COLOUR = ("files-snapshot", "redis-cluster")
+"""What differs from another backend in how it stores, not in how it is called: the blocking API is enough."""
 
 
 @contextmanager
@@ -58,12 +65,16 @@ def quick_folder() -> Iterator[Path]:
 
 def is_there(name: str) -> bool:
     """Whether the backend's module exists; an empty folder is not one."""
-    scheme = {"files-delta": "file", "files-snapshot": "file"}.get(name, name)
-    spec = importlib.util.find_spec(SCHEMES[scheme].module)
+    spec = importlib.util.find_spec(SCHEMES[SCHEME_OF.get(name, name)].module)
     return spec is not None and spec.origin is not None
 
 
-NO_SERVER = {name: why for name, why in {"postgres": postgres.why_absent()}.items() if why}
+_SERVERS = {
+    "postgres": postgres.why_absent(),
+    "redis": redis_servers.why_absent(),
+    "redis-cluster": redis_servers.why_absent(),
+}
+NO_SERVER = {name: why for name, why in _SERVERS.items() if why}
 """Backends whose server cannot be had here, and why."""
 PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER]
 ABSENT = [name for name in BACKENDS if name not in PRESENT]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.contract.backends import BACKENDS, KEEPING, ONE_COLOUR, quick_folder
 
 from hansard.testing import Target
 
@@ -17,8 +17,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The two modes of `files` differ in how they write, not in how they are called: one colour is enough for one."""
-    twice = [item for item in items if "[files-snapshot-async" in item.nodeid]
+    marks = tuple(f"[{name}-async" for name in ONE_COLOUR)
+    twice = [item for item in items if any(mark in item.nodeid for mark in marks)]
     if twice:
         config.hook.pytest_deselected(items=twice)
-        items[:] = [item for item in items if "[files-snapshot-async" not in item.nodeid]
+        items[:] = [item for item in items if not any(mark in item.nodeid for mark in marks)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.contract.backends import BACKENDS, KEEPING, ONE_COLOUR, quick_folder
 
 from hansard.testing import COLOURS, Colour, Target
 from hansard.testing.machine import compare_with_memory
@@ -50,5 +50,5 @@ def define(name: str, colour: Colour) -> None:
 
 
 for _name in KEEPING:
-    for _colour in COLOURS[-1:] if _name == "files-snapshot" else COLOURS:
+    for _colour in COLOURS[-1:] if _name in ONE_COLOUR else COLOURS:
         define(_name, _colour)

@@ -1,7 +1,7 @@
 """Every Python block of every page runs: each page from top to bottom in one namespace, in an empty folder.
 
-Blocks may use `await` at their top level. What a block prints must be what the `text` block right after it shows. Shell
-blocks run too.
+Blocks may use `await` at their top level. Where a page names a server, the test has started one. What a block prints
+must be what the `text` block right after it shows. Shell blocks run too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -24,6 +25,7 @@ import pytest
 from tests.contract.backends import BACKENDS, NO_SERVER
 from tests.docs import pages
 from tests.docs.pages import Block
+from tests.servers import redis as redis_servers
 
 SERVERS = {"postgres": BACKENDS["postgres"]}
 """Pages whose blocks use a server, which `$DATABASE_URL` names."""
@@ -42,6 +44,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if page.stem in SERVERS:
         target = SERVERS[page.stem](tmp_path)
         monkeypatch.setenv("DATABASE_URL", str(target.url))
+    servers = _servers(page)
     # A module of its own: classes look the names in their annotations up there.
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
@@ -50,7 +53,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for block, following in pairwise([*pages.blocks(page), end]):
             has_output = following.language == "text"
             if block.language == "python":
-                printed = _run(runner, _compiled(page, block), vars(module))
+                printed = _run(runner, _compiled(page, block, servers), vars(module))
             elif block.language == "sh":
                 printed = _run_shell(block.text)
             else:
@@ -59,9 +62,23 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 assert printed.rstrip() == following.text.rstrip(), f"{pages.name(page)}:{block.line} prints this"
 
 
-def _compiled(page: Path, block: Block) -> CodeType:
+REDIS = "redis://localhost:6379"
+
+
+def _servers(page: Path) -> dict[str, str]:
+    """For each server that a page names, one that is really there, and empty."""
+    if not any(REDIS in block.text for block in pages.blocks(page) if block.language == "python"):
+        return {}
+    if reason := redis_servers.why_absent():
+        pytest.skip(reason)
+    return {REDIS: redis_servers.fresh_port_url()}
+
+
+def _compiled(page: Path, block: Block, servers: Mapping[str, str] | None = None) -> CodeType:
     # Empty lines in front keep the page's own line numbers in tracebacks.
     text = "\n" * (block.line - 1) + block.text
+    for named, real in (servers or {}).items():
+        text = text.replace(named, real)
     code: CodeType = compile(text, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     return code
 

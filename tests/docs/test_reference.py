@@ -19,7 +19,13 @@ from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
 SCHEMES = sorted(opening.SCHEMES)
-PAGES = {"file": "files", "postgresql": "postgres"}
+PAGES = {
+    "file": "files",
+    "postgresql": "postgres",
+    "rediss": "redis",
+    "redis+unix": "redis",
+    "redis+cluster": "redis",
+}
 """Pages that are not named after their scheme."""
 
 

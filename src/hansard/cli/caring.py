@@ -141,6 +141,13 @@ def _print_receipt(verb: str, receipt: Receipt, session: Given) -> None:
         output.say(f"{verb}: {output.receipt(receipt)}")
 
 
+_SURVIVES = {
+    "none": "nothing: they end with the process",
+    "process": "a crash of this program, but perhaps not of the machine or the server",
+    "machine": "a crash of the machine",
+}
+
+
 def check(*, session: Given) -> int:
     """Look at everything that is stored, and report what is wrong.
 
@@ -149,6 +156,7 @@ def check(*, session: Given) -> int:
     session.refuse_user()
     problems: list[Problem] = []
     with session.open_whole() as store:
+        durability = store.capabilities.durability
         if session.tenant:
             problems = store.tenant(session.tenant).check()
         else:
@@ -160,8 +168,10 @@ def check(*, session: Given) -> int:
                     else:
                         move(found)
     if session.json:
-        output.emit({"problems": problems})
-    elif problems:
+        output.emit({"problems": problems, "durability": durability})
+        return Corrupt.exit_code if problems else 0
+    output.note(f"acknowledged writes survive {_SURVIVES[durability]}")
+    if problems:
         for problem in problems:
             output.say(f"{problem.where}: {problem.what}")
     else:

@@ -1,0 +1,188 @@
+"""What a tenant keeps beside its conversations: blobs, usage, and who takes part where."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+
+from hansard import rules
+from hansard.backends.redis import coding, documents, reading
+from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.coding import Entry
+from hansard.backends.redis.heads import Heads
+from hansard.backends.redis.keys import BUCKETS, Keys
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.scripts import WRITE
+from hansard.model import NOT_YET, UsageRow, to_micros
+from hansard.requests import Context, Participation
+
+_PIECE = 200
+_FOREVER = "9999-99-99"
+
+
+async def run(nodes: Nodes, operations: Operations) -> list[int]:
+    """Operations at one place, without conditions. Gives how many blobs and records went."""
+    answer: list[int] = await WRITE.run(nodes, operations.keys, ["", 0, *operations.values])
+    return answer[1:]
+
+
+# Blobs
+
+
+async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
+    # First, so that the tenant is known when it holds something.
+    await nodes.ask(keys.tenants, ("SADD", keys.tenants, tenant), write=True)
+    own = Operations()
+    own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
+    await run(nodes, own)
+
+
+async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> dict[str, bytes]:
+    """One after another: each may be large."""
+    found: dict[str, bytes] = {}
+    for sha256 in dict.fromkeys(digests):
+        key = f"{keys.bucket(tenant, sha256)}:data:{sha256}"
+        data = await nodes.ask(key, ("GET", key), write=False)
+        if data is not None:
+            found[sha256] = data
+    return found
+
+
+async def has_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> list[bool]:
+    names = [f"{keys.bucket(tenant, sha256)}:data:{sha256}" for sha256 in digests]
+    return [bool(each) for each in await nodes.ask_many([(name, ("EXISTS", name)) for name in names])]
+
+
+async def has_any_blob(nodes: Nodes, keys: Keys, tenant: str) -> bool:
+    buckets = [f"{keys.bucket(tenant, digit)}:kept" for digit in BUCKETS]
+    return any(await nodes.ask_many([(name, ("EXISTS", name)) for name in buckets]))
+
+
+async def measure_blobs(nodes: Nodes, keys: Keys, tenant: str) -> tuple[int, int]:
+    """How many blobs a tenant has, and how many bytes."""
+    number = size = 0
+    async for bucket, digests in _blobs(nodes, keys, tenant):
+        names = [f"{bucket}:data:{sha256}" for sha256 in digests]
+        lengths = await nodes.ask_many([(name, ("STRLEN", name)) for name in names])
+        number, size = number + len(digests), size + sum(lengths)
+    return number, size
+
+
+async def _blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[tuple[str, list[str]]]:
+    for digit in BUCKETS:
+        bucket = keys.bucket(tenant, digit)
+        start = 0
+        while digests := await nodes.ask(bucket, ("ZRANGE", f"{bucket}:kept", start, start + _PIECE - 1), write=False):
+            yield bucket, [each.decode() for each in digests]
+            start += len(digests)
+
+
+async def sweep_blobs(nodes: Nodes, keys: Keys, context: Context, limit: int) -> int:
+    """Removes blobs of a tenant that nothing needs any longer."""
+    gone = 0
+    now = to_micros(context.now)
+    for digit in BUCKETS:
+        bucket = keys.bucket(context.tenant, digit)
+        ask = ("ZRANGEBYSCORE", f"{bucket}:idle", "-inf", now, "LIMIT", 0, limit - gone)
+        digests = await nodes.ask(bucket, ask, write=True) if gone < limit else []
+        if digests:
+            own = Operations()
+            for sha256 in digests:
+                own.add("release", bucket, sha256, "", 0, now)
+            gone += (await run(nodes, own))[0]
+    return gone
+
+
+async def erase_blobs(nodes: Nodes, keys: Keys, tenant: str) -> int:
+    number = 0
+    for digit in BUCKETS:
+        bucket = keys.bucket(tenant, digit)
+        digests = [each.decode() for each in await nodes.ask(bucket, ("ZRANGE", f"{bucket}:kept", 0, -1), write=True)]
+        own = Operations()
+        for sha256 in digests:
+            own.add("UNLINK", f"{bucket}:data:{sha256}")
+            own.add("UNLINK", f"{bucket}:uses:{sha256}")
+        own.add("UNLINK", f"{bucket}:kept")
+        own.add("UNLINK", f"{bucket}:idle")
+        await run(nodes, own)
+        number += len(digests)
+    return number
+
+
+# Usage
+
+
+async def usage(nodes: Nodes, keys: Keys, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+    rows: list[UsageRow] = []
+    root = keys.usage(context.tenant)
+    for day in await _days(nodes, root, since, until):
+        found = await nodes.ask(root, ("HGETALL", f"{root}:{day}"), write=False)
+        made = [documents.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        rows += [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
+    return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+
+async def _days(nodes: Nodes, root: str, since: str | None = None, until: str | None = None) -> list[str]:
+    ask = ("ZRANGEBYLEX", f"{root}:days", f"[{since or ''}", f"({until or _FOREVER}")
+    return [day.decode() for day in await nodes.ask(root, ask, write=False)]
+
+
+async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None) -> int:
+    """Removes the rows of a user, or all of them; gives how many that were."""
+    number = 0
+    root = keys.usage(tenant)
+    for day in await _days(nodes, root):
+        key = f"{root}:{day}"
+        fields = await nodes.ask(root, ("HKEYS", key), write=True)
+        gone = [each for each in fields if user_id is None or documents.usage_user(each) == user_id]
+        if gone:
+            own = Operations()
+            own.add_many("HDEL", key, gone)
+            await run(nodes, own)
+        number += len(gone)
+    if user_id is None:
+        await nodes.ask(root, ("DEL", f"{root}:days"), write=True)
+    return number
+
+
+# Participants
+
+
+async def participations(
+    nodes: Nodes, keys: Keys, heads: Heads, context: Context, participant_id: str, limit: int
+) -> list[Participation]:
+    """The marks say where to look; a mark where nothing is found any longer is taken away."""
+    key = keys.participant(context.tenant, participant_id)
+    marks = await nodes.ask(key, ("HGETALL", key), write=False)
+    found: list[Participation] = []
+    for name, n in zip(marks[::2], marks[1::2], strict=True):
+        if limit <= 0:
+            break
+        id = name.decode()
+        entry = (await heads.look((context.tenant, id))).entry
+        ids = await _ids_by(heads, context, entry, participant_id, limit) if entry else []
+        if not ids:
+            own = Operations()
+            own.add("forget", key, id, n)
+            await run(nodes, own)
+        elif entry is not None and rules.is_visible(entry.head.conversation, context):
+            found.append(Participation(id, ids))
+            limit -= len(ids)
+    return found
+
+
+async def _ids_by(heads: Heads, context: Context, entry: Entry, participant_id: str, limit: int) -> list[str]:
+    id = entry.head.conversation.id
+    # Whose conversation it is matters to what is answered, not to whether the mark is right.
+    whole = Context(context.tenant, NOT_YET)
+    ids: list[str] = []
+    after = 0
+    while piece := await reading.read_lines(heads, whole, id, entry, after, coding.piece_of(entry)):
+        for _, row in piece:
+            who = row.extra.participant if row.extra else None
+            if who is not None and who.kind == "user" and who.id == participant_id:
+                ids.append(row.id)
+        after = piece[-1][1].seq
+        if len(ids) >= limit:
+            break
+    return ids[:limit]

@@ -1,0 +1,312 @@
+"""Values of the model as Redis keeps them, and back. Everything is JSON, so that `redis-cli` shows what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from hansard import codec
+from hansard.errors import Corrupt
+from hansard.model import EPOCH, Conversation, Message, from_micros, to_micros
+from hansard.requests import Draft, Lane
+from hansard.rules import Head
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
+_NO_EXTRA = codec.Extra()
+
+
+def time_of(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def micros_of(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
+
+
+def decode_as(decoder: msgspec.json.Decoder[T], data: bytes, where: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+
+
+# Conversations
+
+
+class Facts(Struct, array_like=True):
+    """The field `facts` of a head: what few writes change."""
+
+    id: str
+    user_id: str | None
+    agent_id: str | None
+    audit_id: str | None
+    title: str | None
+    metadata: dict[str, Any]
+    summary: str | None
+    created_at: int
+    branch: str
+    expires_at: int | None
+    archived_at: int | None
+    buried: bool
+
+
+class Counters(Struct, array_like=True):
+    """The field `counters` of a head: what every append changes."""
+
+    updated_at: int
+    last_message_at: int | None
+    message_count: int
+    version: int
+    seq: int
+    largest: int
+
+
+class StoredLane(Struct, array_like=True):
+    """A field `branch:<id>` of a head. The count of a branch that is alone is its conversation's."""
+
+    line: int
+    path: tuple[tuple[int, int], ...]
+    count: int | None
+    parent: str | None
+    from_seq: int | None
+    created_at: int
+
+
+_FACTS = msgspec.json.Decoder(Facts)
+_COUNTERS = msgspec.json.Decoder(Counters)
+_LANE = msgspec.json.Decoder(StoredLane)
+BRANCH = "branch:"
+
+
+class Entry(Struct):
+    """A conversation as it is stored. `n` grows with every write to it, and is never given twice."""
+
+    n: int
+    birth: int
+    """The `n` that it was made with: another conversation of the same id has another."""
+    head: Head
+    largest: int
+    """The size of its largest body ever."""
+
+
+PIECE = 500
+PIECE_BYTES = 4_000_000
+"""What one round trip of a long walk may bring."""
+
+
+def piece_of(entry: Entry) -> int:
+    """How many messages one round trip of a walk may bring."""
+    return max(1, min(PIECE, PIECE_BYTES // max(entry.largest, 1)))
+
+
+def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
+    """From the fields of a head."""
+    try:
+        facts, counters = fields[b"facts"], fields[b"counters"]
+        n, birth = int(fields[b"n"]), int(fields[b"birth"])
+    except (KeyError, ValueError) as error:
+        raise Corrupt(f"the head of {where} is damaged: {error}", where=where) from error
+    known, counted = decode_as(_FACTS, facts, where), decode_as(_COUNTERS, counters, where)
+    conversation = Conversation(
+        known.id,
+        known.user_id,
+        known.agent_id,
+        known.audit_id,
+        known.title,
+        known.metadata,
+        known.summary,
+        from_micros(known.created_at),
+        from_micros(counted.updated_at),
+        time_of(counted.last_message_at),
+        counted.message_count,
+        counted.version,
+        known.branch,
+        time_of(known.expires_at),
+        time_of(known.archived_at),
+    )
+    lanes = {
+        (id := name[len(BRANCH) :].decode()): _lane_of(id, value, counted.message_count, where)
+        for name, value in fields.items()
+        if name.startswith(BRANCH.encode())
+    }
+    return Entry(n, birth, Head(conversation, counted.seq, lanes, known.buried), counted.largest)
+
+
+def _lane_of(id: str, data: bytes, count: int, where: str) -> Lane:
+    lane = decode_as(_LANE, data, where)
+    own = count if lane.count is None else lane.count
+    return Lane(id, lane.line, lane.path, own, lane.parent, lane.from_seq, from_micros(lane.created_at))
+
+
+def facts_of(head: Head) -> bytes:
+    it = head.conversation
+    return _encode(
+        Facts(
+            it.id,
+            it.user_id,
+            it.agent_id,
+            it.audit_id,
+            it.title,
+            it.metadata,
+            it.summary,
+            to_micros(it.created_at),
+            it.branch,
+            micros_of(it.expires_at),
+            micros_of(it.archived_at),
+            head.buried,
+        )
+    )
+
+
+def counters_of(head: Head, largest: int) -> bytes:
+    it = head.conversation
+    updated = to_micros(it.updated_at)
+    # Most appends give both the same moment.
+    last = updated if it.last_message_at is it.updated_at else micros_of(it.last_message_at)
+    return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest))
+
+
+def lane_of(lane: Lane, *, alone: bool) -> bytes:
+    count = None if alone else lane.count
+    return _encode(StoredLane(lane.line, lane.path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)))
+
+
+def head_changes(before: Head | None, after: Head, largest: int) -> tuple[list[Any], list[str]]:
+    """Fields of the head to set, as names and values in turn, and fields to remove."""
+    fields: list[Any] = ["counters", counters_of(after, largest)]
+    if before is None or not _same_facts(before, after):
+        fields += ["facts", facts_of(after)]
+    lanes = {} if before is None else before.lanes
+    alone = len(after.lanes) == 1
+    # A branch that is no longer alone, or is alone again, is stored too: its count moves.
+    same_company = (len(lanes) == 1) == alone
+    for id, lane in after.lanes.items():
+        old = lanes.get(id)
+        if old is None or not same_company or (old is not lane and not (alone and _same_shape(old, lane))):
+            fields += [f"{BRANCH}{id}", lane_of(lane, alone=alone)]
+    return fields, [f"{BRANCH}{id}" for id in lanes.keys() - after.lanes.keys()]
+
+
+def _same_shape(one: Lane, other: Lane) -> bool:
+    return structs.replace(one, count=other.count) == other
+
+
+def _same_facts(before: Head, after: Head) -> bool:
+    one, other = before.conversation, after.conversation
+    return (
+        one.metadata is other.metadata
+        and one.user_id == other.user_id
+        and one.agent_id == other.agent_id
+        and one.audit_id == other.audit_id
+        and one.title == other.title
+        and one.summary == other.summary
+        and one.branch == other.branch
+        and one.created_at == other.created_at
+        and one.expires_at == other.expires_at
+        and one.archived_at == other.archived_at
+        and before.buried == after.buried
+    )
+
+
+# Messages
+
+
+class StoredMessage(Struct, array_like=True, gc=False):
+    seq: int
+    id: str
+    role: str
+    format: str | None
+    """None for plain text."""
+    body: str
+    created_at: int
+    extra: codec.Extra | None = None
+
+
+_MESSAGE = msgspec.json.Decoder(StoredMessage)
+_MESSAGES = msgspec.json.Decoder(list[StoredMessage])
+_json = msgspec.json.Decoder().decode
+
+
+def message_of(message: Message, body: str) -> bytes:
+    format = None if message.format == "text" else message.format
+    extra = codec.encode_extra(message, micros_of(message.updated_at))
+    row = [message.seq, message.id, message.role, format, body, to_micros(message.created_at)]
+    if extra is not None:
+        row.append(msgspec.Raw(extra.encode()))
+    return _encode(row)
+
+
+def placed(fresh: Iterable[tuple[Message, Draft]]) -> list[tuple[Message, bytes]]:
+    return [(message, message_of(message, draft.body)) for message, draft in fresh]
+
+
+def row_of(data: bytes, conversation_id: str) -> StoredMessage:
+    return decode_as(_MESSAGE, data, f"a message of conversation {conversation_id!r}")
+
+
+def message_from(row: StoredMessage, conversation_id: str) -> Message:
+    return messages_from((row,), conversation_id)[0]
+
+
+def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[Message]:
+    """Reading is mostly this loop: it makes each message at once."""
+    made: list[Message] = []
+    for row in rows:
+        format, body = row.format, row.body
+        try:
+            content = body if format is None else _json(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = f"message {row.id!r} of conversation {conversation_id!r}"
+            raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+        more = row.extra or _NO_EXTRA
+        message = Message(
+            row.role,
+            content,
+            row.id,
+            conversation_id,
+            row.seq,
+            more.branch,
+            format or "text",
+            more.participant,
+            more.mentions,
+            more.scope,
+            more.status,
+            more.pinned,
+            EPOCH + timedelta(0, 0, row.created_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
+            more.trace_id,
+            more.sources,
+            more.usage,
+            more.metadata,
+            more.blobs,
+        )
+        made.append(message)
+    return made
+
+
+def rows_of(found: Sequence[bytes], conversation_id: str) -> list[StoredMessage]:
+    """All at once, which is faster than one by one."""
+    try:
+        rows = _MESSAGES.decode(b"[" + b",".join(found) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        rows = []
+    # One that is damaged is named by looking at each.
+    return rows if len(rows) == len(found) else [row_of(data, conversation_id) for data in found]
+
+
+def messages_of(found: Sequence[bytes], conversation_id: str) -> list[Message]:
+    return messages_from(rows_of(found, conversation_id), conversation_id)
+
+
+def size_of(row: StoredMessage) -> int:
+    """The bytes of a message's content as its reader gets it, blobs put back."""
+    size = len(row.body) if row.body.isascii() else len(row.body.encode())
+    if row.extra is None:
+        return size
+    return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in row.extra.blobs)

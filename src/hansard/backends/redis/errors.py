@@ -1,0 +1,53 @@
+"""The one place where errors of Redis become ours."""
+
+from __future__ import annotations
+
+from redis import exceptions
+
+from hansard.errors import Corrupt, Denied, FormatMismatch, HansardError, Outcome, TimedOut, Unavailable
+
+# The driver takes the first word of a refusal away and makes a class of it; where an older server lets a script report
+# the refusal, it stands somewhere in the text.
+_REFUSALS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
+    ("OOM", (exceptions.OutOfMemoryError,), "is out of memory (maxmemory): make room, or raise the limit"),
+    ("READONLY", (exceptions.ReadOnlyError,), "is a replica that only reads: connect to the primary"),
+    ("MISCONF", (), "cannot write to its disk, and refuses writes until it can"),
+    ("NOREPLICAS", (), "has fewer replicas than min-replicas-to-write asks for"),
+    ("LOADING", (exceptions.BusyLoadingError,), "is loading its data: try again in a moment"),
+    ("MASTERDOWN", (exceptions.MasterDownError,), "is a replica that has lost its primary"),
+    ("BUSY", (), "is busy running another script"),
+    ("CLUSTERDOWN", (exceptions.ClusterDownError,), "is a cluster that does not serve all its slots"),
+    ("TRYAGAIN", (exceptions.TryAgainError,), "is moving these keys to another node: try again in a moment"),
+    ("max number of clients", (), "has no connection to spare (maxclients)"),
+)
+_DENIED = (exceptions.AuthenticationError, exceptions.NoPermissionError)
+_DENIALS = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password", "invalid password", "without any password")
+
+
+def translate(error: Exception, where: str, *, outcome: Outcome = "not_applied") -> HansardError:
+    """`outcome` says what became of a write when the connection, and not the server, is at fault."""
+    if isinstance(error, _DENIED) or any(word in str(error) for word in _DENIALS):
+        return Denied(f"{where} does not let us in: {error}")
+    if is_answer(error):
+        return _refused(error, where)
+    if isinstance(error, exceptions.TimeoutError | TimeoutError):
+        return TimedOut(f"{where} did not answer in time: {error}", outcome=outcome)
+    return Unavailable(f"{where} cannot be reached: {error}", outcome=outcome)
+
+
+def is_answer(error: Exception) -> bool:
+    """Whether the server itself has refused a command, which it has then not run."""
+    return isinstance(error, exceptions.ResponseError | exceptions.BusyLoadingError | exceptions.AuthenticationError)
+
+
+def _refused(error: Exception, where: str) -> HansardError:
+    """The server answered, and has not run the command."""
+    text = str(error)
+    for word, kinds, meaning in _REFUSALS:
+        if isinstance(error, kinds) or word in text:
+            return Unavailable(f"{where} {meaning} ({text})", outcome="not_applied")
+    if "WRONGTYPE" in text:
+        return Corrupt(f"{where} holds a value of another type than Hansard writes ({text})", where=where)
+    if "unknown command" in text.lower():
+        return FormatMismatch(f"{where} is not a server that Hansard can use: {text}", found="another server")
+    return Unavailable(f"{where} refused: {text}", retryable=False, outcome="not_applied")

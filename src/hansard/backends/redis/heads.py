@@ -1,0 +1,124 @@
+"""Conversations as this process knows them, and how it looks again.
+
+What is remembered is never trusted: a write happens only if the head still has the `n` that it was planned on, and a
+read gets the head again when its `n` is another. Remembering only saves the round trip, or the transfer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from hansard.backends.redis.coding import Entry, entry_of
+from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.link import Command
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.scripts import READ
+
+_MOST = 4096
+
+Name = tuple[str, str]
+"""A tenant, and the id of a conversation."""
+Ask = tuple[Any, ...]
+"""A command, the part of the conversation that it is about, and its values. The part '' is the root of all keys."""
+
+
+class Tomb(Struct, frozen=True):
+    """What is left where a conversation was: its last `n`. Its graves are looked at only when it matters."""
+
+    n: int = 0
+
+
+class Seen(Struct, frozen=True):
+    """A conversation at one moment, and what else was asked."""
+
+    entry: Entry | None
+    answers: list[Any]
+
+
+class Heads:
+    def __init__(self, nodes: Nodes, keys: Keys) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self._known: OrderedDict[Name, Entry] = OrderedDict()
+        self._expected: dict[Name, Entry] = {}
+
+    async def look(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> Seen:
+        """The conversation now, with answers of the same moment. A writer looks behind what it has sent before."""
+        root = self._keys.conversation(*name)
+        known = self._known.get(name)
+        if known is not None and not write:
+            answers = await self._look_again(root, known, asks)
+            if answers is not None:
+                return Seen(known, answers)
+        numbers = {f"{root}:head": 1}
+        values: list[Any] = [known.n if known else ""]
+        for command, part, *rest in asks:
+            key = f"{root}:{part}" if part else root
+            values += (command, numbers.setdefault(key, len(numbers) + 1), len(rest), *rest)
+        fields, *answers = await READ.run(self._nodes, list(numbers), values, write=write)
+        if fields is None:
+            return Seen(known, answers)
+        if not fields:
+            self.forget(name)
+            return Seen(None, answers)
+        entry = entry_of(dict(zip(fields[::2], fields[1::2], strict=True)), _where(name))
+        self.keep(name, entry)
+        return Seen(entry, answers)
+
+    async def _look_again(self, root: str, known: Entry, asks: Sequence[Ask]) -> list[Any] | None:
+        """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
+        commands: list[Command] = []
+        for command, part, *rest in asks:
+            if command == "find":
+                return None
+            commands.append((command, f"{root}:{part}", *rest))
+        commands.append(("HGET", f"{root}:head", "n"))
+        answers = await self._nodes.ask_together(root, commands)
+        if answers is None or answers.pop() != b"%d" % known.n:
+            return None
+        return answers
+
+    async def look_for_writing(self, name: Name) -> Entry | Tomb:
+        """The conversation behind all that this process has sent, or what is left of it."""
+        seen = await self.look(name, [("HGET", "graves", "n")], write=True)
+        return seen.entry if seen.entry is not None else Tomb(int(seen.answers[0] or 0))
+
+    # Remembering
+
+    def known(self, name: Name) -> Entry | None:
+        return self._known.get(name)
+
+    def latest(self, name: Name) -> Entry | None:
+        """As it will be when what was sent has arrived, or else as it was last seen."""
+        return self._expected.get(name) or self._known.get(name)
+
+    def expect(self, name: Name, entry: Entry) -> None:
+        """A write was sent: the next one of this process builds on it without waiting for the answer."""
+        self._expected[name] = entry
+
+    def keep(self, name: Name, entry: Entry) -> None:
+        """It was seen, or a write of it was acknowledged."""
+        known = self._known.get(name)
+        if known is None or known.n <= entry.n:
+            self._known[name] = entry
+            self._known.move_to_end(name)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        if self._expected.get(name) is entry:
+            del self._expected[name]
+
+    def forget(self, name: Name) -> None:
+        self._known.pop(name, None)
+        self._expected.pop(name, None)
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._expected.clear()
+
+
+def _where(name: Name) -> str:
+    return f"conversation {name[1]!r} of tenant {name[0]!r}"

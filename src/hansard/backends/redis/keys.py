@@ -1,0 +1,109 @@
+"""Where everything lies: the one place that makes keys.
+
+What stands between braces is a *place*: Redis Cluster puts all keys with the same place into one hash slot, and so on
+one node, where a script may change them together. A conversation is a place of its own. So are each list of
+conversations, each user's records, a tenant's usage, and each of a tenant's buckets of blobs. `docs/backends/redis.md`
+lists the keys.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hansard import codec
+from hansard.model import Conversation, ConversationSort, to_micros
+
+BUCKETS = "0123456789abcdef"
+"""A tenant's blobs, spread by the first digit of their hash."""
+_MARKS = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
+_SHIFT = 1 << 63
+
+
+@lru_cache(8192)
+def place(*parts: str) -> str:
+    """The parts of a name between braces, so that nothing in a name can end them early or look like another name."""
+    return "{" + ":".join(part.translate(_MARKS) for part in parts) + "}"
+
+
+class Keys:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.format = f"{prefix}:format"
+        # What concerns all tenants lies in one place.
+        # No place of a tenant is called so: a name of one part is a tenant's own, and no tenant's name is empty.
+        self.all = f"{prefix}:{{:}}"
+        self.tenants = f"{self.all}:tenants"
+        self.expiring = f"{self.all}:expiring"
+        self.expiring_records = f"{self.all}:expiring-records"
+        self.deleted = f"{self.all}:deleted"
+
+    def of(self, *parts: str) -> str:
+        return f"{self.prefix}:{place(*parts)}"
+
+    def conversation(self, tenant: str, id: str) -> str:
+        """The root of a conversation's keys: `head`, `ids`, `messages:<line>`, …"""
+        return f"{self.prefix}:{place(tenant, id)}"
+
+    def tenant(self, tenant: str) -> str:
+        """The root of a tenant's own keys: its list of conversations, `owners`, `pending`."""
+        return self.of(tenant)
+
+    def shelf(self, tenant: str, kind: str, owner: str | None) -> str:
+        """The root of a list of conversations: a tenant's, a user's, an agent's."""
+        return self.of(tenant) if owner is None else self.of(tenant, kind, owner)
+
+    def records(self, tenant: str, owner: str) -> str:
+        return self.of(tenant, "records", owner)
+
+    def bucket(self, tenant: str, sha256: str) -> str:
+        return self.of(tenant, "blobs", sha256[0])
+
+    def usage(self, tenant: str) -> str:
+        return self.of(tenant, "usage", "")
+
+    def participant(self, tenant: str, id: str) -> str:
+        """Which conversations may hold messages of a participant."""
+        return self.of(tenant, "participant", id) + ":conversations"
+
+
+def shelves(keys: Keys, tenant: str, conversation: Conversation) -> list[str]:
+    """The lists that a conversation stands in."""
+    found = [keys.shelf(tenant, "all", None)]
+    if conversation.user_id is not None:
+        found.append(keys.shelf(tenant, "user", conversation.user_id))
+    if conversation.agent_id is not None:
+        found.append(keys.shelf(tenant, "agent", conversation.agent_id))
+    return found
+
+
+def sortable(micros: int) -> bytes:
+    """Eight bytes that sort as the numbers do."""
+    return (micros + _SHIFT).to_bytes(8)
+
+
+def stand(micros: int, id: str) -> bytes:
+    """A conversation's stand in a list: its time, then its id. Members of equal score sort by their bytes."""
+    return sortable(micros) + id.encode()
+
+
+def stands(conversation: Conversation) -> dict[ConversationSort, bytes]:
+    active = conversation.last_message_at or conversation.created_at
+    return {
+        "last_message_at": stand(to_micros(active), conversation.id),
+        "updated_at": stand(to_micros(conversation.updated_at), conversation.id),
+    }
+
+
+def record_member(namespace: tuple[str, ...], key: str) -> bytes:
+    """A record's name as bytes that sort by namespace, then key."""
+    return record_prefix(namespace) + b"\0" + key.encode()
+
+
+def record_prefix(namespace: tuple[str, ...]) -> bytes:
+    """What all records below a namespace begin with. A byte before each element tells more of them from the end."""
+    return b"".join(b"\1" + codec.pack_namespace((element,)) for element in namespace)
+
+
+def whom(tenant: str, id: str) -> str:
+    """Two names as one member of a set that concerns all tenants."""
+    return codec.encode([tenant, id])

@@ -1,0 +1,257 @@
+"""Work over many conversations: sweeping, counting, checking, deleting tenants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from hansard import rules
+from hansard.backends.redis import beside, coding, documents, listing, reading
+from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.coding import Entry
+from hansard.backends.redis.heads import Heads, Tomb
+from hansard.backends.redis.keys import Keys, shelves, stands
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.records import Records
+from hansard.backends.redis.settling import Settling
+from hansard.backends.redis.writer import Write, Writer
+from hansard.backends.redis.writing import dropping
+from hansard.errors import HansardError
+from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
+from hansard.requests import Context, Swept
+
+
+class Lifecycle:
+    def __init__(self, nodes: Nodes, keys: Keys, writer: Writer, records: Records, settling: Settling) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self._writer = writer
+        self._heads: Heads = writer.heads
+        self._records = records
+        self._settling = settling
+
+    # Tenants
+
+    async def tenants(self) -> list[str]:
+        """Those that hold anything."""
+        return [tenant for tenant in await self._known_tenants() if await self._holds_anything(tenant)]
+
+    async def _known_tenants(self) -> list[str]:
+        found = await self._nodes.ask(self._keys.all, ("SMEMBERS", self._keys.tenants), write=False)
+        return sorted(each.decode() for each in found)
+
+    async def _holds_anything(self, tenant: str) -> bool:
+        await self._settling.settle(tenant)
+        return bool(
+            await self._count(tenant)
+            or await self._records.owners(tenant)
+            or await beside.has_any_blob(self._nodes, self._keys, tenant)
+        )
+
+    async def _count(self, tenant: str) -> int:
+        key = f"{self._keys.tenant(tenant)}:updated_at"
+        number: int = await self._nodes.ask(key, ("ZCARD", key), write=False)
+        return number
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        tenant = context.tenant
+        await self._settling.settle(tenant)
+        total = Receipt(at=context.now)
+        async for members in listing.everything(self._nodes, self._keys, tenant):
+            for member in members:
+                total += await self._drop(context, listing.id_of(member))
+        records = 0
+        for owner in await self._records.owners(tenant):
+            records += await self._records.erase(tenant, owner)
+        blobs = await beside.erase_blobs(self._nodes, self._keys, tenant)
+        usage_rows = await beside.erase_usage(self._nodes, self._keys, tenant, None)
+        await self._forget_graves(tenant)
+        if not await self._holds_anything(tenant):
+            await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
+        self._heads.clear()
+        return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
+
+    async def _drop(self, context: Context, id: str, *, if_expired: bool = False) -> Receipt:
+        """Removes a conversation without a tombstone."""
+
+        async def plan(found: Entry | Tomb) -> Write[Receipt]:
+            if isinstance(found, Tomb):
+                return Write(None, None, lambda _: Receipt(at=context.now))
+            expires = found.head.conversation.expires_at
+            if if_expired and (expires is None or expires > context.now):
+                return Write(None, found, lambda _: Receipt(at=context.now))
+            return await dropping(self._writer, context, id, found, bury=False)
+
+        return await self._writer.change(context, id, plan)
+
+    # Sweeping
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        tenants = await self._known_tenants()
+        for tenant in tenants:
+            await self._settling.settle(tenant)
+        expired, total = await self._sweep_conversations(context, limit)
+        records = await self._records.sweep(context, limit)
+        blobs = 0
+        for tenant in tenants:
+            blobs += await beside.sweep_blobs(self._nodes, self._keys, Context(tenant, context.now), limit - blobs)
+        tombstones = await self._sweep_graves(context, limit)
+        total += Receipt(records=records, blobs=blobs, at=context.now)
+        return Swept(receipt=total, tombstones=tombstones, more=max(expired, records, blobs) >= limit)
+
+    async def _sweep_conversations(self, context: Context, limit: int) -> tuple[int, Receipt]:
+        ask = ("ZRANGEBYSCORE", self._keys.expiring, "-inf", to_micros(context.now), "LIMIT", 0, limit)
+        members = await self._nodes.ask(self._keys.all, ask, write=True)
+        total = Receipt(at=context.now)
+        for member in members:
+            tenant, id = documents.pair_of(member)
+            gone = await self._drop(Context(tenant, context.now), id, if_expired=True)
+            total += gone
+            if not gone:
+                await self._correct_expiry(member)
+        return len(members), total
+
+    async def _correct_expiry(self, member: bytes) -> None:
+        """It does not expire when the index says so."""
+        entry = (await self._heads.look(documents.pair_of(member), write=True)).entry
+        expires = coding.micros_of(entry.head.conversation.expires_at) if entry else None
+        keys = self._keys
+        mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
+        await self._nodes.ask(keys.all, mark, write=True)
+
+    async def _sweep_graves(self, context: Context, limit: int) -> int:
+        old = to_micros(context.now - rules.TOMBSTONE_LIFE)
+        ask = ("ZRANGEBYSCORE", self._keys.deleted, "-inf", old, "LIMIT", 0, limit)
+        gone = 0
+        for member in await self._nodes.ask(self._keys.all, ask, write=True):
+            gone += await self._forget_old(member, old)
+        return gone
+
+    async def _forget_old(self, member: bytes, old: int) -> int:
+        """Forgets the graves of one conversation that are older, and notes when to look again."""
+        root = self._keys.conversation(*documents.pair_of(member))
+        key = f"{root}:graves"
+        fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
+        graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True) if name != b"n"}
+        forgotten = [name for name, at in graves.items() if at <= old]
+        left = [at for at in graves.values() if at > old]
+        own = Operations()
+        # The last `n` goes with the last grave: after so long nobody can take the next conversation for this one.
+        own.add_many("HDEL", key, [*forgotten, *(() if left else (b"n",))])
+        await beside.run(self._nodes, own)
+        mark = ("ZADD", self._keys.deleted, min(left), member) if left else ("ZREM", self._keys.deleted, member)
+        await self._nodes.ask(self._keys.all, mark, write=True)
+        return len(forgotten)
+
+    async def _forget_graves(self, tenant: str) -> None:
+        for member in await self._nodes.ask(self._keys.all, ("ZRANGE", self._keys.deleted, 0, -1), write=True):
+            name, id = documents.pair_of(member)
+            if name == tenant:
+                key = f"{self._keys.conversation(tenant, id)}:graves"
+                await self._nodes.ask(key, ("UNLINK", key), write=True)
+                await self._nodes.ask(self._keys.all, ("ZREM", self._keys.deleted, member), write=True)
+
+    # Counting
+
+    async def stats(self, tenant: str | None) -> Stats:
+        conversations = messages = records = blobs = blob_bytes = 0
+        chosen = await self.tenants() if tenant is None else [tenant]
+        for name in chosen:
+            await self._settling.settle(name)
+            async for members in listing.everything(self._nodes, self._keys, name):
+                ids = [listing.id_of(member) for member in members]
+                entries = await listing.entries_of(self._nodes, self._keys, name, ids)
+                found = [entry.head.conversation for entry in entries if entry]
+                conversations += len(found)
+                messages += sum(each.message_count for each in found)
+            for owner in await self._records.owners(name):
+                records += await self._records.count(name, owner)
+            number, size = await beside.measure_blobs(self._nodes, self._keys, name)
+            blobs, blob_bytes = blobs + number, blob_bytes + size
+        return Stats(
+            backend="redis",
+            tenants=len([name for name in chosen if tenant is None or await self._holds_anything(name)]),
+            conversations=conversations,
+            messages=messages,
+            records=records,
+            blobs=blobs,
+            blob_bytes=blob_bytes,
+        )
+
+    # Checking
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        seen = 0
+        for name in await self.tenants() if tenant is None else [tenant]:
+            await self._settling.settle(name)
+            async for members in listing.everything(self._nodes, self._keys, name):
+                for member in members:
+                    for problem in await self._check(Context(name, NOT_YET), member):
+                        yield problem
+                seen += len(members)
+                yield seen
+        if not seen:
+            yield 0
+
+    async def _check(self, context: Context, member: bytes) -> list[Problem]:
+        id = listing.id_of(member)
+        where = f"{context.tenant}/{id}"
+        try:
+            entry, rows = await self._read_all(context, id)
+        except HansardError as error:
+            return [Problem(where, str(error))]
+        if entry is None:
+            return await self._check_absent(context, where, member)
+        digests = sorted({ref.sha256 for _, message in rows for ref in message.blobs})
+        there = await beside.has_blobs(self._nodes, self._keys, context.tenant, digests)
+        problems = [
+            *rules.audit(where, entry.head, rows),
+            *(
+                Problem(where, f"blob {each} is missing")
+                for each, is_there in zip(digests, there, strict=True)
+                if not is_there
+            ),
+            *await self._check_lists(context, where, entry),
+        ]
+        # What was found while somebody wrote proves nothing.
+        again = await reading.find_entry(self._heads, context, id) if problems else entry
+        return problems if again is not None and again.n == entry.n else []
+
+    async def _check_absent(self, context: Context, where: str, member: bytes) -> list[Problem]:
+        key = f"{self._keys.tenant(context.tenant)}:updated_at"
+        if await self._nodes.ask(key, ("ZSCORE", key, member), write=False) is None:
+            return []
+        return [Problem(where, "it stands in the list of conversations, but is not there")]
+
+    async def _read_all(self, context: Context, id: str) -> tuple[Entry | None, list[tuple[int, Message]]]:
+        """A conversation with all its messages, at a moment when nobody wrote to it."""
+        while True:
+            entry = await reading.find_entry(self._heads, context, id)
+            if entry is None:
+                return None, []
+            rows: list[tuple[int, Message]] = []
+            after = 0
+            step = coding.piece_of(entry)
+            while piece := await reading.read_lines(self._heads, context, id, entry, after, step):
+                rows += [(line, coding.message_from(row, id)) for line, row in piece]
+                after = piece[-1][1].seq
+            again = await reading.find_entry(self._heads, context, id)
+            if again is not None and again.n == entry.n:
+                return entry, rows
+
+    async def _check_lists(self, context: Context, where: str, entry: Entry) -> list[Problem]:
+        conversation = entry.head.conversation
+        problems = []
+        (number,) = (await self._heads.look((context.tenant, conversation.id), [("HLEN", "ids")])).answers
+        if number != conversation.message_count:
+            what = f"{number} messages can be found by id, but {conversation.message_count} are counted"
+            problems.append(Problem(where, what))
+        names = [
+            (f"{shelf}:{sort}", member)
+            for shelf in shelves(self._keys, context.tenant, conversation)
+            for sort, member in stands(conversation).items()
+        ]
+        scores = await self._nodes.ask_many([(key, ("ZSCORE", key, member)) for key, member in names])
+        for (key, _), score in zip(names, scores, strict=True):
+            if score is None:
+                problems.append(Problem(where, f"it does not stand in the list {key!r} where it should"))
+        return problems

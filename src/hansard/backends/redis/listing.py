@@ -1,0 +1,112 @@
+"""Lists of conversations: sorted sets whose members are a time and an id, so that a page is one range of them.
+
+What stands in a list is only a pointer. The conversations are read from their own places, and one that has moved since
+is not where the page looked for it: the page is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from hansard import rules
+from hansard.backends.redis.coding import Entry, entry_of
+from hansard.backends.redis.keys import Keys, stand, stands
+from hansard.backends.redis.nodes import Nodes
+from hansard.model import Conversation
+from hansard.requests import Context, ConversationQuery
+
+_PIECE = 200
+_TRIES = 5
+
+
+async def list_conversations(
+    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery
+) -> tuple[list[Conversation], bool]:
+    page, moved = await _page(nodes, keys, context, query)
+    tries = 1
+    while moved and tries < _TRIES:
+        # Under constant writing, one that moves on and on is shown where it goes to, by a later page or call.
+        page, moved = await _page(nodes, keys, context, query)
+        tries += 1
+    return page[: query.limit], len(page) > query.limit
+
+
+async def _page(
+    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery
+) -> tuple[list[Conversation], bool]:
+    """What matches, one more than the limit if there are more; and whether something moved meanwhile."""
+    found: list[Conversation] = []
+    skip, moved = query.offset, False
+    wanted = query.offset + query.limit + 1
+    async for members, entries in _walk(nodes, keys, context, query, wanted):
+        for member, entry in zip(members, entries, strict=True):
+            if entry is None or stands(entry.head.conversation)[query.sort] != member:
+                moved = True
+                continue
+            if not rules.matches(entry.head.conversation, query, context):
+                continue
+            if skip:
+                skip -= 1
+                continue
+            found.append(entry.head.conversation)
+            if len(found) > query.limit:
+                return found, moved
+    return found, moved
+
+
+async def _walk(
+    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery, wanted: int
+) -> AsyncIterator[tuple[list[bytes], list[Entry | None]]]:
+    key = f"{_shelf(keys, context, query)}:{query.sort}"
+    low = b"-" if query.above is None else b"(" + stand(*query.above)
+    high = b"+" if query.below is None else b"(" + stand(*query.below)
+    piece = min(wanted, _PIECE)
+    while True:
+        ends = ("ZREVRANGEBYLEX", key, high, low) if query.newest_first else ("ZRANGEBYLEX", key, low, high)
+        members: list[bytes] = await nodes.ask(key, (*ends, "LIMIT", 0, piece), write=False)
+        if members:
+            yield members, await entries_of(nodes, keys, context.tenant, [id_of(each) for each in members])
+        if len(members) < piece:
+            return
+        if query.newest_first:
+            high = b"(" + members[-1]
+        else:
+            low = b"(" + members[-1]
+        piece = _PIECE
+
+
+def _shelf(keys: Keys, context: Context, query: ConversationQuery) -> str:
+    owner = query.user_id if query.user_id is not None else context.user
+    if owner is not None:
+        return keys.shelf(context.tenant, "user", owner)
+    return keys.shelf(context.tenant, "agent", query.agent_id)
+
+
+async def entries_of(nodes: Nodes, keys: Keys, tenant: str, ids: Sequence[str]) -> list[Entry | None]:
+    """Conversations by their ids; None for one that is gone."""
+    heads = [f"{keys.conversation(tenant, id)}:head" for id in ids]
+    found = await nodes.ask_many([(head, ("HGETALL", head)) for head in heads])
+    return [_entry(fields, tenant, id) for id, fields in zip(ids, found, strict=True)]
+
+
+def _entry(fields: list[Any], tenant: str, id: str) -> Entry | None:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return entry_of(pairs, f"conversation {id!r} of tenant {tenant!r}") if pairs else None
+
+
+def id_of(member: bytes) -> str:
+    return member[8:].decode()
+
+
+async def everything(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[list[bytes]]:
+    """All stands of a tenant's conversations, expired ones too, a page at a time, in the order of their last change."""
+    key = f"{keys.tenant(tenant)}:updated_at"
+    low = b"-"
+    while True:
+        members: list[bytes] = await nodes.ask(key, ("ZRANGEBYLEX", key, low, b"+", "LIMIT", 0, _PIECE), write=False)
+        if members:
+            yield members
+        if len(members) < _PIECE:
+            return
+        low = b"(" + members[-1]

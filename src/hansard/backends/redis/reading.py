@@ -1,0 +1,250 @@
+"""Reads of one conversation. A short page takes one round trip; a long walk goes piece by piece.
+
+A reader asks by the head that it knows. If the conversation has changed so that it should have asked otherwise, the new
+head came with the answer, and it asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from heapq import merge
+
+from hansard import rules
+from hansard.backends.redis import coding, documents
+from hansard.backends.redis.coding import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
+from hansard.backends.redis.heads import Ask, Heads, Seen
+from hansard.backends.redis.saving import lines_of
+from hansard.backends.redis.writing import found_of
+from hansard.backends.values import own_conversation
+from hansard.model import MAIN, Conversation, Message, Summary, to_micros
+from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
+
+Piece = list[tuple[int, StoredMessage]]
+"""Messages in the order of seq, each with its line."""
+_FIRST = Lane(MAIN, 1)
+"""Where most conversations have all their messages."""
+
+
+def visible(seen: Seen, context: Context) -> Entry | None:
+    entry = seen.entry
+    return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
+
+
+async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
+    return visible(await heads.look((context.tenant, id)), context)
+
+
+async def find_conversation(heads: Heads, context: Context, id: str) -> Conversation | None:
+    entry = await find_entry(heads, context, id)
+    return entry.head.conversation if entry else None
+
+
+async def list_summaries(heads: Heads, context: Context, id: str, branch: str | None) -> list[Summary]:
+    seen = await heads.look((context.tenant, id), [("LRANGE", "summaries", 0, -1)])
+    if visible(seen, context) is None:
+        return []
+    found = (documents.summary_of(data, id) for data in seen.answers[0])
+    return [summary for summary in found if branch is None or summary.branch == branch]
+
+
+async def find_messages(heads: Heads, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+    found: list[Message] = []
+    for start in range(0, len(message_ids), PIECE):
+        seen = await heads.look((context.tenant, id), [("find", "", *message_ids[start : start + PIECE])])
+        if visible(seen, context) is None:
+            return []
+        found += [message for _, message in found_of(seen.answers[0], id)]
+    return found
+
+
+# Messages
+
+
+async def get_messages(heads: Heads, context: Context, id: str, query: MessageQuery) -> Slice:
+    known = heads.known((context.tenant, id)) or await find_entry(heads, context, id)
+    while known is not None:
+        # A branch that is not known may have come since: the answer brings the newest head, which decides.
+        lane = known.head.lanes.get(query.branch or known.head.conversation.branch, _FIRST)
+        if not _is_short(query, lane, known.largest):
+            return await _long(heads, context, id, query)
+        asks = [_ask(line, upto, query, (query.limit or 0) + 1) for line, upto in _parts(lane, query)]
+        seen = await heads.look((context.tenant, id), asks)
+        known = visible(seen, context)
+        if known is not None and rules.segments(known.head.lane(query.branch)) == rules.segments(lane):
+            rows = coding.rows_of([data for answer in seen.answers for data in answer], id)
+            return _bounded(rows, id, query, cannot_pass=_is_short(query, lane, known.largest))
+    return Slice([], False)
+
+
+def _is_short(query: MessageQuery, lane: Lane, largest: int) -> bool:
+    """Whether a page is what it costs: no filter passes over messages, and the bodies cannot pass the bound."""
+    narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
+    if query.sort == "time" or query.limit is None or any(each is not None for each in narrow):
+        return False
+    bound = min(query.max_bytes or PIECE_BYTES, PIECE_BYTES)
+    return (query.limit + 1) * max(largest, 1) * len(rules.segments(lane)) <= bound or query.limit == 1
+
+
+def _parts(lane: Lane, query: MessageQuery) -> list[tuple[int, int]]:
+    parts = list(rules.segments(lane))
+    return parts[::-1] if query.newest_first else parts
+
+
+def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | None = None) -> Ask:
+    """Messages of one line between the query's places, from its end; `after` is where a walk has come to."""
+    low = query.above[1] if query.above and query.sort == "seq" else 0
+    high = min(upto, query.below[1] - 1) if query.below and query.sort == "seq" else upto
+    if after is not None:
+        low, high = (low, min(high, after - 1)) if query.newest_first else (max(low, after), high)
+    if query.newest_first:
+        return "ZREVRANGEBYSCORE", f"messages:{line}", high, f"({low}", "LIMIT", 0, limit
+    return "ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit
+
+
+def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
+    """As many as the limit and the bound in bytes allow, but always one. `cannot_pass` knows that they do."""
+    if cannot_pass:
+        return Slice(coding.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
+    messages: list[Message] = []
+    size = 0
+    for row in found:
+        if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
+            return Slice(messages, True)
+        messages.append(coding.message_from(row, id))
+        size += coding.size_of(row)
+    return Slice(messages, False)
+
+
+# Long walks
+
+
+class Changed(Exception):
+    """The branch is not what the walk began on."""
+
+
+async def _long(heads: Heads, context: Context, id: str, query: MessageQuery) -> Slice:
+    while True:
+        entry = await find_entry(heads, context, id)
+        if entry is None:
+            return Slice([], False)
+        try:
+            if query.sort == "time":
+                return await _by_time(heads, context, id, entry, query)
+            return await _by_seq(heads, context, id, entry, query)
+        except Changed:
+            continue
+
+
+async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
+    rows: list[StoredMessage] = []
+    size = 0
+    async for row in _walk(heads, context, id, entry, query):
+        if not is_wanted(row, query):
+            continue
+        if len(rows) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
+            return Slice(coding.messages_from(rows, id), True)
+        rows.append(row)
+        size += coding.size_of(row)
+    return Slice(coding.messages_from(rows, id), False)
+
+
+async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
+    """A branch has to be sorted by time as a whole."""
+    rows = [row async for row in _walk(heads, context, id, entry, query) if is_wanted(row, query)]
+    above = [row for row in rows if query.above is None or (row.created_at, row.seq) > query.above]
+    between = [row for row in above if query.below is None or (row.created_at, row.seq) < query.below]
+    between.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)
+    return _bounded(between, id, query)
+
+
+def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
+    """`rules.is_wanted` before a message is made of the row."""
+    extra = row.extra
+    who, scope = (extra.participant, extra.scope) if extra else (None, None)
+    return (
+        (query.roles is None or row.role in query.roles)
+        and (query.participant_ids is None or (who is not None and who.id in query.participant_ids))
+        and (query.scope is None or scope == query.scope)
+        and (query.since is None or row.created_at >= to_micros(query.since))
+        and (query.until is None or row.created_at < to_micros(query.until))
+    )
+
+
+async def _walk(
+    heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery
+) -> AsyncIterator[StoredMessage]:
+    """Every message of a branch between the query's places, in its order."""
+    lane = entry.head.lane(query.branch)
+    piece = piece_of(entry)
+    # Short segments share a round trip: a branch of many branches has many.
+    parts = _parts(lane, query)
+    at = 0
+    while at < len(parts):
+        group = parts[at : at + 50] if piece == PIECE else parts[at : at + 1]
+        limit = max(1, piece // len(group))
+        seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit) for line, upto in group])
+        _check_same(seen, context, entry, query)
+        for (line, upto), answer in zip(group, seen.answers, strict=True):
+            rows = [coding.row_of(data, id) for data in answer]
+            while rows:
+                for row in rows:
+                    yield row
+                if len(rows) < limit:
+                    break
+                seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit, rows[-1].seq)])
+                _check_same(seen, context, entry, query)
+                rows = [coding.row_of(data, id) for data in seen.answers[0]]
+        at += len(group)
+
+
+def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery) -> None:
+    now = visible(seen, context)
+    if now is None or now.birth != entry.birth:
+        raise Changed
+    if now.n != entry.n and rules.segments(now.head.lane(query.branch)) != rules.segments(
+        entry.head.lane(query.branch)
+    ):
+        raise Changed
+
+
+# Copying
+
+
+async def read_image(heads: Heads, context: Context, id: str) -> Image | None:
+    entry = await find_entry(heads, context, id)
+    if entry is None:
+        return None
+    return Image(own_conversation(entry.head.conversation), entry.head.seq, tuple(entry.head.lanes.values()))
+
+
+async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, after_seq: int, limit: int) -> Piece | None:
+    """The next messages of all lines; None when the conversation is gone."""
+    lines = sorted(lines_of(entry.head))
+    asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for line in lines]
+    seen = await heads.look((context.tenant, id), asks)
+    now = visible(seen, context)
+    if now is None or now.birth != entry.birth:
+        return None
+    if sorted(lines_of(now.head)) != lines:
+        return await read_lines(heads, context, id, now, after_seq, limit)
+    found = [
+        [(line, coding.row_of(data, id)) for data in answer] for line, answer in zip(lines, seen.answers, strict=True)
+    ]
+    return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]
+
+
+async def read_rows(heads: Heads, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+    taken: list[Row] = []
+    size = 0
+    entry = await find_entry(heads, context, id)
+    while entry is not None and len(taken) < limit and size < max_bytes:
+        step = min(piece_of(entry), limit - len(taken))
+        piece = await read_lines(heads, context, id, entry, taken[-1].message.seq if taken else after_seq, step)
+        if not piece:
+            break
+        for line, row in piece:
+            if size >= max_bytes:
+                break
+            taken.append(Row(line, coding.message_from(row, id)))
+            size += coding.size_of(row)
+    return taken

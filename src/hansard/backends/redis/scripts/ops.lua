@@ -1,0 +1,93 @@
+-- What a write may do to keys. This is put before write.lua and apply.lua, and runs nothing by itself.
+--
+-- An operation is: its name, the number of its key in KEYS, how many values follow, the values. An operation with a name
+-- in small letters is one of those below; any other name is a command of Redis, which gets the key and the values.
+-- Keys that an operation derives from its key have the same place, and so the same hash slot.
+--
+-- Errors: those of the commands. The first command of a script that the server refuses (out of memory, a replica, a full
+-- disk) is refused before anything was written; after the first write the server refuses none for these reasons.
+
+local blobs, records = 0, 0
+local operations = {}
+
+-- A conversation's stand in a list.      key: sorted set;   values: the old member or '', the new one or ''
+function operations.move(key, old, new)
+  if old ~= '' then redis.call('ZREM', key, old) end
+  if new ~= '' then redis.call('ZADD', key, 0, new) end
+end
+
+-- Bytes, kept at least until a time.     key: bucket;       values: SHA-256, bytes, time in microseconds
+function operations.keep(bucket, sha256, bytes, time)
+  redis.call('SETNX', bucket .. ':data:' .. sha256, bytes)
+  redis.call('ZADD', bucket .. ':kept', 'GT', time, sha256)
+  if redis.call('EXISTS', bucket .. ':uses:' .. sha256) == 0 then
+    redis.call('ZADD', bucket .. ':idle', 'GT', time, sha256)
+  end
+end
+
+-- A conversation refers to a blob.       key: bucket;       values: SHA-256, conversation, its n
+function operations.use(bucket, sha256, conversation, n)
+  redis.call('HSET', bucket .. ':uses:' .. sha256, conversation, n)
+  redis.call('ZREM', bucket .. ':idle', sha256)
+end
+
+-- A conversation no longer refers to a blob, which goes when nothing needs it and its time is over. An n that is lower
+-- than that of the use is of a release that came late: the conversation has referred to the blob again since.
+--                                        key: bucket;       values: SHA-256, conversation or '', its n, now
+function operations.release(bucket, sha256, conversation, n, now)
+  local uses, data = bucket .. ':uses:' .. sha256, bucket .. ':data:' .. sha256
+  local used = redis.call('HGET', uses, conversation)
+  if used and tonumber(used) <= tonumber(n) then redis.call('HDEL', uses, conversation) end
+  if redis.call('EXISTS', uses) == 1 then return end
+  local time = redis.call('ZSCORE', bucket .. ':kept', sha256)
+  if not time then return end
+  if tonumber(time) > tonumber(now) then
+    redis.call('ZADD', bucket .. ':idle', time, sha256)
+    return
+  end
+  redis.call('DEL', data)
+  redis.call('ZREM', bucket .. ':kept', sha256)
+  redis.call('ZREM', bucket .. ':idle', sha256)
+  blobs = blobs + 1
+end
+
+-- A record goes with its conversation, unless it belongs to it no longer.
+--                                        key: records;      values: the record's name, the conversation and its birth
+function operations.drop(space, name, link)
+  if redis.call('HGET', space .. ':links', name) ~= link then return end
+  for _, part in ipairs({ ':links', ':tokens', ':data' }) do redis.call('HDEL', space .. part, name) end
+  redis.call('ZREM', space .. ':names', name)
+  redis.call('ZREM', space .. ':expiring', name)
+  records = records + 1
+end
+
+-- A mark that nothing newer has renewed. key: hash;         values: field, n
+function operations.forget(key, field, n)
+  local marked = redis.call('HGET', key, field)
+  if marked and tonumber(marked) <= tonumber(n) then redis.call('HDEL', key, field) end
+end
+
+-- Tokens and cost, added up.             key: hash of a day; values: field, messages, four kinds of tokens, cost
+-- All are doubles, as in Python: sums of costs come out the same to the last bit.
+function operations.count(key, field, ...)
+  local more, sums = { ... }, {}
+  local now = redis.call('HGET', key, field) or '0 0 0 0 0 0'
+  for number in string.gmatch(now, '%S+') do
+    sums[#sums + 1] = string.format('%.17g', tonumber(number) + tonumber(more[#sums + 1]))
+  end
+  redis.call('HSET', key, field, table.concat(sums, ' '))
+end
+
+-- Runs the operations that begin at this place in ARGV.
+local function run(at)
+  while at <= #ARGV do
+    local name, key, count = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
+    local operation = operations[name]
+    if operation then
+      operation(key, unpack(ARGV, at + 3, at + 2 + count))
+    else
+      redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
+    end
+    at = at + 3 + count
+  end
+end

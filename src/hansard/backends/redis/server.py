@@ -1,0 +1,129 @@
+"""What a server is, and what its settings promise: asked once, when a store is opened, and by `check`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from hansard.backend import Durability
+from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.nodes import Nodes
+from hansard.errors import Corrupt, Denied, FormatMismatch, Unavailable, Unsupported
+from hansard.model import Problem
+
+OLDEST = (6, 2)
+FORMAT = 1
+"""How keys and values are laid out: see docs/backends/redis.md."""
+_SETTINGS = ("appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory")
+
+_log = logging.getLogger("hansard.redis")
+
+
+class Server(Struct, frozen=True):
+    """One server, as it says itself."""
+
+    info: Mapping[str, str]
+    settings: Mapping[str, str] | None
+    """None where we may not ask."""
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged write survives. Only a log that is synced before the answer survives the machine."""
+        settings = self.settings or {}
+        synced = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
+        return "machine" if synced else "process"
+
+    def problems(self) -> Iterator[Problem]:
+        where = "server"
+        policy = (self.settings or {}).get("maxmemory-policy", self.info.get("maxmemory_policy", "noeviction"))
+        if policy != "noeviction":
+            yield Problem(
+                where,
+                f"maxmemory-policy is {policy!r}: when memory runs out, Redis drops parts of conversations. "
+                "Set it to 'noeviction'",
+            )
+        for name, what in (("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")):
+            if self.info.get(name, "ok") != "ok":
+                yield Problem(where, f"the last write of the {what} failed ({name}:{self.info[name]})")
+
+
+async def look(nodes: Nodes) -> list[Server]:
+    """Every server that holds data."""
+    infos = await nodes.everywhere(("INFO",))
+    settings: list[Mapping[str, str] | None] = []
+    try:
+        for answer in await nodes.everywhere(("CONFIG", "GET", "*")):
+            pairs = zip(answer[::2], answer[1::2], strict=True)
+            settings.append({name.decode(): value.decode("utf-8", "replace") for name, value in pairs})
+    except (Denied, Unavailable, FormatMismatch):
+        # Services that run Redis for others often forbid CONFIG. Then we claim no more than we know.
+        settings = [None] * len(infos)
+    return [Server(_fields(info), setting) for info, setting in zip(infos, settings, strict=True)]
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+async def prepare(nodes: Nodes, keys: Keys) -> list[Server]:
+    """Refuses a server that is too old, and a keyspace that is not ours; marks an empty one as ours."""
+    servers = await look(nodes)
+    for server in servers:
+        _refuse_old(server)
+        if not nodes.is_cluster and server.info.get("cluster_enabled") == "1":
+            raise Unsupported("the server is a node of a Redis Cluster: connect with 'redis+cluster://'")
+        for problem in server.problems():
+            _log.warning("%s", problem.what)
+    await _claim(nodes, keys)
+    return servers
+
+
+def _refuse_old(server: Server) -> None:
+    version = server.info.get("redis_version", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST:
+        wanted = ".".join(str(number) for number in OLDEST)
+        raise Unsupported(f"the server is Redis {version or 'of an unknown version'}: Hansard needs {wanted} or newer")
+
+
+async def _claim(nodes: Nodes, keys: Keys) -> None:
+    found = await _format(nodes, keys)
+    if found is None:
+        await _refuse_foreign(nodes, keys)
+        await nodes.ask(keys.format, ("SET", keys.format, FORMAT, "NX"), write=True)
+        found = await _format(nodes, keys)
+    if found != str(FORMAT).encode():
+        text = (found or b"").decode("utf-8", "replace")
+        newer = text.isdigit() and int(text) > FORMAT
+        raise FormatMismatch(
+            f"{keys.format!r} says format {text!r}: "
+            + ("install the newer version of Hansard that wrote it" if newer else "another program wrote it"),
+            found=text,
+            wanted=str(FORMAT),
+        )
+
+
+async def _format(nodes: Nodes, keys: Keys) -> bytes | None:
+    try:
+        found: bytes | None = await nodes.ask(keys.format, ("GET", keys.format), write=True)
+    except Corrupt as error:
+        raise FormatMismatch(
+            f"{keys.format!r} was written by another program: {error}", found="another type"
+        ) from error
+    return found
+
+
+async def _refuse_foreign(nodes: Nodes, keys: Keys) -> None:
+    """Keys under our prefix, but not our mark: somebody else lives there."""
+    name = await nodes.any_key(f"{keys.prefix}:*")
+    # Another process may have claimed the place, and begun to fill it, a moment ago.
+    if name is not None and await _format(nodes, keys) is None:
+        raise FormatMismatch(
+            f"there are keys under {keys.prefix + ':'!r} that Hansard did not write, such as {name!r}: "
+            "choose another ?prefix=",
+            found="another program",
+            wanted="no keys",
+        )

@@ -1,0 +1,109 @@
+"""Writes that cross places of a cluster: cut off at any step, they are finished by whoever reads, or never happened."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.backends.redis import dying
+from tests.servers import redis as redis_servers
+
+import hansard
+from hansard import sync
+from hansard.backends.redis import RedisBackend, settling
+from hansard.testing.comparing import facts, state
+
+REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
+
+
+def die(url: str, act: str, step: int) -> bool:
+    """Whether the process came to its end before it was done."""
+    command = [sys.executable, str(Path(dying.__file__)), url, act, str(step)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode in (0, dying.DEAD), done.stderr.decode()
+    return done.returncode == dying.DEAD
+
+
+def seen(store: sync.Store) -> Any:
+    return [state(store, leave_out=REPEATED), facts([store.stats()]), _participants(store)]
+
+
+def _participants(store: sync.Store) -> list[str]:
+    found = store._runner.call(store.backend.participations(store._inner._view.context(), "bob", 100))
+    return sorted(f"{each.conversation_id}/{id}" for each in found for id in each.message_ids)
+
+
+def run(url: str, *acts: dying.Act) -> None:
+    async def play() -> None:
+        async with hansard.connect(url) as store:
+            for act in acts:
+                await act(store)
+
+    asyncio.run(play())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("act", dying.ACTS)
+def test_a_writer_that_dies_at_any_step(act: str) -> None:
+    before_url, after_url = redis_servers.fresh_cluster(), redis_servers.fresh_cluster()
+    run(before_url, dying.prepare)
+    run(after_url, dying.prepare, dying.ACTS[act])
+    with sync.connect(before_url) as one, sync.connect(after_url) as other:
+        before, after = seen(one), seen(other)
+    for step in itertools.count(1):
+        url = redis_servers.fresh_cluster()
+        run(url, dying.prepare)
+        died = die(url, act, step)
+        with sync.connect(url) as store:
+            now = seen(store)
+            # All of it or nothing of it, whichever way one looks; not a list that says this and a total that says that.
+            assert now in (before, after), f"{act} cut off at step {step}"
+            assert store.check() == []
+        if not died:
+            assert now == after
+            assert step > 3, "it crosses places"
+            break
+        run(url, dying.ACTS[act])
+        with sync.connect(url) as store:
+            assert seen(store) == after, f"{act} repeated after it was cut off at step {step}"
+            assert store.check() == []
+
+
+def test_a_write_that_took_too_long_does_not_happen(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mark may have been cleared by now: nobody would know what to finish."""
+    run(cluster_url, dying.prepare)
+    with sync.connect(cluster_url) as store:
+        tries = []
+        original = settling.Settling._announce
+
+        async def late(self: settling.Settling, batch: Any) -> int:
+            tries.append(batch)
+            deadline = await original(self, batch)
+            return deadline - 60 if len(tries) == 1 else deadline
+
+        monkeypatch.setattr(settling.Settling, "_announce", late)
+        store.append_message("old", "user", "in the end", id="z")
+        assert len(tries) == 2, "the first was refused, the second in time"
+        assert [message.id for message in store.get_messages("old")] == ["f", "p", "z"]
+        assert store.check() == []
+
+
+def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(cluster_url, dying.prepare)
+    assert die(cluster_url, "append", 4)
+    with sync.connect(cluster_url) as store:
+        backend = store.backend
+        assert isinstance(backend, RedisBackend)
+        nodes = backend._nodes
+        key = f"{backend._keys.tenant('default')}:pending"
+        store.list_conversations()
+        assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 1, "its writer may still be alive"
+        monkeypatch.setattr(settling, "_GRACE", -settling.DEADLINE - 5)
+        store.list_conversations()
+        assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 0
+        assert store.check() == []

@@ -1,0 +1,133 @@
+"""Which keys there are: all of a conversation in one slot, nothing of anybody in another's, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+
+import pytest
+from redis.crc import key_slot
+from tests.servers import redis as redis_servers
+from tests.transfer import rich
+
+import hansard
+from hansard import sync
+from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
+from hansard.model import Message, Participant
+
+ODD = ["a}b", "{a}", "a:b", "a%3Ab", "%", "{", "}", ":", "ü😀", "a b", "\t"]
+
+
+def keys_of(url: str) -> list[bytes]:
+    number = int(url.partition("db=")[2])
+    return sorted(redis_servers.shared().client(number).keys("*"))
+
+
+def test_all_keys_of_a_conversation_are_in_one_slot(url: str) -> None:
+    async def fill() -> None:
+        async with hansard.connect(url) as store:
+            await rich.fill(store)
+
+    asyncio.run(fill())
+    slots: dict[bytes, set[int]] = defaultdict(set)
+    parts: dict[bytes, set[bytes]] = defaultdict(set)
+    for key in keys_of(url):
+        found = re.match(rb"hansard:(\{[^}]*\}):(.*)", key)
+        assert found or key == b"hansard:format", key
+        if found:
+            slots[found[1]].add(key_slot(key))
+            parts[found[1]].add(found[2])
+    assert {len(each) for each in slots.values()} == {1}
+    assert parts[b"{default:branched}"] == {
+        b"head",
+        b"ids",
+        b"messages:1",
+        b"messages:2",
+        b"messages:3",
+        b"records",
+        b"summaries",
+    }
+    assert len({slot for each in slots.values() for slot in each}) > 10, "and conversations are spread"
+
+
+@pytest.mark.parametrize("id", ODD)
+def test_any_name_keeps_to_its_place(url: str, id: str) -> None:
+    with sync.connect(url) as store:
+        for tenant in (id, "plain"):
+            view = store.tenant(tenant)
+            view.append(id, Message("user", tenant, id=id), user_id=id, agent_id=id)
+            view.user(id).records.put([id], id, tenant)
+            assert [message.content for message in view.get_messages(id)] == [tenant]
+            assert [each.id for each in view.list_conversations(user_id=id, agent_id=id).items] == [id]
+            assert view.check() == []
+        assert store.admin.tenants() == sorted([id, "plain"])
+
+
+def test_names_do_not_run_together(url: str) -> None:
+    pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b%3Ac"), ("a", "b"), ("a:b:c", "d")]
+    with sync.connect(url) as store:
+        for tenant, id in pairs:
+            store.tenant(tenant).append_message(id, "user", f"{tenant} {id}")
+        for tenant, id in pairs:
+            assert [message.content for message in store.tenant(tenant).get_messages(id)] == [f"{tenant} {id}"]
+
+
+def test_places_are_told_apart() -> None:
+    names = [("t",), ("t", "c"), ("t", "user", "c"), ("t", "user:c"), ("t:user", "c"), ("t", "agent", "c"), ("t}", "c")]
+    assert len({place(*parts) for parts in names}) == len(names)
+    keys = Keys("p")
+    assert key_slot(keys.conversation("t", "c}x").encode()) == key_slot(f"{keys.conversation('t', 'c}x')}:ids".encode())
+
+
+def test_stands_sort_by_time_then_id() -> None:
+    ordered = [(-(1 << 60), "z"), (-1, "a"), (0, ""), (0, "a"), (0, "b"), (0, "ü"), (1, "a"), (1 << 60, "a")]
+    assert sorted(ordered) == ordered
+    assert sorted(stand(*each) for each in ordered) == [stand(*each) for each in ordered]
+
+
+def test_records_sort_by_namespace_then_key() -> None:
+    names = [
+        ((), "z"),
+        (("",), "a"),
+        (("", ""), "a"),
+        (("\0",), "a"),
+        (("a",), ""),
+        (("a",), "\0"),
+        (("a",), "z"),
+        (("a", ""), "a"),
+        (("a", "\0"), "b"),
+        (("a", "b"), "a"),
+        (("a\0",), "a"),
+        (("ab",), "a"),
+        (("ü",), "a"),
+    ]
+    assert sorted(names) == names
+    assert sorted(record_member(*each) for each in names) == [record_member(*each) for each in names]
+    low = record_prefix(("a",))
+    below = [each for each in names if low <= record_member(*each) < low + b"\xff"]
+    assert below == [each for each in names if each[0][:1] == ("a",)]
+
+
+def test_a_deleted_tenant_leaves_nothing(url: str) -> None:
+    async def play() -> None:
+        async with hansard.connect(url) as store:
+            await rich.fill(store)
+            await store.delete_conversation("pictures")
+            await store.admin.delete_tenant("default")
+
+    asyncio.run(play())
+    assert keys_of(url) == [b"hansard:format"]
+
+
+def test_an_erased_user_leaves_no_name(url: str) -> None:
+    with sync.connect(url) as store:
+        store.append("hers", Message("user", "x", participant=Participant("user", "zoe-9")), user_id="zoe-9")
+        store.append("shared", [Message("user", "x", participant=Participant("user", "zoe-9")), Message("user", "y")])
+        store.user("zoe-9").records.put(["n"], "k", 1)
+        store.erase_user("zoe-9")
+        number = int(url.partition("db=")[2])
+        client = redis_servers.shared().client(number)
+        assert [key for key in client.keys("*") if b"zoe-9" in key] == []
+        assert client.smembers("hansard:{default:shared}:participants") <= {b"zoe-9"}
+        assert store.check() == []
