@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hansard.assembly.explanation import Decision, Prompt
 from hansard.backend import Backend, Capabilities
 from hansard.errors import (
     Closed,
@@ -58,6 +59,7 @@ __all__ = [
     "Conversation",
     "ConversationNotFound",
     "Corrupt",
+    "Decision",
     "Delete",
     "Denied",
     "FormatMismatch",
@@ -70,6 +72,7 @@ __all__ = [
     "Page",
     "Participant",
     "Problem",
+    "Prompt",
     "Put",
     "QuotaExceeded",
     "Receipt",

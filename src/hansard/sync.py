@@ -117,6 +117,19 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> C
     return cast("Callable[Concatenate[Any, P], R]", call)
 
 
+def waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, when: str | None = None
+) -> Callable[Concatenate[Any, P], R]:
+    """The blocking namesake of an async method that awaits code of the user's: always, or when it is passed some."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = self._runner.call if when is not None and kwargs.get(when) is None else self._runner.thread.run
+        return run(method(self._inner, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Any, P], R]", call)
+
+
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool = False
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
@@ -234,6 +247,15 @@ class Store(_Blocking):
     list_branches = blocking(_async.Store.list_branches)
     delete_branch = blocking(_async.Store.delete_branch)
     fork = blocking(_async.Store.fork)
+
+    assemble_prompt = waiting(_async.Store.assemble_prompt, when="summarizer")
+    summarize = waiting(_async.Store.summarize)
+    rebuild_summaries = waiting(_async.Store.rebuild_summaries)
+    to_openai_input = staticmethod(_async.Store.to_openai_input)
+    to_openai_responses = staticmethod(_async.Store.to_openai_responses)
+    to_anthropic_messages = staticmethod(_async.Store.to_anthropic_messages)
+    to_gemini_contents = staticmethod(_async.Store.to_gemini_contents)
+    to_langchain_messages = staticmethod(_async.Store.to_langchain_messages)
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
@@ -301,7 +323,9 @@ class Store(_Blocking):
         return self._inner.limits
 
     def close(self) -> None:
-        self._runner.call(self._inner.close())
+        # What goes on in the background goes on on the loop's thread.
+        call = self._runner.thread.run if self._inner.is_root and self._inner._view.tasks else self._runner.call
+        call(self._inner.close())
         if self._inner.is_root:
             self._runner.thread.stop()
 
