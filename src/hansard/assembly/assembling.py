@@ -66,7 +66,7 @@ def choose(loaded: Sequence[Message], options: Options, summary: Summary | None)
     estimates = [tokens.cost(reading, options.counter) for reading in readings]
     factor = 1.0 if options.counter.is_exact else tokens.calibration(zip(loaded, estimates, strict=True))
     costs = [math.ceil(estimate * factor) for estimate in estimates]
-    spent = options.reserved + _summary_tokens(summary, options.counter)
+    spent = options.reserved + summary_tokens(summary, options.counter)
     reasons = _excluded(loaded, readings, linked, options, summary)
     _fill(loaded, linked, costs, reasons, options.token_budget - spent, options.dangling)
     decisions = _decisions(loaded, readings, costs, reasons)
@@ -174,7 +174,7 @@ def _decisions(
     ]
 
 
-def _summary_tokens(summary: Summary | None, counter: TokenCounter) -> int:
+def summary_tokens(summary: Summary | None, counter: TokenCounter) -> int:
     return tokens.DEFAULT_PRICES.message + counter.count(summary.text) if summary is not None else 0
 
 

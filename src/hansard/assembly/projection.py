@@ -23,7 +23,7 @@ Names = Literal["prefix", "field", "none"]
 _ROLE_WORDS = ("system", "developer", "assistant", "user", "tool", "agent")
 _BREAKS = re.compile(r"[\s:\x00-\x1f\x7f]+")
 _FIELD_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
-_LINE_START = re.compile(r"(?m)^(?=[^\n:]{1,80}:)")
+_LINE_START = re.compile(r"(?m)^(?=[^\n:]{1,400}:)")
 _FIELD_LENGTH = 64
 
 

@@ -117,7 +117,7 @@ async def _written(
     return Prompt(
         messages=converted,
         system=converted.system,
-        decisions=chosen.decisions,
+        decisions=[*_of_summary(summary, options), *chosen.decisions],
         tokens=chosen.tokens,
         budget=options.token_budget,
         reserved=options.reserved,
@@ -127,6 +127,13 @@ async def _written(
         losses=converted.losses,
         problems=problems,
     )
+
+
+def _of_summary(summary: Summary | None, options: Options) -> list[Decision]:
+    if summary is None:
+        return []
+    cost = assembling.summary_tokens(summary, options.counter)
+    return [Decision("", summary.to_seq, "system", True, "summary", cost)]
 
 
 # --- summaries on the way ---------------------------------------------------------------------------------------------
