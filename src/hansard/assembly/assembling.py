@@ -175,7 +175,9 @@ def _decisions(
 
 
 def summary_tokens(summary: Summary | None, counter: TokenCounter) -> int:
-    return tokens.DEFAULT_PRICES.message + counter.count(summary.text) if summary is not None else 0
+    if summary is None:
+        return 0
+    return tokens.DEFAULT_PRICES.message + counter.count(SUMMARY_OPENING + summary.text)
 
 
 # --- the prompt itself ------------------------------------------------------------------------------------------------
