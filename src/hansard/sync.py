@@ -74,6 +74,10 @@ class Runner:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return step(coroutine) if self.direct else self.thread.run(coroutine)
 
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """For what awaits code of the user's, and so may suspend on any backend."""
+        return self.thread.run(coroutine)
+
     def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
         call = self.thread.run if waits or not self.direct else step
         try:
@@ -124,7 +128,7 @@ def waiting(
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
-        run = self._runner.call if when is not None and kwargs.get(when) is None else self._runner.thread.run
+        run = self._runner.call if when is not None and kwargs.get(when) is None else self._runner.wait
         return run(method(self._inner, *args, **kwargs))
 
     return cast("Callable[Concatenate[Any, P], R]", call)
@@ -324,7 +328,7 @@ class Store(_Blocking):
 
     def close(self) -> None:
         # What goes on in the background goes on on the loop's thread.
-        call = self._runner.thread.run if self._inner.is_root and self._inner._view.tasks else self._runner.call
+        call = self._runner.wait if self._inner.is_root and self._inner._view.tasks else self._runner.call
         call(self._inner.close())
         if self._inner.is_root:
             self._runner.thread.stop()

@@ -65,10 +65,15 @@ def choose(loaded: Sequence[Message], options: Options, summary: Summary | None)
     linked = [_links(reading) for reading in readings]
     estimates = [tokens.cost(reading, options.counter) for reading in readings]
     factor = 1.0 if options.counter.is_exact else tokens.calibration(zip(loaded, estimates, strict=True))
-    costs = [math.ceil(estimate * factor) for estimate in estimates]
+    costs = estimates if factor == 1.0 else [math.ceil(estimate * factor) for estimate in estimates]
     spent = options.reserved + summary_tokens(summary, options.counter)
-    reasons = _excluded(loaded, readings, linked, options, summary)
-    _fill(loaded, linked, costs, reasons, options.token_budget - spent, options.dangling)
+    stays = [projection.always_stays(message) for message in loaded]
+    reasons = _excluded(loaded, readings, stays, linked, options, summary)
+    musts: list[Why | None] = [
+        ("pinned" if message.pinned else "system") if stay else None
+        for message, stay in zip(loaded, stays, strict=True)
+    ]
+    _fill(musts, linked, costs, reasons, options.token_budget - spent, options.dangling)
     decisions = _decisions(loaded, readings, costs, reasons)
     kept = [index for index, decision in enumerate(decisions) if decision.kept]
     return Chosen(
@@ -103,22 +108,24 @@ def _links(reading: Reading) -> ToolLinks:
 def _excluded(
     loaded: Sequence[Message],
     readings: Sequence[Reading],
+    stays: Sequence[bool],
     linked: Sequence[ToolLinks],
     options: Options,
     summary: Summary | None,
 ) -> list[Why | None]:
     """Why a message has no place in the prompt whatever the budget; None for those that have one."""
-    is_shared = options.addressed_only and projection.is_shared(loaded, options.view)
-    concerns = projection.addressed(loaded, options.view) if is_shared else [True] * len(loaded)
-    for call, result in window.links(linked).pairs:
-        concerns[result] = concerns[result] or concerns[call]
-    covered = summary.to_seq if summary is not None else 0
+    concerns = [True] * len(loaded)
+    if options.addressed_only and projection.is_shared(loaded, options.view):
+        concerns = projection.addressed(loaded, options.view)
+        for call, result in window.links(linked).pairs:
+            concerns[result] = concerns[result] or concerns[call]
+    covered = summary.to_seq if summary is not None else -1
     reasons: list[Why | None] = []
-    for message, reading, concerned in zip(loaded, readings, concerns, strict=True):
+    for message, reading, stay, concerned in zip(loaded, readings, stays, concerns, strict=True):
         reason: Why | None = None
         if message.status == "blocked":
             reason = "blocked"
-        elif message.seq <= covered and not projection.always_stays(message):
+        elif message.seq <= covered and not stay:
             reason = "summarized"
         elif not concerned:
             reason = "not_addressed"
@@ -129,13 +136,13 @@ def _excluded(
 
 
 def _says_something(part: AnyPart) -> bool:
-    if isinstance(part, Text | Refusal):
+    if type(part) is Text or type(part) is Refusal:
         return bool(part.text) and not part.text.isspace()
     return not isinstance(part, Other) or part.origin == "json"
 
 
 def _fill(
-    loaded: Sequence[Message],
+    musts: Sequence[Why | None],
     linked: Sequence[ToolLinks],
     costs: Sequence[int],
     reasons: list[Why | None],
@@ -152,15 +159,9 @@ def _fill(
         for index in broken:
             reasons[places[index]] = "tool_pair"
     group = window.groups(len(places), found.pairs)
-    candidates = [Candidate(costs[place], group[at], _must(loaded[place])) for at, place in enumerate(places)]
+    candidates = [Candidate(costs[place], group[at], musts[place]) for at, place in enumerate(places)]
     for place, why in zip(places, budget.chosen(candidates, left), strict=True):
         reasons[place] = why
-
-
-def _must(message: Message) -> Why | None:
-    if message.pinned:
-        return "pinned"
-    return "system" if projection.always_stays(message) else None
 
 
 def _decisions(

@@ -20,6 +20,7 @@ from hansard.model import Message, Participant
 
 Names = Literal["prefix", "field", "none"]
 
+_INSTRUCTING = ("system", "developer")
 _ROLE_WORDS = ("system", "developer", "assistant", "user", "tool", "agent")
 _BREAKS = re.compile(r"[\s:\x00-\x1f\x7f]+")
 _FIELD_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -84,9 +85,7 @@ def is_shared(messages: Iterable[Message], view: Viewpoint) -> bool:
 def always_stays(message: Message) -> bool:
     """System messages and pinned ones."""
     who = message.participant
-    return (
-        message.pinned or side_of(message.role) in ("system", "developer") or (who is not None and who.kind == "system")
-    )
+    return message.pinned or message.role in _INSTRUCTING or (who is not None and who.kind == "system")
 
 
 def addressed(messages: Sequence[Message], view: Viewpoint) -> list[bool]:
@@ -189,9 +188,11 @@ def _folded(name: str) -> str:
 def project(message: Message, reading: Reading, view: Viewpoint, labels: Labels, names: Names) -> Reading:
     """The message as the agent hears it."""
     who = message.participant
+    if who is None:
+        return reading
     side = side_of(reading.role or message.role)
-    if who is None or view.is_own(message):
-        return reading if who is None or side == "assistant" else _own(reading)
+    if view.is_own(message):
+        return reading if side == "assistant" else structs.replace(reading, role="assistant", native=None)
     if who.kind == "system":
         return structs.replace(reading, role="system", native=None)
     if side == "tool" or (view.agent_id is None and side != "user"):
@@ -202,10 +203,6 @@ def project(message: Message, reading: Reading, view: Viewpoint, labels: Labels,
     if names == "prefix" and parts:
         parts = _prefixed(parts, labels.of(who), labels)
     return Reading(parts, "user", name)
-
-
-def _own(reading: Reading) -> Reading:
-    return structs.replace(reading, role="assistant", native=None)
 
 
 def _prefixed(parts: list[AnyPart], label: str, labels: Labels) -> list[AnyPart]:

@@ -103,7 +103,7 @@ def split(message: Message, reading: Reading) -> list[Entry]:
 
 
 def _says_nothing(part: AnyPart) -> bool:
-    return isinstance(part, Text | Refusal) and (not part.text or part.text.isspace())
+    return (type(part) is Text or type(part) is Refusal) and (not part.text or part.text.isspace())
 
 
 def _speaker(part: AnyPart, side: Side) -> Side:

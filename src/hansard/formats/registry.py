@@ -66,15 +66,16 @@ def format_named(name: str) -> Format:
 
 def read(message: Message) -> Reading:
     """The parts of a message, whatever its format. Never fails: what cannot be understood is `Other`."""
-    name = message.format
-    if isinstance(message.content, str) and (answered := tool_links(message).results):
-        return Reading([ToolResult(answered[0], message.content)])
+    content, name = message.content, message.format
+    if isinstance(content, str):
+        if message.metadata and (answered := tool_links(message).results):
+            return Reading([ToolResult(answered[0], content)])
+        if name in ("text", JSON, ""):
+            return Reading([Text(content)])
     if name in _MODULES:
-        return format_named(name).read(message.content, message.role)
+        return format_named(name).read(content, message.role)
     if name in (JSON, ""):
-        if isinstance(message.content, str):
-            return format_named("text").read(message.content, message.role)
-        return Reading([Other(native=message.content, origin=JSON)])
+        return Reading([Other(native=content, origin=JSON)])
     return _read_unknown(message)
 
 

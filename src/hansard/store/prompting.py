@@ -81,9 +81,9 @@ async def assemble(view: View, asked: Asked) -> Prompt:
     summary = await summarizing.latest(view, context, conversation, branch)
     chosen = assembling.choose(loaded.messages, asked.options, summary)
     problems: list[str] = []
-    until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
-    if asked.summarizer is not None and until:
-        newer = await _rolled(view, asked, conversation, branch, until, problems)
+    if asked.summarizer is not None:
+        until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
+        newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
         if newer is not None:
             summary = newer
             chosen = assembling.choose(loaded.messages, asked.options, summary)
@@ -99,8 +99,10 @@ def _nothing(asked: Asked) -> Chosen:
 
 def _reaches(summary: Summary | None, loaded: Sequence[Message]) -> bool:
     """Whether a summary covers everything before what was loaded."""
-    newest_run = [message.seq for message in loaded if not projection.always_stays(message)]
-    return summary is not None and (not newest_run or summary.to_seq >= newest_run[0] - 1)
+    if summary is None:
+        return False
+    first = next((message.seq for message in loaded if not projection.always_stays(message)), 0)
+    return summary.to_seq >= first - 1
 
 
 async def _written(
