@@ -270,6 +270,13 @@ def test_a_small_budget_keeps_the_summary(store: sync.Store) -> None:
     assert prompt.tokens <= 40
 
 
+def test_the_newest_is_there_whatever_is_covered(store: sync.Store) -> None:
+    talk(store, 10)
+    store.summarize("c", Model(), keep=0)
+    prompt = store.assemble_prompt("c")
+    assert [decision.why for decision in prompt.kept] == ["summary", "newest"]
+
+
 def test_instructions_and_pins_are_not_summarized_away(store: sync.Store) -> None:
     store.append("c", [Message("system", "Be kind."), Message("user", "Call me Ann.", pinned=True)])
     talk(store, 60)

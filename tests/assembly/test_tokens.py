@@ -40,6 +40,7 @@ def test_the_tokenizer_counts_exactly_and_remembers() -> None:
     assert tokenizer.count("hello world") == 2
     assert tokenizer.count("hello world") == 2
     assert tokenizer.count.cache_info().hits == 1
+    assert tokenizer.count("<|endoftext|>") > 1, "typed by a user, it is text"
 
 
 def test_an_image_costs_the_same_however_large() -> None:

@@ -202,6 +202,35 @@ def test_its_second_summary_forgets_the_first(store: sync.Store) -> None:
     assert len(store.get_messages("c", last=200)) == 80
 
 
+def test_a_deleted_message_takes_its_summary(store: sync.Store) -> None:
+    turns(store, 1, 41)
+    assemble(store, summarizer=Counting())
+    assert [each.text for each in store.list_summaries("c")] == ["[Summary of 20 earlier turns]: summary 1"]
+    assert "summary 1" not in str([record.value for record in store.records.iter()])
+    store.delete_message("c", store.get_messages("c", limit=1)[0].id)
+    assert store.list_summaries("c") == []
+    assert len(assemble(store)) == 40, "what it stood for is seen again"
+
+
+def test_a_summary_of_nothing_but_a_summary(store: sync.Store) -> None:
+    for number in range(1, 4):
+        store.append("c", said(ANN, f"t{number}"))
+    options: dict[str, Any] = {"summarizer": Counting(), "summary_threshold": 1, "addressed_only": False}
+    assert assemble(store, **options)[0]["content"] == "[Summary of 1 earlier turns]: summary 1"
+    again = assemble(store, **options)
+    assert [message["content"] for message in again] == [
+        "[Summary of 0 earlier turns]: summary 2",
+        "Ann: t2",
+        "Ann: t3",
+    ]
+
+
+def test_its_summaries_are_its_own(store: sync.Store) -> None:
+    turns(store, 1, 41)
+    assemble(store, summarizer=Counting())
+    assert store.assemble_prompt("c", agent_id="helper").summary is None
+
+
 def test_a_small_budget_drops_its_summary(store: sync.Store) -> None:
     for number in range(41):
         store.append("c", said(HELPER if number % 2 else ANN, "x" * (400 if number % 2 else 395)))

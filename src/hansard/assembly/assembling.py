@@ -120,12 +120,14 @@ def _excluded(
         for call, result in window.links(linked).pairs:
             concerns[result] = concerns[result] or concerns[call]
     covered = summary.to_seq if summary is not None else -1
+    # What was said last is what has to be answered, whatever a summary covers.
+    newest = loaded[-1] if loaded else None
     reasons: list[Why | None] = []
     for message, reading, stay, concerned in zip(loaded, readings, stays, concerns, strict=True):
         reason: Why | None = None
         if message.status == "blocked":
             reason = "blocked"
-        elif message.seq <= covered and not stay:
+        elif message.seq <= covered and not stay and message is not newest:
             reason = "summarized"
         elif not concerned:
             reason = "not_addressed"

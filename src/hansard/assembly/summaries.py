@@ -19,6 +19,8 @@ from hansard.formats.dialogue import side_of
 from hansard.formats.parts import Refusal, Text
 from hansard.model import Branch, Message, Summary
 
+TOOLPACK = "toolpack:"
+"""Begins the `prompt_id` of summaries that only `compat="toolpack"` uses: they cover what concerns one agent."""
 PROMPT_ID = "hansard-1"
 """Names the rules of `instructions`, and changes when they do."""
 
@@ -138,6 +140,8 @@ def latest(summaries: Sequence[Summary], branch: str, branches: Sequence[Branch]
         here = by_id.get(here.parent)
     best: Summary | None = None
     for each in summaries:
+        if (each.prompt_id or "").startswith(TOOLPACK):
+            continue
         if each.to_seq <= reach.get(each.branch, 0) and (best is None or each.to_seq >= best.to_seq):
             best = each
     return best

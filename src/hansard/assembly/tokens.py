@@ -78,7 +78,8 @@ class Tokenizer:
                 "the tokenizer needs a package that is not installed: pip install 'hansard[tokens]'",
                 capability="tokens",
             ) from error
-        encode = Splintr.from_pretrained(vocabulary).encode
+        # What users type is text, even where it spells one of the vocabulary's special tokens.
+        encode = Splintr.from_pretrained(vocabulary).encode_ordinary
         self.name = vocabulary
         self.is_exact = True
         self.count = lru_cache(_CACHED_TEXTS)(lambda text: len(encode(text)))

@@ -22,15 +22,25 @@ class Roll(Struct, frozen=True):
     """A summary as toolpack would have stored it, and the ids of the messages that it would have deleted."""
 
     id: str
-    text: str
     at: datetime
     scope: MessageScope
     covers: list[str]
+    from_seq: int
+    to_seq: int
+    text: str = ""
+    """Not kept with the rest, but as a `Summary`, which goes when a message that it covers is deleted."""
 
     def as_message(self) -> Message:
         summarizer = Participant("system", "summarizer")
         return Message(
-            "system", self.text, id=self.id, format="text", participant=summarizer, scope=self.scope, created_at=self.at
+            "system",
+            self.text,
+            id=self.id,
+            seq=self.to_seq,
+            format="text",
+            participant=summarizer,
+            scope=self.scope,
+            created_at=self.at,
         )
 
 
@@ -71,8 +81,16 @@ def halves(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Mes
 
 
 def roll_of(id: str, covered: Sequence[Message], text: str, turns: int, scope: MessageScope | None) -> Roll:
-    opening = f"[Summary of {turns} earlier turns]: "
-    return Roll(id, opening + text, covered[0].created_at, scope or "channel", [message.id for message in covered])
+    seqs = [message.seq for message in covered]
+    return Roll(
+        id,
+        covered[0].created_at,
+        scope or "channel",
+        [message.id for message in covered],
+        min(seqs),
+        max(seqs),
+        f"[Summary of {turns} earlier turns]: {text}",
+    )
 
 
 def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str, token_budget: int) -> Filled:

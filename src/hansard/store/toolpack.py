@@ -7,14 +7,15 @@ import logging
 from uuid import uuid4
 
 import msgspec
+from msgspec import structs
 
 from hansard.assembly import toolpack
 from hansard.assembly.explanation import Prompt
-from hansard.assembly.summaries import SummaryRequest
+from hansard.assembly.summaries import TOOLPACK, SummaryRequest
 from hansard.assembly.toolpack import Roll
 from hansard.errors import Conflict
 from hansard.formats import registry
-from hansard.model import Message
+from hansard.model import Message, Summary
 from hansard.requests import Context, MessageQuery, RecordWrite
 from hansard.store import reading
 from hansard.store.core import View
@@ -93,30 +94,46 @@ async def _shortened(
         problems.append(f"the summarizer failed: {type(error).__name__}: {error}")
         return newest
     roll = toolpack.roll_of(f"summary-{uuid4()}", covered, str(text), len(raw), asked.scope)
-    await _remember(view, context, asked.conversation_id, memory, roll, problems)
+    if problem := await _remember(view, context, asked, memory, roll):
+        problems.append(problem)
     return [roll.as_message(), *recent]
 
 
 async def _recall(view: View, context: Context, conversation_id: str) -> _Memory:
+    """What was rolled up before. A summary that went with a message that it covered is forgotten with it."""
     if not view.backend.capabilities.records:
         return _Memory()
     (record,) = await view.backend.get_records(context, [(ROLLS, conversation_id)])
     if record is None:
         return _Memory()
-    return _Memory(msgspec.convert(record.value, list[Roll]), record.revision)
+    texts = {each.prompt_id: each.text for each in await view.backend.list_summaries(context, conversation_id, None)}
+    rolls = msgspec.convert(record.value, list[Roll])
+    whole = [structs.replace(roll, text=texts[TOOLPACK + roll.id]) for roll in rolls if TOOLPACK + roll.id in texts]
+    return _Memory(whole, record.revision)
 
 
-async def _remember(
-    view: View, context: Context, conversation_id: str, memory: _Memory, roll: Roll, problems: list[str]
-) -> None:
-    if not view.backend.capabilities.records:
-        return
-    value = msgspec.to_builtins([*memory.rolls, roll])
-    write = RecordWrite(
-        ROLLS, conversation_id, value, expected_revision=memory.revision, conversation_id=conversation_id
+async def _remember(view: View, context: Context, asked: Asked, memory: _Memory, roll: Roll) -> str | None:
+    """Keeps the summary beside the messages, and what it hides in a record. Says what went wrong, if something did."""
+    id = asked.conversation_id
+    conversation = await view.backend.get_conversation(context, id)
+    if conversation is None or not view.backend.capabilities.records:
+        return None
+    summary = Summary(
+        id,
+        roll.from_seq,
+        roll.to_seq,
+        roll.text,
+        asked.branch or conversation.branch,
+        asked.summarizer.model if asked.summarizer is not None else None,
+        TOOLPACK + roll.id,
+        created_at=view.clock(),
     )
+    value = msgspec.to_builtins([structs.replace(each, text="") for each in (*memory.rolls, roll)])
+    write = RecordWrite(ROLLS, id, value, expected_revision=memory.revision, conversation_id=id)
     try:
         await view.backend.write_records(context, [write])
     except Conflict as error:
         # Somebody rolled it up in the meantime: this prompt is right, and the next one sees theirs.
-        problems.append(f"the summary was not kept: {error}")
+        return f"the summary was not kept: {error}"
+    await view.backend.put_summary(context, summary)
+    return None
