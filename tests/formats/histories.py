@@ -77,7 +77,11 @@ RESPONSES_ITEM = (
     | block("function_call_output", call_id=IDS, output=TEXTS | some(*RESPONSES_PIECES[:3]))
     | block("custom_tool_call_output", call_id=IDS, output=TEXTS)
     | block("reasoning", id="rs1", summary=[{"type": "summary_text", "text": "hm"}], encrypted_content="gAAA")
-    | block("web_search_call", id="ws1", status="completed")
+    | block("web_search_call", id="ws1", status="completed", action={"type": "search", "query": "q"})
+    | block("file_search_call", id="fs1", status="completed", queries=["q"])
+    | block("code_interpreter_call", id="ci1", code="1", container_id="c", outputs=None, status="completed")
+    | block("mcp_call", id="mcp1", arguments="{}", name="f", server_label="s", output="r")
+    | block("image_generation_call", id="ig1", result=PNG, status="completed")
 )
 RESPONSES = RESPONSES_ITEM | st.lists(RESPONSES_ITEM, max_size=4)
 
@@ -96,6 +100,8 @@ ANTHROPIC_BLOCKS = (
         content=[{"type": "text", "text": "r"}, {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}],
     ),
     block("server_tool_use", id="s1", name="web_search", input={}),
+    block("web_search_tool_result", tool_use_id="s1", content=[]),
+    block("code_execution_tool_result", tool_use_id="s1", content={}),
 )
 ANTHROPIC = (
     TEXTS

@@ -156,6 +156,24 @@ def test_the_same_format_keeps_what_we_do_not_know() -> None:
     assert formats.to_gemini_contents([Message("assistant", [thought], format="gemini")])[1]["parts"] == [thought]
 
 
+def test_what_a_provider_ran_itself_goes_back_to_it() -> None:
+    use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+    page = {"type": "web_search_result", "url": "https://x", "title": "X", "encrypted_content": "e"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]}
+    claude = Message("assistant", [use, found, {"type": "text", "text": "It is X."}], id="c", format="anthropic")
+    search = {"type": "web_search_call", "id": "ws1", "status": "completed", "action": {"type": "search", "query": "q"}}
+    openai = Message("assistant", [search, {"role": "assistant", "content": "Y"}], id="o", format="openai.responses")
+    history = [text("user", "q"), claude, openai]
+    assert formats.to_anthropic_messages(history)[1]["content"][:2] == [use, found]
+    assert formats.to_openai_responses(history)[2] == search
+    assert [loss.what for loss in formats.to_openai_responses(history).losses] == [
+        "server_tool_use",
+        "web_search_tool_result",
+    ]
+    half = Message("assistant", [use, {"type": "text", "text": "?"}], format="anthropic")
+    assert formats.to_anthropic_messages([text("user", "q"), half])[1]["content"] == "?"
+
+
 IMAGE = {"type": "image", "media_type": "image/png", "data": PNG}
 
 

@@ -140,7 +140,7 @@ def _excluded(
 def _says_something(part: AnyPart) -> bool:
     if type(part) is Text or type(part) is Refusal:
         return bool(part.text) and not part.text.isspace()
-    return not isinstance(part, Other) or part.origin == "json"
+    return not isinstance(part, Other) or part.origin == "json" or part.is_hosted
 
 
 def _fill(

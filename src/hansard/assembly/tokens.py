@@ -120,7 +120,7 @@ def _part_cost(part: AnyPart, counter: TokenCounter, prices: Prices) -> int:
     if isinstance(part, ToolResult):
         return prices.call + sum(_part_cost(each, counter, prices) for each in result_parts(part))
     if isinstance(part, Other):
-        return counter.count(as_text(part.native)) if part.origin == "json" else 0
+        return counter.count(as_text(part.native)) if part.origin == "json" or part.is_hosted else 0
     return counter.count(part.text)
 
 

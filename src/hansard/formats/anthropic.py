@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from hansard.formats.dialogue import Entry, Loss, Losses, Written
 from hansard.formats.parts import (
@@ -137,9 +137,18 @@ class RedactedThinkingBlock(Struct, tag="redacted_thinking"):
     data: str
 
 
-class Caller(Struct):
-    type: Literal["direct", "code_execution_20250825", "code_execution_20260120"]
-    tool_id: str = ""
+class DirectCaller(Struct, tag="direct"): ...
+
+
+class CodeCaller(Struct, tag="code_execution_20250825"):
+    tool_id: str
+
+
+class NewCodeCaller(Struct, tag="code_execution_20260120"):
+    tool_id: str
+
+
+Caller = DirectCaller | CodeCaller | NewCodeCaller
 
 
 class ToolUseBlock(Block, tag="tool_use", kw_only=True):
@@ -157,8 +166,37 @@ class ToolResultBlock(Block, tag="tool_result", kw_only=True):
     toolset_name: str | None = None
 
 
+class ServerToolUseBlock(Block, tag="server_tool_use", kw_only=True):
+    id: str
+    name: Literal["web_search"]
+    input: dict[str, Any]
+    caller: Caller | UnsetType = UNSET
+
+
+class WebSearchResult(Struct):
+    type: Literal["web_search_result"]
+    encrypted_content: str
+    title: str
+    url: str
+    page_age: str | None = None
+
+
+class WebSearchResultBlock(Block, tag="web_search_tool_result", kw_only=True):
+    tool_use_id: str
+    content: list[WebSearchResult]
+    caller: Caller | UnsetType = UNSET
+
+
+HostedBlock = ServerToolUseBlock | WebSearchResultBlock
 AnyBlock = (
-    TextBlock | ImageBlock | DocumentBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+    TextBlock
+    | ImageBlock
+    | DocumentBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | HostedBlock
 )
 
 
@@ -171,7 +209,22 @@ def read(content: Any, role: str) -> Reading:
         said = content["role"] if isinstance(content.get("role"), str) else None
         content = content["content"]
     blocks = content if isinstance(content, list) else [content]
-    return Reading([_read_block(block) for block in blocks], said)
+    return Reading(_whole_searches([_read_block(block) for block in blocks]), said)
+
+
+def _whole_searches(parts: list[AnyPart]) -> list[AnyPart]:
+    """The parts; a search without its result, or the other way, is not sent back."""
+    hosted = [part.native for part in parts if isinstance(part, Other) and part.is_hosted]
+    if not hosted:
+        return parts
+    used = {block["id"] for block in hosted if "id" in block}
+    whole = used.intersection(block.get("tool_use_id") for block in hosted)
+    return [
+        structs.replace(part, is_hosted=(part.native.get("id") or part.native.get("tool_use_id")) in whole)
+        if isinstance(part, Other) and part.is_hosted
+        else part
+        for part in parts
+    ]
 
 
 def _is_message(content: Any) -> bool:
@@ -201,7 +254,9 @@ def _part(known: AnyBlock, origin: dict[str, Any]) -> AnyPart:
         return ToolResult(known.tool_use_id, _read_output(known.content), known.is_error)
     if isinstance(known, ImageBlock):
         return _read_image(known.source, origin)
-    return _read_document(known, origin)
+    if isinstance(known, DocumentBlock):
+        return _read_document(known, origin)
+    return Other(is_hosted=True, **origin)
 
 
 def _read_output(content: Any) -> Any:

@@ -109,7 +109,7 @@ def _says_nothing(part: AnyPart) -> bool:
 def _speaker(part: AnyPart, side: Side) -> Side:
     if isinstance(part, ToolResult):
         return "tool"
-    if isinstance(part, ToolCall | Reasoning | Refusal):
+    if isinstance(part, ToolCall | Reasoning | Refusal) or (isinstance(part, Other) and part.is_hosted):
         return "assistant"
     if side == "tool" or (side in ("system", "developer") and not isinstance(part, Text)):
         # A result that names no call, or an image among instructions: there is no other side that may say it.
@@ -121,15 +121,19 @@ def without_others(entries: Sequence[Entry], format: str, losses: Losses) -> lis
     """The entries without parts that only another format has a word for."""
     kept: list[Entry] = []
     for entry in entries:
-        others = [part for part in entry.parts if isinstance(part, Other)]
+        others = [part for part in entry.parts if isinstance(part, Other) and not _is_at_home(part, format)]
         if not others or entry.is_json:
             kept.append(entry)
             continue
         for part in others:
             losses.append(Loss(entry.message.id, _kind(part.native), f"{format} has no word for it"))
-        if rest := [part for part in entry.parts if not isinstance(part, Other)]:
+        if rest := [part for part in entry.parts if not isinstance(part, Other) or _is_at_home(part, format)]:
             kept.append(structs.replace(entry, parts=rest, native=None))
     return kept
+
+
+def _is_at_home(part: Other, format: str) -> bool:
+    return part.is_hosted and part.origin == format
 
 
 def _kind(native: Any) -> str:

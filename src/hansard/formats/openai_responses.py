@@ -105,7 +105,68 @@ class CustomCallItem(Struct, tag="custom_tool_call"):
     namespace: str | UnsetType = UNSET
 
 
-AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem
+class SearchSource(Struct):
+    type: Literal["url"]
+    url: str
+
+
+class Search(Struct, tag="search"):
+    query: str | UnsetType = UNSET
+    queries: list[str] | UnsetType = UNSET
+    sources: list[SearchSource] | UnsetType = UNSET
+
+
+class OpenPage(Struct, tag="open_page"):
+    url: str | None = None
+
+
+class FindInPage(Struct, tag="find_in_page"):
+    pattern: str
+    url: str
+
+
+class WebSearchItem(Struct, tag="web_search_call"):
+    id: str
+    action: Search | OpenPage | FindInPage
+    status: Literal["in_progress", "searching", "completed", "failed", "incomplete"]
+
+
+class FileSearchItem(Struct, tag="file_search_call"):
+    id: str
+    queries: list[str]
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    results: None = None
+
+
+class Logs(Struct, tag="logs"):
+    logs: str
+
+
+class ShownImage(Struct, tag="image"):
+    url: str
+
+
+class CodeItem(Struct, tag="code_interpreter_call"):
+    id: str
+    code: str | None
+    container_id: str
+    outputs: list[Logs | ShownImage] | None
+    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"]
+
+
+class McpItem(Struct, tag="mcp_call"):
+    id: str
+    arguments: str
+    name: str
+    server_label: str
+    output: str | None = None
+    error: None = None
+    approval_request_id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | UnsetType = UNSET
+
+
+HostedItem = WebSearchItem | FileSearchItem | CodeItem | McpItem
+AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _UNCHECKED = ("async", "caller")
@@ -144,6 +205,8 @@ def _read_message(item: dict[str, Any]) -> Reading:
 
 
 def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
+    if isinstance(known, HostedItem):
+        return Other(native=item, origin=FORMAT, is_hosted=True)
     if isinstance(known, ReasoningItem):
         text = "\n".join(each.text for each in known.summary)
         return Reasoning(text, native=item, origin=FORMAT)
@@ -230,7 +293,7 @@ def _assistant(entry: Entry, kinds: dict[str, str], losses: Losses) -> list[dict
             item = _call(part)
             kinds[part.id] = "custom_tool_call_output" if item["type"] == "custom_tool_call" else "function_call_output"
             items.append(item)
-        elif isinstance(part, Reasoning) and part.origin == FORMAT:
+        elif isinstance(part, Reasoning | Other) and part.origin == FORMAT:
             items.append(cast("dict[str, Any]", part.native))
         elif isinstance(part, Text | Refusal):
             items.append({"role": "assistant", "content": part.text})
@@ -293,10 +356,6 @@ def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list
         if is_reasoning and not following:
             losses.append(Loss("", "reasoning", "what it led to is not there"))
             continue
-        following = item.get("role") == "assistant" or item.get("type") in (
-            "reasoning",
-            "function_call",
-            "custom_tool_call",
-        )
+        following = item.get("role") == "assistant" or is_reasoning or str(item.get("type")).endswith("_call")
         kept.append(item)
     return kept[::-1]

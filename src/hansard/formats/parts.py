@@ -77,6 +77,9 @@ class Refusal(Part, frozen=True, tag="refusal"):
 class Other(Part, frozen=True, tag="other"):
     """What a format has no word for, or what is malformed."""
 
+    is_hosted: bool = False
+    """A tool that its provider ran itself, well formed: that provider takes it back, and nobody else."""
+
 
 AnyPart = Text | Image | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | Other
 
@@ -107,14 +110,16 @@ def _part(item: Any) -> AnyPart:
     except msgspec.ValidationError:
         return Other(native=item, origin=FORMAT)
     # What a caller claims to be the native piece is not believed: it would be sent to a provider unchecked.
-    if part.origin and not isinstance(part, Other):
-        return msgspec.structs.replace(part, native=None, origin="")
-    return part
+    if isinstance(part, Other):
+        return msgspec.structs.replace(part, is_hosted=False)
+    return msgspec.structs.replace(part, native=None, origin="") if part.origin else part
 
 
 def to_json(part: AnyPart) -> dict[str, Any]:
     """The part as content of the format `parts`; only what we have no word for keeps its native piece."""
-    if not isinstance(part, Other):
+    if isinstance(part, Other):
+        part = msgspec.structs.replace(part, is_hosted=False)
+    else:
         part = msgspec.structs.replace(part, native=None, origin="")
     if isinstance(part, ToolResult) and not isinstance(part.output, str):
         part = msgspec.structs.replace(part, output=[to_json(piece) for piece in result_parts(part)])
