@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.assembly.talk import ANN, BEN, HELPER, SCOUT, call, result, said
 from tests.formats.histories import histories
@@ -264,6 +264,7 @@ def test_every_format(store: sync.Store, format: Any) -> None:
         assert prompt.system == "You are Helper.\n\nBe kind."
 
 
+@settings(deadline=None)
 @given(history=histories(), format=st.sampled_from(sorted(CHECKS)), budget=st.integers(1, 60))
 def test_any_history_makes_a_valid_prompt(history: list[Message], format: Any, budget: int) -> None:
     with sync.connect("memory://") as store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.assembly import window
@@ -50,6 +50,7 @@ CANDIDATES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(CANDIDATES, st.integers(1, 200))
 def test_always(candidates: list[Candidate], budget: int) -> None:
     whys = chosen(candidates, budget)

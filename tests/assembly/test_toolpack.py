@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.assembly.talk import ANN, BEN, HELPER, SCOUT, said
 
@@ -124,6 +124,7 @@ CALLS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(STEPS, CALLS), max_size=5))
 def test_it_is_what_toolpack_would_give(rounds: list[tuple[Any, dict[str, Any]]]) -> None:
     clock, oracle, summarizer = Clock(), Oracle(), Counting()

@@ -10,6 +10,7 @@ from tests.assembly.talk import call, result
 from hansard import Message, sync
 from hansard.assembly import window
 from hansard.errors import ValidationError
+from hansard.formats.dialogue import CLOSED
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_dangling_call_is_closed_where_asked(store: sync.Store) -> None:
     assert roles(store.window("c")) == "uu"
     closed = store.window("c", dangling="close")
     assert roles(closed) == "uattu"
-    assert closed[2].content == [{"type": "tool_result", "id": "1", "output": window.CLOSED, "is_error": True}]
+    assert closed[2].content == [{"type": "tool_result", "id": "1", "output": CLOSED, "is_error": True}]
     assert window.valid(closed) == closed
     assert [item["role"] for item in store.to_openai_input(closed)] == ["user", "assistant", "tool", "tool", "user"]
 

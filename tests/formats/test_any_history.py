@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage, messages_from_dict
 from tests.formats import sdks
@@ -137,22 +137,26 @@ def test_every_format_is_checked() -> None:
 
 
 @pytest.mark.parametrize("format", sorted(CHECKS))
+@settings(deadline=None)
 @given(history=histories(), dangling=Dangling)
 def test_any_history_is_valid(format: str, history: list[Message], dangling: Any) -> None:
     CHECKS[format](formats.convert(history, format, dangling=dangling))
 
 
 @pytest.mark.parametrize("format", sorted(CHECKS))
+@settings(deadline=None)
 @given(history=histories(well_formed=True), dangling=Dangling)
 def test_any_well_formed_history_is_valid(format: str, history: list[Message], dangling: Any) -> None:
     CHECKS[format](formats.convert(history, format, dangling=dangling))
 
 
+@settings(deadline=None)
 @given(messages())
 def test_the_same_format_is_exact(message: Message) -> None:
     assert formats.write(formats.read(message), message.format, message) == [message.content]
 
 
+@settings(deadline=None)
 @given(messages())
 def test_nothing_is_changed(message: Message) -> None:
     before = copy.deepcopy(message.content)
@@ -173,6 +177,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("format", sorted(CHECKS))
+@settings(deadline=None)
 @given(history=st.lists(messages(st.just("text"), well_formed=True), max_size=6))
 def test_no_text_is_lost(format: str, history: list[Message]) -> None:
     converted = formats.convert(history, format)

@@ -276,6 +276,11 @@ def test_a_stored_format_that_is_not_known_is_its_text() -> None:
 def test_a_target_that_is_not_known() -> None:
     with pytest.raises(ValidationError, match=r"unknown format 'klingon': one of openai\.chat, "):
         formats.convert([], "klingon")
+    for odd in (None, 5, ["text"]):
+        with pytest.raises(ValidationError, match="unknown format"):
+            formats.convert([], odd)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="must be Message values"):
+        formats.to_openai_input([{"role": "user", "content": "x"}])  # type: ignore[list-item]
     with pytest.raises(ValidationError, match="dangling is 'hang'"):
         formats.convert([], "text", dangling="hang")  # type: ignore[arg-type]
 

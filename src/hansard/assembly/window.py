@@ -14,10 +14,8 @@ from msgspec import Struct
 from hansard import formats
 from hansard.assembly import budget
 from hansard.formats import ToolLinks
+from hansard.formats.dialogue import CLOSED
 from hansard.model import Message
-
-CLOSED = "No result: the call was interrupted."
-"""The result that a dangling call is closed with."""
 
 Closing = Literal["drop", "close"]
 

@@ -56,10 +56,14 @@ class Converted(list[Any]):
         self.losses = list(losses)
 
 
-@cache
-def format_named(name: str) -> Format:
-    if name not in _MODULES:
+def format_named(name: object) -> Format:
+    if not isinstance(name, str) or name not in _MODULES:
         raise ValidationError(f"unknown format {name!r}: one of {', '.join(FORMATS)}")
+    return _format(name)
+
+
+@cache
+def _format(name: str) -> Format:
     module: Any = import_module(f"hansard.formats.{_MODULES[name]}")
     return module  # type: ignore[no-any-return]
 
@@ -73,7 +77,7 @@ def read(message: Message) -> Reading:
         if name in ("text", JSON, ""):
             return Reading([Text(content)])
     if name in _MODULES:
-        return format_named(name).read(content, message.role)
+        return _format(name).read(content, message.role)
     if name in (JSON, ""):
         return Reading([Other(native=content, origin=JSON)])
     return _read_unknown(message)
@@ -94,7 +98,15 @@ def write(reading: Reading, format: str, message: Message) -> list[Any]:
 
 def convert(messages: Iterable[Message], format: str, *, dangling: Dangling = "drop") -> Converted:
     """A history in the words of a provider, valid by its rules. `dangling`: what becomes of calls without a result."""
-    return convert_readings([(message, read(message)) for message in messages], format, dangling=dangling)
+    return convert_readings([(_checked(each), read(each)) for each in messages], format, dangling=dangling)
+
+
+def _checked(message: object) -> Message:
+    if not isinstance(message, Message):
+        raise ValidationError(
+            f"messages must be Message values, as get_messages gives them, not {type(message).__name__}"
+        )
+    return message
 
 
 def convert_readings(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from msgspec import Struct, structs
 
@@ -256,8 +255,3 @@ async def _newest(reader: BranchReader, asked: Window) -> tuple[list[Message], b
         if asked.turns is None and reached > limit:
             break
     return found, more
-
-
-def known_format(name: Any) -> str:
-    registry.format_named(name)
-    return str(name)

@@ -92,9 +92,11 @@ class Prompts(Core):
         """
         from hansard.assembly import assembling, projection
         from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.formats import registry
         from hansard.store import prompting
 
         checks.one_of(compat, (None, "toolpack"), "compat")
+        registry.format_named(format)
         agent = checks.optional_id(agent_id, "agent_id", self.limits)
         aliases = [*checks.texts(agent_aliases, "agent_aliases"), *projection.aliases_of(channels)]
         options = assembling.Options(
@@ -104,7 +106,7 @@ class Prompts(Core):
             addressed_only=checks.flag(addressed_only, "addressed_only"),
             names=checks.one_of(names, ("prefix", "field", "none"), "names"),
             dangling=checks.one_of(dangling, ("drop", "close"), "dangling"),
-            format=prompting.known_format(format),
+            format=format,
             counter=counter or DEFAULT_COUNTER,
         )
         text = checks.optional_text(system, "system")
