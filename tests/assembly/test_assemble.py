@@ -225,6 +225,14 @@ def test_what_is_pinned_or_instructs_stays(store: sync.Store) -> None:
     assert texts(prompt)[-1] == "299"
 
 
+def test_a_pinned_result_keeps_its_call(store: sync.Store) -> None:
+    store.append("c", [Message("user", "q"), call("1", "2"), result("1"), result("2", "the fact", pinned=True)])
+    store.append("c", [Message("user", "x" * 40) for _ in range(20)])
+    prompt = store.assemble_prompt("c", token_budget=100)
+    assert [message["role"] for message in prompt.messages[:3]] == ["assistant", "tool", "tool"]
+    assert whys(prompt)[:4] == ["over_budget", "pinned", "pinned", "pinned"]
+
+
 def test_what_was_blocked_or_says_nothing_is_left_out(store: sync.Store) -> None:
     store.append("c", [Message("user", "bad", status="blocked"), Message("assistant", " "), Message("user", "good")])
     prompt = store.assemble_prompt("c")

@@ -67,10 +67,10 @@ def choose(loaded: Sequence[Message], options: Options, summary: Summary | None)
     factor = 1.0 if options.counter.is_exact else tokens.calibration(zip(loaded, estimates, strict=True))
     costs = estimates if factor == 1.0 else [math.ceil(estimate * factor) for estimate in estimates]
     spent = options.reserved + summary_tokens(summary, options.counter)
-    stays = [projection.always_stays(message) for message in loaded]
+    stays = _staying(loaded, linked)
     reasons = _excluded(loaded, readings, stays, linked, options, summary)
     musts: list[Why | None] = [
-        ("pinned" if message.pinned else "system") if stay else None
+        ("system" if projection.instructs(message) else "pinned") if stay else None
         for message, stay in zip(loaded, stays, strict=True)
     ]
     _fill(musts, linked, costs, reasons, options.token_budget - spent, options.dangling)
@@ -105,6 +105,17 @@ def _links(reading: Reading) -> ToolLinks:
     return ToolLinks(calls, results) if calls or results else _NO_LINKS
 
 
+def _staying(loaded: Sequence[Message], linked: Sequence[ToolLinks]) -> list[bool]:
+    """Which messages stay whatever they cost: instructions and pinned ones, each with its whole group."""
+    stays = [projection.always_stays(message) for message in loaded]
+    pairs = window.links(linked).pairs if any(stays) else []
+    if not pairs:
+        return stays
+    group = window.groups(len(loaded), pairs)
+    staying = {group[index] for index, stay in enumerate(stays) if stay}
+    return [each in staying for each in group]
+
+
 def _excluded(
     loaded: Sequence[Message],
     readings: Sequence[Reading],
@@ -129,7 +140,7 @@ def _excluded(
             reason = "blocked"
         elif message.seq <= covered and not stay and message is not newest:
             reason = "summarized"
-        elif not concerned:
+        elif not concerned and not stay:
             reason = "not_addressed"
         elif not any(map(_says_something, reading.parts)):
             reason = "empty"

@@ -84,8 +84,12 @@ def is_shared(messages: Iterable[Message], view: Viewpoint) -> bool:
 
 def always_stays(message: Message) -> bool:
     """System messages and pinned ones."""
+    return message.pinned or instructs(message)
+
+
+def instructs(message: Message) -> bool:
     who = message.participant
-    return message.pinned or message.role in _INSTRUCTING or (who is not None and who.kind == "system")
+    return message.role in _INSTRUCTING or (who is not None and who.kind == "system")
 
 
 def addressed(messages: Sequence[Message], view: Viewpoint) -> list[bool]:
