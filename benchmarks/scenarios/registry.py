@@ -19,6 +19,8 @@ from benchmarks.scenarios import (
     w5_listing,
     w7_bulk,
     w8_start,
+    w9_assembly,
+    w10_formats,
 )
 
 
@@ -36,6 +38,8 @@ SCENARIOS = {
     "w5": Scenario(w5_listing.TITLE, w5_listing.run),
     "w7": Scenario(w7_bulk.TITLE, w7_bulk.run),
     "w8": Scenario(w8_start.TITLE, w8_start.run),
+    "w9": Scenario(w9_assembly.TITLE, w9_assembly.run),
+    "w10": Scenario(w10_formats.TITLE, w10_formats.run),
     "size": Scenario(file_size.TITLE, file_size.run),
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),

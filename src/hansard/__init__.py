@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hansard.backend import Backend, Capabilities
 from hansard.errors import (
     Closed,
@@ -44,6 +46,9 @@ from hansard.model import (
 from hansard.opening import connect
 from hansard.store import Delete, Put, Store
 
+if TYPE_CHECKING:
+    from hansard.assembly.explanation import Decision, Prompt
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -58,6 +63,7 @@ __all__ = [
     "Conversation",
     "ConversationNotFound",
     "Corrupt",
+    "Decision",
     "Delete",
     "Denied",
     "FormatMismatch",
@@ -70,6 +76,7 @@ __all__ = [
     "Page",
     "Participant",
     "Problem",
+    "Prompt",
     "Put",
     "QuotaExceeded",
     "Receipt",
@@ -88,3 +95,12 @@ __all__ = [
     "ValidationError",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Few programs name these two: what makes them is imported with the first prompt.
+    if name not in ("Decision", "Prompt"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hansard.assembly import explanation
+
+    return getattr(explanation, name)

@@ -74,6 +74,10 @@ class Runner:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return step(coroutine) if self.direct else self.thread.run(coroutine)
 
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """For what awaits code of the user's, and so may suspend on any backend."""
+        return self.thread.run(coroutine)
+
     def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
         call = self.thread.run if waits or not self.direct else step
         try:
@@ -113,6 +117,19 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> C
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._runner.call(method(self._inner, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Any, P], R]", call)
+
+
+def waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, when: str | None = None
+) -> Callable[Concatenate[Any, P], R]:
+    """The blocking namesake of an async method that awaits code of the user's: always, or when it is passed some."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = self._runner.call if when is not None and kwargs.get(when) is None else self._runner.wait
+        return run(method(self._inner, *args, **kwargs))
 
     return cast("Callable[Concatenate[Any, P], R]", call)
 
@@ -234,6 +251,15 @@ class Store(_Blocking):
     list_branches = blocking(_async.Store.list_branches)
     delete_branch = blocking(_async.Store.delete_branch)
     fork = blocking(_async.Store.fork)
+
+    assemble_prompt = waiting(_async.Store.assemble_prompt, when="summarizer")
+    summarize = waiting(_async.Store.summarize)
+    rebuild_summaries = waiting(_async.Store.rebuild_summaries)
+    to_openai_input = staticmethod(_async.Store.to_openai_input)
+    to_openai_responses = staticmethod(_async.Store.to_openai_responses)
+    to_anthropic_messages = staticmethod(_async.Store.to_anthropic_messages)
+    to_gemini_contents = staticmethod(_async.Store.to_gemini_contents)
+    to_langchain_messages = staticmethod(_async.Store.to_langchain_messages)
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
@@ -301,7 +327,9 @@ class Store(_Blocking):
         return self._inner.limits
 
     def close(self) -> None:
-        self._runner.call(self._inner.close())
+        # What goes on in the background goes on on the loop's thread.
+        call = self._runner.wait if self._inner.is_root and self._inner._view.tasks else self._runner.call
+        call(self._inner.close())
         if self._inner.is_root:
             self._runner.thread.stop()
 

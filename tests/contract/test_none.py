@@ -13,7 +13,14 @@ from hansard.testing.contract.blobs import picture
 from hansard.testing.contract.calls import CALLS
 
 # Reads of one thing that does not exist, and what needs something to begin with.
-NOT_THERE = {"Store.get_message", "Store.fork", "Store.add_summary", "Blobs.get"}
+NOT_THERE = {
+    "Store.get_message",
+    "Store.fork",
+    "Store.add_summary",
+    "Store.summarize",
+    "Store.rebuild_summaries",
+    "Blobs.get",
+}
 
 
 @pytest.fixture(params=COLOURS)

@@ -64,10 +64,7 @@ SEEDS = {
 }
 
 NOT_BUILT = (
-    "assemble_prompt",
     "search",
-    "to_openai_input",
-    "to_anthropic_messages",
     "claude_session_store",
     "openai_session",
     "langgraph_checkpointer",

@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "malformed listing cursor": (lambda s: s.list_conversations(after="nonsense"), "malformed cursor"),
     "empty listing cursor": (lambda s: s.list_conversations(after=""), "malformed cursor"),
     "listing archived": (lambda s: s.list_conversations(archived="no"), "archived must be True or False"),
-    "window": (lambda s: s.window("c", messages=0), "last is 0"),
+    "window": (lambda s: s.window("c", messages=0), "messages is 0"),
     "window of both": (lambda s: s.window("c", messages=1, turns=1), "messages and turns cannot"),
     # Branches, summaries
     "two cuts": (lambda s: s.branch("c", at="a", before="b"), "at and before cannot"),

@@ -1,35 +1,113 @@
-"""Windows that a model accepts: every tool call with its results, every result after its call."""
+"""Windows that a model accepts: every tool call with its results, every result after its call.
+
+The rule for all: `valid` for stored messages, `links` and `groups` for whoever decides message by message.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
 
 from hansard import formats
+from hansard.assembly import budget
+from hansard.formats import ToolLinks
+from hansard.formats.dialogue import CLOSED
 from hansard.model import Message
 
-
-def valid(messages: Sequence[Message]) -> list[Message]:
-    """The messages without those that break a pair of call and result; groups go whole."""
-    kept = list(messages)
-    while broken := _broken(kept):
-        kept = [message for index, message in enumerate(kept) if index not in broken]
-    return kept
+Closing = Literal["drop", "close"]
 
 
-def _broken(messages: Sequence[Message]) -> set[int]:
-    """Places of messages with a result that answers no call before it, or a call that nothing after it answers.
+class Pairs(Struct, frozen=True):
+    """How the messages of a list answer each other, by their places in it."""
 
-    Each result answers one call, the oldest open one of its id: some vocabularies know a call only by its tool's name.
-    """
-    broken: set[int] = set()
+    pairs: list[tuple[int, int]]
+    """A call's place and its result's."""
+    orphans: set[int]
+    """Places of messages with a result that answers no call before it."""
+    dangling: dict[int, list[str]]
+    """Places of messages with calls that nothing after them answers, and the ids of those calls."""
+
+
+def links(linked: Sequence[ToolLinks]) -> Pairs:
+    """Each result answers one call, the oldest open one of its id: some vocabularies know a call only by its name."""
+    found = Pairs([], set(), {})
     waiting: dict[str, deque[int]] = {}
-    for index, link in enumerate(map(formats.tool_links, messages)):
+    for index, link in enumerate(linked):
         for id in link.calls:
             waiting.setdefault(id, deque()).append(index)
         for id in link.results:
             if waiting.get(id):
-                waiting[id].popleft()
+                found.pairs.append((waiting[id].popleft(), index))
             else:
-                broken.add(index)
-    return broken.union(*waiting.values())
+                found.orphans.add(index)
+    for id, places in waiting.items():
+        for index in places:
+            found.dangling.setdefault(index, []).append(id)
+    return found
+
+
+def valid(messages: Sequence[Message], dangling: Closing = "drop") -> list[Message]:
+    """The messages without those that break a pair of call and result; groups go whole.
+
+    With `close`, a call that nothing answered gets a result that says so, instead of going.
+    """
+    kept = list(messages)
+    while True:
+        found = links([formats.tool_links(message) for message in kept])
+        broken = found.orphans if dangling == "close" else found.orphans.union(found.dangling)
+        if not broken:
+            return _closed(kept, found) if dangling == "close" else kept
+        kept = [message for index, message in enumerate(kept) if index not in broken]
+
+
+def _closed(messages: list[Message], found: Pairs) -> list[Message]:
+    """The messages, each with dangling calls followed by a result for every one of them."""
+    closed: list[Message] = []
+    for index, message in enumerate(messages):
+        closed.append(message)
+        for id in found.dangling.get(index, ()):
+            result = {"type": "tool_result", "id": id, "output": CLOSED, "is_error": True}
+            closed.append(
+                Message("tool", [result], format="parts", conversation_id=message.conversation_id, seq=message.seq)
+            )
+    return closed
+
+
+def groups(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """A number for each message; those that answer each other, directly or through others, have the same."""
+    group = list(range(size))
+
+    def root(index: int) -> int:
+        while group[index] != index:
+            group[index] = group[group[index]]
+            index = group[index]
+        return index
+
+    for call, result in pairs:
+        one, other = root(call), root(result)
+        group[max(one, other)] = min(one, other)
+    return [root(index) for index in range(size)]
+
+
+def within(
+    messages: Sequence[Message],
+    tokens: int,
+    cost: Callable[[Message], int],
+    stays: Callable[[Message], bool],
+    dangling: Closing = "drop",
+) -> list[Message]:
+    """The newest of the messages within a number of tokens; those that `stays` names stay first.
+
+    Groups are kept or dropped whole, and the newest one is kept whatever it costs.
+    """
+    whole = valid(messages, dangling)
+    group = groups(len(whole), links([formats.tool_links(message) for message in whole]).pairs)
+    candidates = [
+        budget.Candidate(cost(message), group[index], "pinned" if stays(message) else None)
+        for index, message in enumerate(whole)
+    ]
+    why = budget.chosen(candidates, tokens)
+    return [message for message, reason in zip(whole, why, strict=True) if reason != "over_budget"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from hansard.backend import Backend, Capabilities
 from hansard.errors import Denied, Unavailable, Unsupported
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.requests import Context
+
+if TYPE_CHECKING:
+    from asyncio import Task
 
 Clock = Callable[[], datetime]
 Titler = Callable[[Sequence[Message]], str | Awaitable[str | None] | None]
@@ -23,7 +27,7 @@ def utc_now() -> datetime:
 class View:
     """A backend seen through the walls of a tenant and, perhaps, a user."""
 
-    __slots__ = ("auto_title", "backend", "clock", "limits", "tenant", "user", "walled")
+    __slots__ = ("auto_title", "backend", "clock", "limits", "tasks", "tenant", "user", "walled")
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class View:
         tenant: str,
         user: str | None = None,
         walled: bool = False,
+        tasks: set[Task[None]] | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -44,6 +49,8 @@ class View:
         self.user = user
         self.walled = walled
         """A view cannot be left: nothing done through it reaches another tenant or user."""
+        self.tasks: set[Task[None]] = set() if tasks is None else tasks
+        """What goes on in the background, until it has ended or the store is closed. Shared by all views."""
 
     def context(self) -> Context:
         return Context(self.tenant, self.clock(), self.user)
@@ -51,12 +58,24 @@ class View:
     def of_tenant(self, tenant: str) -> View:
         if self.walled:
             raise Denied("a view cannot open another tenant: use the store that it was made from")
-        return View(self.backend, self.limits, self.clock, self.auto_title, tenant=tenant, walled=True)
+        return self._with(tenant, None)
 
     def of_user(self, user: str) -> View:
         if self.user is not None and user != self.user:
             raise Denied("a user's view cannot open another user's: use the store that it was made from")
-        return View(self.backend, self.limits, self.clock, self.auto_title, tenant=self.tenant, user=user, walled=True)
+        return self._with(self.tenant, user)
+
+    def _with(self, tenant: str, user: str | None) -> View:
+        return View(
+            self.backend,
+            self.limits,
+            self.clock,
+            self.auto_title,
+            tenant=tenant,
+            user=user,
+            walled=True,
+            tasks=self.tasks,
+        )
 
     def need(self, holds: bool, capability: str, what: str) -> None:
         if not holds:

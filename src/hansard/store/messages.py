@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import UNSET, UnsetType, structs
 
 from hansard import rules
-from hansard.assembly import window as windows
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.model import (
     STATUSES,
@@ -261,24 +260,6 @@ class MessageParts(Appending):
             for message in await reading.with_blobs(self._view, context, found, blobs):
                 yield message
             place = rules.position(found[-1]) if found else place
-
-    async def window(
-        self,
-        conversation_id: str | int,
-        *,
-        messages: int | None = None,
-        turns: int | None = None,
-        branch: str | None = None,
-    ) -> list[Message]:
-        """The newest messages or turns that a model can be given: every tool call with its results, and the other way.
-
-        A group that does not fit, or a call that nothing answered, is left out whole.
-        """
-        checks.only_one(messages=messages, turns=turns)
-        if messages is None and turns is None:
-            messages = 20
-        found = await self.get_messages(conversation_id, last=messages, turns=turns, branch=branch)
-        return windows.valid(found)
 
 
 def _none_or_unset(value: object) -> UnsetType | None:

@@ -21,11 +21,12 @@ from hansard.store.branches import Branches
 from hansard.store.conversations import Conversations
 from hansard.store.core import Clock, Titler, View, utc_now
 from hansard.store.lifecycle import Lifecycle
+from hansard.store.prompts import Prompts
 from hansard.store.records import Records
 from hansard.store.transfers import Transfers
 
 
-class Store(Conversations, Branches, Lifecycle, Transfers):
+class Store(Conversations, Branches, Prompts, Lifecycle, Transfers):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(
@@ -94,9 +95,20 @@ class Store(Conversations, Branches, Lifecycle, Transfers):
     # Closing
 
     async def close(self) -> None:
-        """Closes the backend; through a view this does nothing."""
-        if not self._view.walled:
-            await self._backend.close()
+        """Ends what goes on in the background and closes the backend; through a view this does nothing."""
+        if self._view.walled:
+            return
+        if self._view.tasks:
+            await self._end_tasks()
+        await self._backend.close()
+
+    async def _end_tasks(self) -> None:
+        import asyncio
+
+        tasks = list(self._view.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self

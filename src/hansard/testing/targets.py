@@ -40,6 +40,9 @@ class OnLoop(sync.Runner):
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(coroutine)
 
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.call(coroutine)
+
     def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
         async def step() -> Any:
             return await anext(iterator, _END)

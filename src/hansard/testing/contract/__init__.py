@@ -21,6 +21,7 @@ from hansard.testing.contract.filters import TestFilters, TestTurns
 from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.paging import TestPaging
+from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
 from hansard.testing.contract.records import TestRecords, TestScans
 from hansard.testing.contract.summaries import TestSummaries
 from hansard.testing.contract.usage import TestUsage
@@ -52,11 +53,13 @@ __all__ = [
     "TestListing",
     "TestOrder",
     "TestPaging",
+    "TestPrompts",
     "TestPurge",
     "TestReadYourWrites",
     "TestRecords",
     "TestRemoving",
     "TestReplaceMessages",
+    "TestRollingSummaries",
     "TestScans",
     "TestStats",
     "TestSummaries",

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from hansard import sync
+from hansard.assembly import ExtractiveSummarizer
 from hansard.backends.memory import MemoryBackend
 from hansard.model import Message
 from hansard.store import Put, Store
@@ -79,6 +80,9 @@ CALLS: dict[str, Call] = {
     "Store.get_messages": lambda store: store.get_messages(ID, limit=100),
     "Store.iter_messages": lambda store: list(store.iter_messages(ID)),
     "Store.window": lambda store: store.window(ID),
+    "Store.assemble_prompt": lambda store: store.assemble_prompt(ID),
+    "Store.summarize": lambda store: store.summarize(ID, ExtractiveSummarizer(), keep=0),
+    "Store.rebuild_summaries": lambda store: store.rebuild_summaries(ID, ExtractiveSummarizer(), keep=0),
     "Store.branch": lambda store: store.branch(ID, at=MESSAGE),
     "Store.switch_branch": lambda store: store.switch_branch(ID, BRANCH),
     "Store.list_branches": lambda store: store.list_branches(ID),
@@ -112,7 +116,18 @@ CALLS: dict[str, Call] = {
     "Admin.check": lambda store: list(store.admin.check()),
 }
 
-NOT_CALLS = {"Store.tenant", "Store.user", "Store.close"}
+PURE = {
+    f"Store.{name}"
+    for name in (
+        "to_openai_input",
+        "to_openai_responses",
+        "to_anthropic_messages",
+        "to_gemini_contents",
+        "to_langchain_messages",
+    )
+}
+"""They see no storage."""
+NOT_CALLS = {"Store.tenant", "Store.user", "Store.close"} | PURE
 
 
 def public_methods() -> Iterator[str]:

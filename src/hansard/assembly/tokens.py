@@ -1,0 +1,146 @@
+"""How many tokens something costs. Pluggable: anything with `name`, `is_exact` and `count(text)`.
+
+The default needs no package: a token for every four bytes of UTF-8. That is characters / 4 for English and code, and
+three quarters of a token for a Chinese, Japanese or Korean character, which is near what current tokenizers give.
+`Tokenizer` is a real one that works offline; it needs the extra `hansard[tokens]`.
+
+Images, audio and documents have a price of their own: their base64 is no text. Estimates are corrected by what the
+provider reported for messages that are stored with their usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from hansard.errors import Unsupported
+from hansard.formats.parts import (
+    AnyPart,
+    Audio,
+    Document,
+    Image,
+    Other,
+    Reading,
+    Text,
+    ToolCall,
+    ToolResult,
+    as_text,
+    result_parts,
+)
+from hansard.model import Message
+
+_CACHED_TEXTS = 16_384
+_LEAST_SAMPLES = 3
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of text."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Counts as the model does; an estimate is corrected by reported usage."""
+
+    def count(self, text: str) -> int: ...
+
+
+class ByteCounter(Struct, frozen=True):
+    """A token for every four bytes: the estimate that needs no package."""
+
+    name: str = "bytes/4"
+    is_exact: bool = False
+
+    def count(self, text: str) -> int:
+        size = len(text) if text.isascii() else len(text.encode())
+        return (size + 3) // 4
+
+
+DEFAULT_COUNTER = ByteCounter()
+
+
+class Tokenizer:
+    """A real tokenizer that works offline, by the name of its vocabulary. Counts are remembered by text.
+
+    Needs the extra `hansard[tokens]`.
+    """
+
+    def __init__(self, vocabulary: str = "o200k_base") -> None:
+        try:
+            from splintr import Tokenizer as Splintr
+        except ImportError as error:
+            raise Unsupported(
+                "the tokenizer needs a package that is not installed: pip install 'hansard[tokens]'",
+                capability="tokens",
+            ) from error
+        # What users type is text, even where it spells one of the vocabulary's special tokens.
+        encode = Splintr.from_pretrained(vocabulary).encode_ordinary
+        self.name = vocabulary
+        self.is_exact = True
+        self.count = lru_cache(_CACHED_TEXTS)(lambda text: len(encode(text)))
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """Tokens of what is no text. The defaults are those of a large image, and of a page or two of a document."""
+
+    message: int = 4
+    """What frames a message."""
+    call: int = 8
+    """What frames a tool call or its result."""
+    image: int = 765
+    audio: int = 500
+    document: int = 1500
+
+
+DEFAULT_PRICES = Prices()
+
+
+def cost(reading: Reading, counter: TokenCounter, prices: Prices = DEFAULT_PRICES) -> int:
+    """What a message costs in a prompt."""
+    parts = reading.parts
+    if len(parts) == 1 and type(part := parts[0]) is Text:
+        return prices.message + counter.count(part.text)
+    return prices.message + sum(_part_cost(part, counter, prices) for part in parts)
+
+
+def _part_cost(part: AnyPart, counter: TokenCounter, prices: Prices) -> int:
+    if isinstance(part, Image):
+        return prices.image
+    if isinstance(part, Audio):
+        return prices.audio
+    if isinstance(part, Document):
+        return counter.count(part.text) if part.text else prices.document
+    if isinstance(part, ToolCall):
+        return prices.call + counter.count(part.name) + counter.count(as_text(part.arguments))
+    if isinstance(part, ToolResult):
+        return prices.call + sum(_part_cost(each, counter, prices) for each in result_parts(part))
+    if isinstance(part, Other):
+        return counter.count(as_text(part.native)) if part.origin == "json" or part.is_hosted else 0
+    return counter.count(part.text)
+
+
+def tools_cost(tools: Iterable[Any], counter: TokenCounter, prices: Prices = DEFAULT_PRICES) -> int:
+    """What the definitions of tools cost."""
+    return sum(prices.call + counter.count(as_text(tool)) for tool in tools)
+
+
+def calibration(estimates: Iterable[tuple[Message, int]]) -> float:
+    """By how much the provider's own counts differ from our estimates, over messages that are stored with their usage.
+
+    1.0 where too few are. Kept between a half and two: one odd report must not empty a prompt.
+    """
+    reported = estimated = samples = 0
+    for message, tokens in estimates:
+        if message.usage is None or message.role not in ("assistant", "agent") or not tokens:
+            continue
+        visible = message.usage.output_tokens - message.usage.reasoning_tokens
+        if visible > 0:
+            reported, estimated, samples = reported + visible, estimated + tokens, samples + 1
+    if samples < _LEAST_SAMPLES:
+        return 1.0
+    return min(_MOST_FACTOR, max(_LEAST_FACTOR, reported / estimated))

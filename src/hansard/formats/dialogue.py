@@ -1,0 +1,251 @@
+"""A history of any formats as one clean dialogue, before it is written in a provider's words.
+
+Providers agree on what a valid dialogue is, and differ in how they write it. Here it becomes valid, once for all:
+
+- each message is split by who may say its parts: calls and reasoning belong to the assistant, results to a tool;
+- what says nothing (empty text) goes;
+- every call has its result right behind it, and every result its call: results move up to their calls, calls that are
+  made in parallel stay together, dangling calls are left out or closed;
+- ids of calls are unique, and made of characters that every provider takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from hansard.formats.parts import AnyPart, Other, Reading, Reasoning, Refusal, Text, ToolCall, ToolResult
+from hansard.model import Message
+
+Side = Literal["system", "developer", "user", "assistant", "tool"]
+Dangling = Literal["drop", "close", "keep"]
+
+CLOSED = "No result: the call was interrupted."
+"""The result that a dangling call is closed with."""
+JSON = "json"
+
+_SIDES: dict[str, Side] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "agent": "assistant",
+    "system": "system",
+    "developer": "developer",
+    "tool": "tool",
+    "function": "tool",
+    "tool_response": "tool",
+    "mcp_response": "tool",
+    "pcp_response": "tool",
+}
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_LENGTH = 64
+
+
+class Loss(Struct, frozen=True):
+    """What a target cannot say, and so does not hear."""
+
+    message_id: str
+    what: str
+    why: str
+
+
+class Entry(Struct, frozen=True):
+    """Parts that one side says at once."""
+
+    side: Side
+    parts: list[AnyPart]
+    message: Message
+    name: str | None = None
+    native: Any = None
+    """The message's whole content, where it can be used as it is."""
+    is_json: bool = False
+    """Content of the format `json`, which passes through."""
+
+
+class Written(Struct, frozen=True):
+    """What a format made of a dialogue: its items, and the instructions that it keeps apart from them."""
+
+    items: list[Any]
+    system: Any = None
+
+
+Losses = list[Loss]
+
+
+def side_of(role: str) -> Side:
+    return _SIDES.get(role, "user")
+
+
+def split(message: Message, reading: Reading) -> list[Entry]:
+    """The message by who may say its parts, without those that say nothing."""
+    side = side_of(reading.role or message.role)
+    if side != "tool" and len(reading.parts) == 1 and type(part := reading.parts[0]) is Text:
+        # Most messages of most histories.
+        return [Entry(side, reading.parts, message, reading.name, reading.native)] if not _says_nothing(part) else []
+    entries: list[Entry] = []
+    for part in reading.parts:
+        if _says_nothing(part):
+            continue
+        speaker = _speaker(part, side)
+        if entries and entries[-1].side == speaker:
+            entries[-1].parts.append(part)
+        else:
+            entries.append(Entry(speaker, [part], message, reading.name))
+    if reading.native is not None and len(entries) == 1 and len(entries[0].parts) == len(reading.parts):
+        entries[0] = structs.replace(entries[0], native=reading.native)
+    return entries
+
+
+def _says_nothing(part: AnyPart) -> bool:
+    return (type(part) is Text or type(part) is Refusal) and (not part.text or part.text.isspace())
+
+
+def _speaker(part: AnyPart, side: Side) -> Side:
+    if isinstance(part, ToolResult):
+        return "tool"
+    if isinstance(part, ToolCall | Reasoning | Refusal) or (isinstance(part, Other) and part.is_hosted):
+        return "assistant"
+    if side == "tool" or (side in ("system", "developer") and not isinstance(part, Text)):
+        # A result that names no call, or an image among instructions: there is no other side that may say it.
+        return "user"
+    return side
+
+
+def without_others(entries: Sequence[Entry], format: str, losses: Losses) -> list[Entry]:
+    """The entries without parts that only another format has a word for."""
+    kept: list[Entry] = []
+    for entry in entries:
+        others = [part for part in entry.parts if isinstance(part, Other) and not _is_at_home(part, format)]
+        if not others or entry.is_json:
+            kept.append(entry)
+            continue
+        for part in others:
+            losses.append(Loss(entry.message.id, _kind(part.native), f"{format} has no word for it"))
+        if rest := [part for part in entry.parts if not isinstance(part, Other) or _is_at_home(part, format)]:
+            kept.append(structs.replace(entry, parts=rest, native=None))
+    return kept
+
+
+def _is_at_home(part: Other, format: str) -> bool:
+    return part.is_hosted and part.origin == format
+
+
+def _kind(native: Any) -> str:
+    kind = native.get("type") if isinstance(native, dict) else None
+    return kind if isinstance(kind, str) else "other"
+
+
+# --- calls and results ------------------------------------------------------------------------------------------------
+
+
+class _Answer(Struct, frozen=True):
+    result: ToolResult
+    message: Message
+
+
+def paired(entries: Sequence[Entry], dangling: Dangling, losses: Losses) -> list[Entry]:
+    """Every call with its result right behind it; nothing else of either."""
+    if dangling == "keep" or not any(
+        isinstance(part, ToolCall | ToolResult) for each in entries for part in each.parts
+    ):
+        return list(entries)
+    return _Pairing(_answers(entries, losses), dangling, losses).run(entries)
+
+
+def _answers(entries: Sequence[Entry], losses: Losses) -> dict[tuple[int, int], _Answer]:
+    """The result of each call, by the place of the call. One result answers one call, the oldest open one of its id."""
+    open_calls: dict[str, deque[tuple[int, int]]] = {}
+    answers: dict[tuple[int, int], _Answer] = {}
+    for at, entry in enumerate(entries):
+        for index, part in enumerate(entry.parts):
+            if isinstance(part, ToolCall):
+                open_calls.setdefault(part.id, deque()).append((at, index))
+            elif isinstance(part, ToolResult):
+                if waiting := open_calls.get(part.id):
+                    answers[waiting.popleft()] = _Answer(part, entry.message)
+                else:
+                    losses.append(Loss(entry.message.id, "tool_result", f"no call {part.id!r} stands before it"))
+    return answers
+
+
+class _Pairing:
+    """Writes a dialogue anew, with results behind their calls."""
+
+    def __init__(self, answers: dict[tuple[int, int], _Answer], dangling: Dangling, losses: Losses) -> None:
+        self._answers = answers
+        self._dangling = dangling
+        self._losses = losses
+        self._ids: dict[str, int] = {}
+        self._done: list[Entry] = []
+        self._calling: Entry | None = None
+        self._results: list[Entry] = []
+        self._called_at = -1
+
+    def run(self, entries: Sequence[Entry]) -> list[Entry]:
+        for at, entry in enumerate(entries):
+            if entry.side == "tool":
+                continue
+            if not any(isinstance(part, ToolCall) for part in entry.parts):
+                self._flush()
+                self._done.append(entry)
+                continue
+            self._call(at, entry)
+        self._flush()
+        return self._done
+
+    def _call(self, at: int, entry: Entry) -> None:
+        parts: list[AnyPart] = []
+        results: list[Entry] = []
+        for index, part in enumerate(entry.parts):
+            if not isinstance(part, ToolCall):
+                parts.append(part)
+            elif (answer := self._answer(at, index, part, entry)) is not None:
+                id = self._fresh(part.id)
+                parts.append(part if part.id == id else structs.replace(part, id=id))
+                result = structs.replace(answer.result, id=id, name=part.name)
+                results.append(Entry("tool", [result], answer.message))
+        if not all(map(_is_same, parts, entry.parts)) or len(parts) != len(entry.parts):
+            entry = structs.replace(entry, parts=parts, native=None)
+        # Calls of one run, with nothing in between, were made in parallel.
+        if self._calling is not None and self._results and results and self._called_at == at - 1:
+            self._calling = structs.replace(self._calling, parts=[*self._calling.parts, *parts], native=None)
+        else:
+            self._flush()
+            self._calling = entry if parts else None
+        self._results += results
+        self._called_at = at
+
+    def _answer(self, at: int, index: int, call: ToolCall, entry: Entry) -> _Answer | None:
+        answer = self._answers.get((at, index))
+        if answer is None and self._dangling == "close":
+            return _Answer(ToolResult(call.id, CLOSED, is_error=True), entry.message)
+        if answer is None:
+            self._losses.append(Loss(entry.message.id, "tool_call", f"the call {call.id!r} has no result"))
+        return answer
+
+    def _flush(self) -> None:
+        if self._calling is not None:
+            self._done.append(self._calling)
+            self._done += self._results
+        self._calling, self._results = None, []
+
+    def _fresh(self, id: str) -> str:
+        """The id, unless it is taken or holds characters that a provider refuses."""
+        plain = fresh = _ODD.sub("_", id)[:_ID_LENGTH] or "call"
+        number = self._ids.get(plain, 0)
+        while fresh in self._ids:
+            number += 1
+            fresh = f"{plain[: _ID_LENGTH - 8]}_{number}"
+        self._ids[plain] = number
+        self._ids[fresh] = 0 if fresh != plain else number
+        return fresh
+
+
+def _is_same(one: AnyPart, other: AnyPart) -> bool:
+    return one is other

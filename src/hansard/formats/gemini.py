@@ -1,0 +1,217 @@
+"""Gemini: a content (`{"role": …, "parts": […]}`), its parts, or a text. Both spellings of keys are read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from hansard.formats.anthropic import OPENING
+from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.parts import (
+    AnyPart,
+    Audio,
+    Document,
+    Image,
+    Media,
+    Other,
+    Reading,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    arguments_object,
+    result_parts,
+    result_text,
+)
+
+FORMAT = "gemini"
+
+_HUMP = re.compile(r"(?<=[a-z])([A-Z])")
+
+
+# --- what the provider takes ------------------------------------------------------------------------------------------
+
+
+class Blob(Struct, forbid_unknown_fields=True):
+    data: str
+    mime_type: str | None = None
+    display_name: str | None = None
+
+
+class FileData(Struct, forbid_unknown_fields=True):
+    file_uri: str
+    mime_type: str | None = None
+    display_name: str | None = None
+
+
+class FunctionCall(Struct, forbid_unknown_fields=True):
+    name: str
+    args: dict[str, Any] | None = None
+    id: str | None = None
+
+
+class FunctionResponse(Struct, forbid_unknown_fields=True):
+    name: str
+    response: dict[str, Any] | None = None
+    id: str | None = None
+
+
+class GeminiPart(Struct, forbid_unknown_fields=True):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    inline_data: Blob | None = None
+    file_data: FileData | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(content: Any, role: str) -> Reading:
+    said = None
+    if isinstance(content, dict) and "parts" in content:
+        said = content["role"] if isinstance(content.get("role"), str) else None
+        content = content["parts"]
+    pieces = content if isinstance(content, list) else [content]
+    return Reading([_read_part(piece) for piece in pieces], said)
+
+
+def _read_part(piece: Any) -> AnyPart:
+    if isinstance(piece, str):
+        return Text(piece)
+    try:
+        known = msgspec.convert(_snake_case(piece), GeminiPart)
+    except msgspec.ValidationError:
+        return Other(native=piece, origin=FORMAT)
+    kinds = (known.text, known.inline_data, known.file_data, known.function_call, known.function_response)
+    encoded = (known.thought_signature, known.inline_data and known.inline_data.data)
+    if sum(kind is not None for kind in kinds) != 1 or not all(_is_base64(text) for text in encoded if text):
+        return Other(native=piece, origin=FORMAT)
+    return _part(known, {"native": piece, "origin": FORMAT})
+
+
+def _snake_case(value: Any) -> Any:
+    """The part with keys as Python spells them; not what is inside arguments and responses, which are the tool's."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        _HUMP.sub(r"_\1", key).lower(): _snake_case(item) if key not in ("args", "response") else item
+        for key, item in value.items()
+    }
+
+
+def _part(known: GeminiPart, origin: dict[str, Any]) -> AnyPart:
+    if known.thought or (known.thought_signature and not known.text and known.text is not None):
+        return Reasoning(known.text or "", **origin)
+    if known.text is not None:
+        return Text(known.text, **origin)
+    if known.function_call is not None:
+        call = known.function_call
+        return ToolCall(call.id or call.name, call.name, call.args or {}, **origin)
+    if known.function_response is not None:
+        answer = known.function_response
+        return ToolResult(answer.id or answer.name, answer.response or "", name=answer.name)
+    if known.inline_data is not None:
+        blob = known.inline_data
+        return _media_kind(blob.mime_type)(blob.mime_type, blob.data, name=blob.display_name, **origin)
+    file = cast(FileData, known.file_data)
+    return _media_kind(file.mime_type)(file.mime_type, url=file.file_uri, name=file.display_name, **origin)
+
+
+def _media_kind(media_type: str | None) -> type[Image] | type[Audio] | type[Document]:
+    kind = (media_type or "").partition("/")[0]
+    return Image if kind == "image" else Audio if kind == "audio" else Document
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(entries: Sequence[Entry], losses: Losses) -> Written:
+    system: list[str] = []
+    contents: list[dict[str, Any]] = []
+    for entry in entries:
+        role = "model" if entry.side == "assistant" else "user"
+        if entry.is_json:
+            native = cast(Other, entry.parts[0]).native
+            contents.append({"role": role, "parts": native if isinstance(native, list) else [native]})
+            continue
+        if entry.side in ("system", "developer"):
+            system += [part.text for part in entry.parts if isinstance(part, Text)]
+            continue
+        pieces = [piece for part in entry.parts for piece in _pieces(part, entry, losses)]
+        if pieces and contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] = [*contents[-1]["parts"], *pieces]
+        elif pieces:
+            contents.append({"role": role, "parts": pieces})
+    if contents and contents[0]["role"] == "model":
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+    return Written(_responses_first(contents), "\n\n".join(system) or None)
+
+
+def _pieces(part: AnyPart, entry: Entry, losses: Losses) -> list[dict[str, Any]]:
+    if isinstance(part, ToolResult):
+        return _response(part, entry, losses)
+    if isinstance(part, ToolCall):
+        return [_call(part)]
+    if part.origin == FORMAT:
+        return [cast("dict[str, Any]", part.native)]
+    if isinstance(part, Text | Refusal):
+        return [{"text": part.text}]
+    piece = _media(part) if isinstance(part, Media) else None
+    if piece is None:
+        why = "Gemini takes only its own thoughts" if isinstance(part, Reasoning) else "Gemini cannot say it"
+        losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), why))
+        return []
+    return [piece]
+
+
+def _media(part: Media) -> dict[str, Any] | None:
+    if isinstance(part, Document) and part.text:
+        return {"text": part.text}
+    default = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}[type(part)]
+    if part.data and _is_base64(part.data):
+        return {"inline_data": {"mime_type": part.media_type or default, "data": part.data}}
+    return {"file_data": {"mime_type": part.media_type or default, "file_uri": part.url}} if part.url else None
+
+
+def _call(part: ToolCall) -> dict[str, Any]:
+    if part.origin == FORMAT:
+        native = cast("dict[str, Any]", part.native)
+        key = "functionCall" if "functionCall" in native else "function_call"
+        had = native[key].get("id")
+        return native if had in (None, part.id) else {**native, key: {**native[key], "id": part.id}}
+    return {"function_call": {"id": part.id, "name": part.name, "args": arguments_object(part)}}
+
+
+def _response(part: ToolResult, entry: Entry, losses: Losses) -> list[dict[str, Any]]:
+    pieces = [piece for each in result_parts(part) if isinstance(each, Media) for piece in _pieces(each, entry, losses)]
+    key = "error" if part.is_error else "output"
+    response = part.output if isinstance(part.output, dict) else {key: result_text(part)}
+    return [{"function_response": {"id": part.id, "name": part.name or part.id, "response": response}}, *pieces]
+
+
+def _responses_first(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Responses stand at the head of their content, before what a tool showed or a user added."""
+    for content in contents:
+        pieces = content["parts"]
+        content["parts"] = sorted(
+            pieces, key=lambda piece: not (isinstance(piece, dict) and "function_response" in piece)
+        )
+    return contents

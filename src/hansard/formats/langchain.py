@@ -1,0 +1,217 @@
+"""LangChain: a message as `message_to_dict` writes it (`{"type": "human", "data": {…}}`), flat, or as `dumpd` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from hansard.formats import openai_chat
+from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.parts import (
+    AnyPart,
+    Audio,
+    Document,
+    Image,
+    Other,
+    Reading,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    arguments_object,
+    result_parts,
+)
+
+FORMAT = "langchain"
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
+_TYPES = {"user": "human", "assistant": "ai", "system": "system", "developer": "system"}
+
+
+# --- what the framework takes -----------------------------------------------------------------------------------------
+
+
+class Call(Struct):
+    name: str
+    args: dict[str, Any]
+    id: str
+    type: Literal["tool_call"] = "tool_call"
+
+
+class StandardMedia(Struct):
+    """LangChain's own blocks, of the first and the second kind."""
+
+    mime_type: str | None = None
+    base64: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    id: str | None = None
+
+
+class Tokens(Struct):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class Data(Struct):
+    content: str | list[str | dict[str, Any]]
+    additional_kwargs: dict[str, Any] = {}
+    response_metadata: dict[str, Any] = {}
+    name: str | None = None
+    id: str | None = None
+    tool_calls: list[Call] = []
+    invalid_tool_calls: list[None] = []
+    usage_metadata: Tokens | None = None
+    tool_call_id: str | UnsetType = UNSET
+    status: Literal["success", "error"] = "success"
+    example: bool = False
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(content: Any, role: str) -> Reading:
+    if isinstance(content, str):
+        return Reading([Text(content)])
+    if not isinstance(content, dict):
+        return Reading([Other(native=content, origin=FORMAT)])
+    kind, data = _unwrapped(content)
+    if not isinstance(data, dict) or "content" not in data:
+        return Reading([Other(native=content, origin=FORMAT)])
+    said = _ROLES.get(kind) if isinstance(kind, str) else None
+    name = data.get("name")
+    is_result = said == "tool" and isinstance(data.get("tool_call_id"), str)
+    parts: list[AnyPart] = [_read_result(data)] if is_result else _read_said(data)
+    is_native = said is not None and set(content) == {"type", "data"} and _is_known(data, said)
+    return Reading(parts, said, name if isinstance(name, str) else None, content if is_native else None)
+
+
+def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
+    """The kind of message, and its fields."""
+    if content.get("type") == "constructor" and isinstance(path := content.get("id"), list) and path:
+        return str(path[-1]).removesuffix("Chunk").removesuffix("Message").lower(), content.get("kwargs")
+    if "data" in content:
+        return content.get("type"), content["data"]
+    kind = content.get("type") or content.get("role")
+    return kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else kind, content
+
+
+def _is_known(data: dict[str, Any], said: str | None) -> bool:
+    """Whether the framework takes the fields back as they are. Only plain content: blocks are written anew."""
+    try:
+        known = msgspec.convert(data, Data)
+    except msgspec.ValidationError:
+        return False
+    return isinstance(known.content, str) and (said == "tool") == isinstance(known.tool_call_id, str)
+
+
+def _read_said(data: dict[str, Any]) -> list[AnyPart]:
+    content = data["content"]
+    calls = data.get("tool_calls")
+    parts = [_read_block(block) for block in content] if isinstance(content, list) else [_read_block(content)]
+    if isinstance(calls, list) and calls:
+        # Some providers' blocks repeat the calls.
+        parts = [part for part in parts if not isinstance(part, ToolCall)]
+        parts += [_read_call(call) for call in calls]
+    return parts
+
+
+def _read_block(block: Any) -> AnyPart:
+    if isinstance(block, str):
+        return Text(block)
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind in ("image", "audio", "file"):
+        return _read_media(block, kind)
+    if kind == "tool_use":
+        return _read_call({**block, "args": block.get("input"), "type": "tool_call"})
+    if kind in ("thinking", "reasoning"):
+        text = block.get("thinking") or block.get("reasoning")
+        return Reasoning(text if isinstance(text, str) else "")
+    part = openai_chat.read_piece(block)
+    return Other(native=block, origin=FORMAT) if isinstance(part, Other) else part
+
+
+def _read_media(block: dict[str, Any], kind: str) -> AnyPart:
+    try:
+        media = msgspec.convert(block, StandardMedia)
+    except msgspec.ValidationError:
+        return Other(native=block, origin=FORMAT)
+    kinds: dict[str, Any] = {"image": Image, "audio": Audio, "file": Document}
+    data = media.base64 or media.data
+    part: AnyPart = kinds[kind](media.mime_type, data, url=media.url, file_id=media.file_id or media.id)
+    return part
+
+
+def _read_call(call: Any) -> AnyPart:
+    try:
+        known = msgspec.convert(call, Call)
+    except msgspec.ValidationError:
+        return Other(native=call, origin=FORMAT)
+    return ToolCall(known.id, known.name, known.args)
+
+
+def _read_result(data: dict[str, Any]) -> ToolResult:
+    content = data["content"]
+    parts = [_read_block(block) for block in content] if isinstance(content, list) else []
+    known = parts and not any(isinstance(part, Other) for part in parts)
+    return ToolResult(data["tool_call_id"], parts if known else content, data.get("status") == "error")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(entries: Sequence[Entry], losses: Losses) -> Written:
+    items: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry.side == "tool" and not entry.is_json:
+            items += [_result(part, entry, losses) for part in entry.parts if isinstance(part, ToolResult)]
+        elif item := _message(entry, losses):
+            items.append(item)
+    return Written(items)
+
+
+def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
+    if entry.native is not None:
+        return cast("dict[str, Any]", entry.native)
+    kind = _TYPES.get(entry.side, "human")
+    if entry.is_json:
+        return {"type": kind, "data": {"content": cast(Other, entry.parts[0]).native}}
+    calls = [_call(part) for part in entry.parts if isinstance(part, ToolCall)]
+    content = _content([part for part in entry.parts if not isinstance(part, ToolCall)], entry, losses)
+    if not content and not calls:
+        return None
+    data: dict[str, Any] = {"content": content}
+    if calls:
+        data["tool_calls"] = calls
+    if entry.name:
+        data["name"] = entry.name
+    return {"type": kind, "data": data}
+
+
+def _content(parts: Sequence[AnyPart], entry: Entry, losses: Losses) -> str | list[dict[str, Any]]:
+    if not parts:
+        return ""
+    if len(parts) == 1 and type(part := parts[0]) is Text:
+        return part.text
+    blocks = []
+    for part in parts:
+        if isinstance(part, Reasoning):
+            losses.append(Loss(entry.message.id, "reasoning", "LangChain's blocks for it differ by provider"))
+        elif (block := openai_chat.write_piece(part, entry, losses)) is not None:
+            blocks.append(block)
+    return blocks or ""
+
+
+def _call(part: ToolCall) -> dict[str, Any]:
+    return {"name": part.name, "args": arguments_object(part), "id": part.id, "type": "tool_call"}
+
+
+def _result(part: ToolResult, entry: Entry, losses: Losses) -> dict[str, Any]:
+    content = _content(result_parts(part), entry, losses) or openai_chat.NO_OUTPUT
+    status = "error" if part.is_error else "success"
+    return {"type": "tool", "data": {"content": content, "tool_call_id": part.id, "status": status}}

@@ -1,0 +1,361 @@
+"""OpenAI's Responses: an item, a list of items, or the content of a message item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.openai_chat import NO_OUTPUT, Breakpoint, image_at
+from hansard.formats.parts import (
+    AnyPart,
+    Document,
+    Image,
+    Other,
+    Part,
+    Reading,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    arguments_of,
+    as_text,
+    data_url,
+    result_parts,
+    split_data_url,
+)
+
+FORMAT = "openai.responses"
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+# --- what the provider takes ------------------------------------------------------------------------------------------
+
+
+class InputText(Struct, tag="input_text"):
+    text: str
+    prompt_cache_breakpoint: Breakpoint | UnsetType = UNSET
+
+
+class InputImage(Struct, tag="input_image"):
+    detail: Literal["auto", "low", "high"] = "auto"
+    image_url: str | None = None
+    file_id: str | None = None
+    prompt_cache_breakpoint: Breakpoint | UnsetType = UNSET
+
+
+class InputFile(Struct, tag="input_file"):
+    file_data: str | UnsetType = UNSET
+    file_url: str | UnsetType = UNSET
+    file_id: str | None = None
+    filename: str | UnsetType = UNSET
+    detail: Literal["auto", "low", "high"] | UnsetType = UNSET
+    prompt_cache_breakpoint: Breakpoint | UnsetType = UNSET
+
+
+class OutputText(Struct, tag="output_text"):
+    text: str
+    annotations: list[Any] = []
+
+
+class OutputRefusal(Struct, tag="refusal"):
+    refusal: str
+
+
+AnyPiece = InputText | InputImage | InputFile | OutputText | OutputRefusal
+
+
+class SummaryText(Struct):
+    text: str
+    type: Literal["summary_text"]
+
+
+class ReasoningText(Struct):
+    text: str
+    type: Literal["reasoning_text"]
+
+
+class ReasoningItem(Struct, tag="reasoning"):
+    id: str
+    summary: list[SummaryText]
+    content: list[ReasoningText] | UnsetType = UNSET
+    encrypted_content: str | None = None
+    status: Status | UnsetType = UNSET
+
+
+class FunctionCallItem(Struct, tag="function_call"):
+    call_id: str
+    name: str
+    arguments: str
+    id: str | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
+
+
+class CustomCallItem(Struct, tag="custom_tool_call"):
+    call_id: str
+    name: str
+    input: str
+    id: str | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
+
+
+class SearchSource(Struct):
+    type: Literal["url"]
+    url: str
+
+
+class Search(Struct, tag="search"):
+    query: str | UnsetType = UNSET
+    queries: list[str] | UnsetType = UNSET
+    sources: list[SearchSource] | UnsetType = UNSET
+
+
+class OpenPage(Struct, tag="open_page"):
+    url: str | None = None
+
+
+class FindInPage(Struct, tag="find_in_page"):
+    pattern: str
+    url: str
+
+
+class WebSearchItem(Struct, tag="web_search_call"):
+    id: str
+    action: Search | OpenPage | FindInPage
+    status: Literal["in_progress", "searching", "completed", "failed", "incomplete"]
+
+
+class FileSearchItem(Struct, tag="file_search_call"):
+    id: str
+    queries: list[str]
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    results: None = None
+
+
+class Logs(Struct, tag="logs"):
+    logs: str
+
+
+class ShownImage(Struct, tag="image"):
+    url: str
+
+
+class CodeItem(Struct, tag="code_interpreter_call"):
+    id: str
+    code: str | None
+    container_id: str
+    outputs: list[Logs | ShownImage] | None
+    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"]
+
+
+class McpItem(Struct, tag="mcp_call"):
+    id: str
+    arguments: str
+    name: str
+    server_label: str
+    output: str | None = None
+    error: None = None
+    approval_request_id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | UnsetType = UNSET
+
+
+HostedItem = WebSearchItem | FileSearchItem | CodeItem | McpItem
+AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
+
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_UNCHECKED = ("async", "caller")
+"""Optional fields of calls that we do not look into; a call that has one is written anew."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(content: Any, role: str) -> Reading:
+    items = content if isinstance(content, list) else [content]
+    readings = [_read_item(item) for item in items]
+    said = next((reading.role for reading in readings if reading.role), None)
+    return Reading([part for reading in readings for part in reading.parts], said)
+
+
+def _read_item(item: Any) -> Reading:
+    if isinstance(item, dict):
+        kind = item.get("type")
+        if "role" in item and kind in (None, "message"):
+            return _read_message(item)
+        if kind in _OUTPUTS and isinstance(item.get("call_id"), str):
+            return Reading([_read_output(item, kind)])
+        try:
+            return Reading([_known_item(item, msgspec.convert(item, AnyItem))])
+        except msgspec.ValidationError:
+            pass
+    return Reading([_read_piece(item)])
+
+
+def _read_message(item: dict[str, Any]) -> Reading:
+    role = item["role"] if isinstance(item["role"], str) else None
+    content = item.get("content")
+    pieces = content if isinstance(content, list) else [content]
+    return Reading([_read_piece(piece) for piece in pieces], role)
+
+
+def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
+    if isinstance(known, HostedItem):
+        return Other(native=item, origin=FORMAT, is_hosted=True)
+    if isinstance(known, ReasoningItem):
+        text = "\n".join(each.text for each in known.summary)
+        return Reasoning(text, native=item, origin=FORMAT)
+    origin: dict[str, Any] = {}
+    if not any(name in item for name in _UNCHECKED):
+        origin = {"native": item, "origin": FORMAT}
+    if isinstance(known, CustomCallItem):
+        return ToolCall(known.call_id, known.name, known.input, **origin)
+    return ToolCall(known.call_id, known.name, arguments_of(known.arguments), **origin)
+
+
+def _read_output(item: dict[str, Any], kind: str) -> ToolResult:
+    output = item.get("output")
+    if isinstance(output, list):
+        parts = [_read_piece(piece) for piece in output]
+        if not any(isinstance(part, Other) for part in parts):
+            output = parts
+    return ToolResult(item["call_id"], "" if output is None else output, native=kind, origin=FORMAT)
+
+
+def _read_piece(piece: Any) -> AnyPart:
+    if isinstance(piece, str):
+        return Text(piece)
+    try:
+        known: AnyPiece = msgspec.convert(piece, AnyPiece)
+    except msgspec.ValidationError:
+        return Other(native=piece, origin=FORMAT)
+    origin: dict[str, Any] = {"native": piece, "origin": FORMAT}
+    if isinstance(known, InputText | OutputText):
+        # The two differ by the side that says it: text is always written anew.
+        return Text(known.text)
+    if isinstance(known, OutputRefusal):
+        return Refusal(known.refusal)
+    if isinstance(known, InputImage):
+        if known.image_url:
+            return image_at(known.image_url, **origin)
+        return Image(file_id=known.file_id, **origin) if known.file_id else Other(native=piece, origin=FORMAT)
+    return _read_file(known, origin)
+
+
+def _read_file(known: InputFile, origin: dict[str, Any]) -> AnyPart:
+    data = known.file_data or None
+    found = split_data_url(data) if data else None
+    media_type, data = found or (None, data)
+    if not (data or known.file_url or known.file_id):
+        return Other(**origin)
+    return Document(
+        media_type, data, url=known.file_url or None, file_id=known.file_id, name=known.filename or None, **origin
+    )
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(entries: Sequence[Entry], losses: Losses) -> Written:
+    items: list[dict[str, Any]] = []
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        if entry.is_json:
+            items.append({"role": _role(entry), "content": cast(Other, entry.parts[0]).native})
+        elif entry.side == "tool":
+            items += [_output(part, entry, kinds, losses) for part in entry.parts if isinstance(part, ToolResult)]
+        elif entry.side == "assistant":
+            items += _assistant(entry, kinds, losses)
+        elif content := _content(entry.parts, entry, losses):
+            items.append({"role": entry.side, "content": content})
+    return Written(_without_lone_reasoning(items, losses))
+
+
+def _role(entry: Entry) -> str:
+    return "user" if entry.side == "tool" else entry.side
+
+
+def _content(parts: Sequence[AnyPart], entry: Entry, losses: Losses) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and type(part := parts[0]) is Text:
+        return part.text
+    return [piece for part in parts if (piece := _piece(part, entry, losses)) is not None]
+
+
+def _assistant(entry: Entry, kinds: dict[str, str], losses: Losses) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for part in entry.parts:
+        if isinstance(part, ToolCall):
+            item = _call(part)
+            kinds[part.id] = "custom_tool_call_output" if item["type"] == "custom_tool_call" else "function_call_output"
+            items.append(item)
+        elif isinstance(part, Reasoning | Other) and part.origin == FORMAT:
+            items.append(cast("dict[str, Any]", part.native))
+        elif isinstance(part, Text | Refusal):
+            items.append({"role": "assistant", "content": part.text})
+        else:
+            losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "an assistant cannot say it"))
+    return items
+
+
+def _piece(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    if isinstance(part, Image | Document) and part.origin == FORMAT:
+        native = cast("dict[str, Any]", part.native)
+        return {"detail": "auto", **native} if isinstance(part, Image) else native
+    piece = _media(part)
+    if piece is None:
+        losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "Responses cannot say it"))
+    return piece
+
+
+def _media(part: Part) -> dict[str, Any] | None:
+    if isinstance(part, Image):
+        if url := data_url(part, "image/png"):
+            return {"type": "input_image", "detail": "auto", "image_url": url}
+        return {"type": "input_image", "detail": "auto", "file_id": part.file_id} if part.file_id else None
+    if isinstance(part, Document):
+        if part.text:
+            return {"type": "input_text", "text": part.text}
+        if part.data:
+            url = data_url(part, "application/pdf")
+            return {"type": "input_file", "filename": part.name or "document", "file_data": url}
+        if part.url:
+            return {"type": "input_file", "file_url": part.url}
+        if part.file_id:
+            return {"type": "input_file", "file_id": part.file_id}
+    return None
+
+
+def _call(part: ToolCall) -> dict[str, Any]:
+    if part.origin == FORMAT:
+        native = cast("dict[str, Any]", part.native)
+        return native if native["call_id"] == part.id else {**native, "call_id": part.id}
+    return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": as_text(part.arguments)}
+
+
+def _output(part: ToolResult, entry: Entry, kinds: dict[str, str], losses: Losses) -> dict[str, Any]:
+    kind = kinds.get(part.id, "function_call_output")
+    output = _content(result_parts(part), entry, losses) or NO_OUTPUT
+    if part.is_error:
+        losses.append(Loss(entry.message.id, "is_error", "Responses cannot say that a result is an error"))
+    return {"type": kind, "call_id": part.id, "output": output}
+
+
+def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list[dict[str, Any]]:
+    """Reasoning must be followed by what it led to: where that is gone, it goes too."""
+    kept: list[dict[str, Any]] = []
+    following = False
+    for item in reversed(items):
+        is_reasoning = item.get("type") == "reasoning"
+        if is_reasoning and not following:
+            losses.append(Loss("", "reasoning", "what it led to is not there"))
+            continue
+        following = item.get("role") == "assistant" or is_reasoning or str(item.get("type")).endswith("_call")
+        kept.append(item)
+    return kept[::-1]

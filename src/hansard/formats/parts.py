@@ -1,0 +1,187 @@
+"""Our own vocabulary: what every provider's content is made of.
+
+A part is a frozen value. One that was read from a provider's content remembers the piece that it was read from, so that
+writing it back in the same format gives that very piece. What a format has no word for, or what is malformed, becomes
+`Other`: kept, shown, never a crash.
+
+As content of the format `parts`, a part is the JSON object of the same fields, with its kind as `type`:
+`{"type": "tool_call", "id": "t1", "name": "weather", "arguments": {"city": "Oslo"}}`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+FORMAT = "parts"
+
+
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of content. `native` is what it was read from, in the format `origin`."""
+
+    native: Any = None
+    origin: str = ""
+
+
+class Text(Part, frozen=True, tag="text"):
+    text: str
+
+
+class Media(Part, frozen=True):
+    """Bytes as base64 (`data`), or where they are: `url`, or a provider's `file_id`."""
+
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+
+
+class Image(Media, frozen=True, tag="image"): ...
+
+
+class Audio(Media, frozen=True, tag="audio"): ...
+
+
+class Document(Media, frozen=True, tag="document"):
+    text: str | None = None
+
+
+class ToolCall(Part, frozen=True, tag="tool_call"):
+    id: str
+    name: str
+    arguments: Any = msgspec.field(default_factory=dict)
+    """An object; text where the model wrote no valid JSON, or for tools that take free text."""
+
+
+class ToolResult(Part, frozen=True, tag="tool_result"):
+    id: str
+    output: Any = ""
+    """Text, a list of parts, or any other JSON value."""
+    is_error: bool = False
+    name: str | None = None
+
+
+class Reasoning(Part, frozen=True, tag="reasoning"):
+    """What a model thought. Only its own provider takes it back, with the signature that its native piece carries."""
+
+    text: str = ""
+
+
+class Refusal(Part, frozen=True, tag="refusal"):
+    text: str
+
+
+class Other(Part, frozen=True, tag="other"):
+    """What a format has no word for, or what is malformed."""
+
+    is_hosted: bool = False
+    """A tool that its provider ran itself, well formed: that provider takes it back, and nobody else."""
+
+
+AnyPart = Text | Image | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | Other
+
+
+class Reading(Struct, frozen=True):
+    """Content taken apart."""
+
+    parts: list[AnyPart]
+    role: str | None = None
+    """The role that the content itself names."""
+    name: str | None = None
+    native: Any = None
+    """The whole content, where its provider would take it back as it is."""
+
+
+def read(content: Any, role: str) -> Reading:
+    items = content if isinstance(content, list) else [content]
+    return Reading([_part(item) for item in items])
+
+
+def _part(item: Any) -> AnyPart:
+    if isinstance(item, AnyPart):
+        return item
+    if isinstance(item, str):
+        return Text(item)
+    try:
+        part: AnyPart = msgspec.convert(item, AnyPart)
+    except msgspec.ValidationError:
+        return Other(native=item, origin=FORMAT)
+    # What a caller claims to be the native piece is not believed: it would be sent to a provider unchecked.
+    if isinstance(part, Other):
+        return msgspec.structs.replace(part, is_hosted=False)
+    return msgspec.structs.replace(part, native=None, origin="") if part.origin else part
+
+
+def to_json(part: AnyPart) -> dict[str, Any]:
+    """The part as content of the format `parts`; only what we have no word for keeps its native piece."""
+    if isinstance(part, Other):
+        part = msgspec.structs.replace(part, is_hosted=False)
+    else:
+        part = msgspec.structs.replace(part, native=None, origin="")
+    if isinstance(part, ToolResult) and not isinstance(part.output, str):
+        part = msgspec.structs.replace(part, output=[to_json(piece) for piece in result_parts(part)])
+    built: dict[str, Any] = msgspec.to_builtins(part)
+    return built
+
+
+def result_parts(result: ToolResult) -> list[AnyPart]:
+    """The output of a tool as parts, whatever JSON it is."""
+    output = result.output
+    if isinstance(output, str):
+        return [Text(output)] if output.strip() else []
+    if isinstance(output, list):
+        parts = [_part(item) for item in output]
+        if not any(isinstance(part, Other | ToolCall | ToolResult) for part in parts):
+            return parts
+    return [] if output is None else [Text(as_text(output))]
+
+
+def result_text(result: ToolResult) -> str:
+    return "\n".join(part.text for part in result_parts(result) if isinstance(part, Text) and part.text)
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as text: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(_plain(value)).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [to_json(item) if isinstance(item, AnyPart) else item for item in value]
+    return value
+
+
+def arguments_of(text: str) -> Any:
+    """The arguments of a call, from the JSON text that most providers send; the text itself where it is no object."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def arguments_object(call: ToolCall) -> dict[str, Any]:
+    """The arguments as an object, for providers that know nothing else."""
+    if isinstance(call.arguments, dict):
+        return call.arguments
+    return {"input": call.arguments}
+
+
+def data_url(media: Media, default_type: str) -> str | None:
+    """Where a provider finds the bytes: a URL, or the bytes themselves as one."""
+    if media.data:
+        return f"data:{media.media_type or default_type};base64,{media.data}"
+    return media.url or None
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """`(media type, base64)` of a `data:` URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url[5:].partition(",")
+    if not comma or not head.endswith(";base64"):
+        return None
+    return head[: -len(";base64")].partition(";")[0], data

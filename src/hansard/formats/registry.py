@@ -1,0 +1,160 @@
+"""Every format by its name, and a history of any formats in the words of one.
+
+A format is a module with `read(content, role) -> Reading` and `write(entries, losses) -> Written`. Modules are
+imported when their format first occurs. `json` passes through as it is; a format that is not known is read as its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, Protocol
+
+from msgspec import structs
+
+from hansard.errors import ValidationError
+from hansard.formats import dialogue
+from hansard.formats.dialogue import JSON, Dangling, Entry, Loss, Losses, Written
+from hansard.formats.parts import AnyPart, Other, Reading, Text, ToolResult
+from hansard.formats.reading import plain_text, tool_links
+from hansard.model import Message
+
+Target = Literal["openai.chat", "openai.responses", "anthropic", "gemini", "langchain", "text", "parts"]
+
+_MODULES = {
+    "openai.chat": "openai_chat",
+    "openai.responses": "openai_responses",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "langchain": "langchain",
+    "text": "text",
+    "parts": "plain_parts",
+}
+FORMATS = tuple(_MODULES)
+
+
+class Format(Protocol):
+    def read(self, content: Any, role: str) -> Reading: ...
+
+    def write(self, entries: Sequence[Entry], losses: Losses) -> Written: ...
+
+
+class Converted(list[Any]):
+    """A history in a provider's words: a list to hand over, and what stands beside it.
+
+    `system` holds the instructions, for providers that take them apart from the messages. `losses` says what the
+    provider cannot be told.
+    """
+
+    system: Any
+    losses: list[Loss]
+
+    def __init__(self, items: Iterable[Any] = (), *, system: Any = None, losses: Iterable[Loss] = ()) -> None:
+        super().__init__(items)
+        self.system = system
+        self.losses = list(losses)
+
+
+def format_named(name: object) -> Format:
+    if not isinstance(name, str) or name not in _MODULES:
+        raise ValidationError(f"unknown format {name!r}: one of {', '.join(FORMATS)}")
+    return _format(name)
+
+
+@cache
+def _format(name: str) -> Format:
+    module: Any = import_module(f"hansard.formats.{_MODULES[name]}")
+    return module  # type: ignore[no-any-return]
+
+
+def read(message: Message) -> Reading:
+    """The parts of a message, whatever its format. Never fails: what cannot be understood is `Other`."""
+    content, name = message.content, message.format
+    if isinstance(content, str):
+        if message.metadata and (answered := tool_links(message).results):
+            return Reading([ToolResult(answered[0], content)])
+        if name in ("text", JSON, ""):
+            return Reading([Text(content)])
+    if name in _MODULES:
+        return _format(name).read(content, message.role)
+    if name in (JSON, ""):
+        return Reading([Other(native=content, origin=JSON)])
+    return _read_unknown(message)
+
+
+def _read_unknown(message: Message) -> Reading:
+    parts: list[AnyPart] = [Other(native=message.content, origin=message.format)]
+    text = plain_text(message)
+    return Reading([Text(text), *parts] if text else parts)
+
+
+def write(reading: Reading, format: str, message: Message) -> list[Any]:
+    """The message in the words of a format: its very content where that is its own."""
+    if message.format == format:
+        return [message.content]
+    return list(convert_readings([(message, reading)], format, dangling="keep"))
+
+
+def convert(messages: Iterable[Message], format: str, *, dangling: Dangling = "drop") -> Converted:
+    """A history in the words of a provider, valid by its rules. `dangling`: what becomes of calls without a result."""
+    return convert_readings([(_checked(each), read(each)) for each in messages], format, dangling=dangling)
+
+
+def _checked(message: object) -> Message:
+    if not isinstance(message, Message):
+        raise ValidationError(
+            f"messages must be Message values, as get_messages gives them, not {type(message).__name__}"
+        )
+    return message
+
+
+def convert_readings(
+    readings: Iterable[tuple[Message, Reading]], format: str, *, dangling: Dangling = "drop"
+) -> Converted:
+    """The same for messages that were taken apart already, and perhaps changed on the way."""
+    if dangling not in ("drop", "close", "keep"):
+        raise ValidationError(f"dangling is {dangling!r}: one of 'drop', 'close', 'keep'")
+    target = format_named(format)
+    losses: Losses = []
+    entries: list[Entry] = []
+    for message, reading in readings:
+        if message.format == JSON or (not message.format and not isinstance(message.content, str)):
+            entries.append(Entry(dialogue.side_of(message.role), reading.parts, message, is_json=True))
+            continue
+        said = dialogue.split(message, reading)
+        # The whole native content is of use only where it came from.
+        entries += said if message.format == format else map(_unwrapped, said)
+    if format != "parts":
+        entries = dialogue.without_others(entries, format, losses)
+    written = target.write(dialogue.paired(entries, dangling, losses), losses)
+    return Converted(written.items, system=written.system, losses=losses)
+
+
+def _unwrapped(entry: Entry) -> Entry:
+    return entry if entry.native is None else structs.replace(entry, native=None)
+
+
+def to_openai_input(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+    """A history as the `messages` of OpenAI's Chat Completions."""
+    return convert(messages, "openai.chat", dangling=dangling)
+
+
+def to_openai_responses(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+    """A history as the `input` of OpenAI's Responses."""
+    return convert(messages, "openai.responses", dangling=dangling)
+
+
+def to_anthropic_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+    """A history as Anthropic's `messages`; its `system` goes into the argument of that name."""
+    return convert(messages, "anthropic", dangling=dangling)
+
+
+def to_gemini_contents(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+    """A history as Gemini's `contents`; its `system` goes into the configuration's `system_instruction`."""
+    return convert(messages, "gemini", dangling=dangling)
+
+
+def to_langchain_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+    """A history as dictionaries that LangChain's `messages_from_dict` takes."""
+    return convert(messages, "langchain", dangling=dangling)

@@ -1,0 +1,39 @@
+"""The format `text`: content is a string. As a target it is a transcript, one line of speech after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.parts import AnyPart, Other, Reading, Refusal, Text, ToolCall, ToolResult, as_text, result_text
+
+FORMAT = "text"
+
+
+def read(content: Any, role: str) -> Reading:
+    if isinstance(content, str):
+        return Reading([Text(content)])
+    return Reading([Other(native=content, origin=FORMAT)])
+
+
+def write(entries: Sequence[Entry], losses: Losses) -> Written:
+    lines = []
+    for entry in entries:
+        said = "\n".join(filter(None, (_text(part, entry, losses) for part in entry.parts)))
+        if said:
+            lines.append(f"{entry.name or entry.side}: {said}")
+    return Written(lines)
+
+
+def _text(part: AnyPart, entry: Entry, losses: Losses) -> str:
+    if isinstance(part, Text | Refusal):
+        return part.text
+    if isinstance(part, ToolCall):
+        return f"[call {part.name} {as_text(part.arguments)}]"
+    if isinstance(part, ToolResult):
+        return f"[result {result_text(part)}]"
+    if isinstance(part, Other) and entry.is_json:
+        return as_text(part.native)
+    losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "text cannot say it"))
+    return ""

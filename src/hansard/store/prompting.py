@@ -1,0 +1,257 @@
+"""How a Store makes a prompt: it reads, lets `assembly` choose, and writes the choice in a provider's words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from hansard import rules
+from hansard.assembly import assembling, loading, projection, tokens, window
+from hansard.assembly.assembling import Chosen, Options
+from hansard.assembly.explanation import Decision, Prompt
+from hansard.assembly.summaries import Summarizer
+from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
+from hansard.assembly.window import Closing
+from hansard.errors import HansardError
+from hansard.formats import registry
+from hansard.formats.dialogue import side_of
+from hansard.model import Conversation, Message, MessageScope, Summary
+from hansard.requests import Context, MessageQuery
+from hansard.store import reading, summarizing
+from hansard.store.core import View
+
+logger = logging.getLogger("hansard.prompts")
+
+_CHUNK = 100
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a caller of `assemble_prompt` wants, checked."""
+
+    conversation_id: str
+    options: Options
+    branch: str | None = None
+    scope: MessageScope | None = None
+    since: datetime | None = None
+    max_turns: int = 100
+    summary_threshold: int = 40
+    summarizer: Summarizer | None = None
+    summary_timeout: float = 30.0
+    in_background: bool = False
+    system: str | None = None
+    aliases: Sequence[str] = ()
+
+
+class BranchReader:
+    """A branch, read backwards; bodies without what was moved out of them, which only the chosen messages need."""
+
+    def __init__(self, view: View, context: Context, conversation_id: str, query: MessageQuery) -> None:
+        self._view = view
+        self._context = context
+        self._id = conversation_id
+        self._query = structs.replace(query, newest_first=True, max_bytes=view.limits.page_bytes)
+
+    async def older(self, before: Message | None, limit: int) -> tuple[list[Message], bool]:
+        below = rules.position(before) if before is not None else None
+        query = structs.replace(self._query, below=below, limit=limit)
+        taken = await self._view.backend.get_messages(self._context, self._id, query)
+        return taken.messages, taken.has_more
+
+    async def first(self, limit: int) -> list[Message]:
+        query = MessageQuery(branch=self._query.branch, limit=limit, max_bytes=self._view.limits.page_bytes)
+        return (await self._view.backend.get_messages(self._context, self._id, query)).messages
+
+
+async def assemble(view: View, asked: Asked) -> Prompt:
+    context = view.context()
+    conversation = await view.backend.get_conversation(context, asked.conversation_id)
+    if conversation is None:
+        return await _written(view, context, asked, _nothing(asked), None, [])
+    branch = asked.branch or conversation.branch
+    query = MessageQuery(branch=asked.branch, scope=asked.scope, since=asked.since)
+    reader = BranchReader(view, context, asked.conversation_id, query)
+    loaded = await loading.load(
+        reader, asked.options.view, asked.max_turns, addressed_only=asked.options.addressed_only
+    )
+    summary = await summarizing.latest(view, context, conversation, branch)
+    chosen = assembling.choose(loaded.messages, asked.options, summary)
+    problems: list[str] = []
+    if asked.summarizer is not None:
+        until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
+        newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
+        if newer is not None:
+            summary = newer
+            chosen = assembling.choose(loaded.messages, asked.options, summary)
+    prompt = await _written(view, context, asked, chosen, summary, problems)
+    return structs.replace(
+        prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not _reaches(summary, loaded.messages)
+    )
+
+
+def _nothing(asked: Asked) -> Chosen:
+    return assembling.choose([], asked.options, None)
+
+
+def _reaches(summary: Summary | None, loaded: Sequence[Message]) -> bool:
+    """Whether a summary covers everything before what was loaded."""
+    if summary is None:
+        return False
+    first = next((message.seq for message in loaded if not projection.always_stays(message)), 0)
+    return summary.to_seq >= first - 1
+
+
+async def _written(
+    view: View, context: Context, asked: Asked, chosen: Chosen, summary: Summary | None, problems: list[str]
+) -> Prompt:
+    readings = chosen.readings
+    messages = chosen.messages
+    if any(message.blobs for message in messages):
+        messages = await reading.with_blobs(view, context, messages, "inline")
+        readings = [chosen.project(message) for message in messages]
+    pairs = assembling.ordered(zip(messages, readings, strict=True), asked.system, summary)
+    options = asked.options
+    converted = registry.convert_readings(pairs, options.format, dangling=options.dangling)
+    return Prompt(
+        messages=converted,
+        system=converted.system,
+        decisions=[*_of_summary(summary, options), *chosen.decisions],
+        tokens=chosen.tokens,
+        budget=options.token_budget,
+        reserved=options.reserved,
+        counter=options.counter.name,
+        calibration=chosen.calibration,
+        summary=summary,
+        losses=converted.losses,
+        problems=problems,
+    )
+
+
+def _of_summary(summary: Summary | None, options: Options) -> list[Decision]:
+    if summary is None:
+        return []
+    cost = assembling.summary_tokens(summary, options.counter)
+    return [Decision("", summary.to_seq, "system", True, "summary", cost)]
+
+
+# --- summaries on the way ---------------------------------------------------------------------------------------------
+
+
+def _summarizable(loaded: Sequence[Message], decisions: Sequence[Decision], threshold: int) -> int:
+    """Up to which seq messages should be summarized: the older half, when they are more than the threshold. Else 0.
+
+    The newer half begins with a user's message where it can, so that no turn is torn.
+    """
+    waiting = [
+        message
+        for message, decision in zip(loaded, decisions, strict=True)
+        if decision.why in ("newest", "fits", "over_budget") and not projection.always_stays(message)
+    ]
+    if len(waiting) <= threshold:
+        return 0
+    middle = len(waiting) // 2
+    begins = (index for index in range(middle, len(waiting)) if side_of(waiting[index].role) == "user")
+    return waiting[next(begins, middle)].seq - 1
+
+
+async def _rolled(
+    view: View, asked: Asked, conversation: Conversation, branch: str, until: int, problems: list[str]
+) -> Summary | None:
+    """The newer summary; None when it is written in the background, by somebody else, or not at all."""
+    assert asked.summarizer is not None
+    task = summarizing.Task(
+        conversation.id,
+        branch,
+        until,
+        asked.summarizer,
+        max(1, int(asked.options.token_budget * assembling.SUMMARY_SHARE)),
+        asked.summary_timeout,
+        asked.options.counter,
+    )
+    if asked.in_background:
+        _begin(view, task)
+        return None
+    try:
+        return await summarizing.roll(view, task, total=asked.summary_timeout)
+    except HansardError as error:
+        # A prompt without a new summary is better than none. What failed is said in it.
+        logger.warning("no summary of conversation %s: %s", conversation.id, error)
+        problems.append(str(error))
+        return None
+
+
+def _begin(view: View, task: summarizing.Task) -> None:
+    """Summarizes while the caller goes on. The view keeps the task until it has ended, or the store is closed."""
+
+    async def work() -> None:
+        try:
+            await summarizing.roll(view, task)
+        except HansardError as error:
+            logger.warning("no summary of conversation %s: %s", task.conversation_id, error)
+
+    started = asyncio.get_running_loop().create_task(work())
+    view.tasks.add(started)
+    started.add_done_callback(view.tasks.discard)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+class Window(Struct, frozen=True):
+    """A window that was asked for, checked: by messages, turns or tokens."""
+
+    messages: int | None = None
+    turns: int | None = None
+    tokens: int | None = None
+    dangling: Closing = "drop"
+    counter: TokenCounter = DEFAULT_COUNTER
+
+
+async def in_window(view: View, conversation_id: str, branch: str | None, asked: Window) -> list[Message]:
+    context = view.context()
+    reader = BranchReader(view, context, conversation_id, MessageQuery(branch=branch))
+    found, more = await _newest(reader, asked)
+    messages = found[::-1]
+    if more:
+        first = messages[0].seq if messages else 0
+        head = await reader.first(loading.HEAD)
+        messages = [each for each in head if projection.always_stays(each) and each.seq < first] + messages
+    if asked.tokens is None:
+        kept = window.valid(messages, asked.dangling)
+    else:
+        counter = asked.counter
+        kept = window.within(
+            messages,
+            asked.tokens,
+            lambda message: tokens.cost(registry.read(message), counter),
+            projection.always_stays,
+            asked.dangling,
+        )
+    return await reading.with_blobs(view, context, kept, "inline")
+
+
+async def _newest(reader: BranchReader, asked: Window) -> tuple[list[Message], bool]:
+    """Newest first, as far back as the window may reach, and whether there is more."""
+    if asked.messages is not None:
+        return await reader.older(None, asked.messages)
+    found: list[Message] = []
+    more = True
+    reached = 0
+    limit = asked.turns if asked.turns is not None else asked.tokens
+    assert limit is not None
+    while more:
+        chunk, more = await reader.older(found[-1] if found else None, _CHUNK)
+        for at, message in enumerate(chunk):
+            found.append(message)
+            if asked.turns is not None:
+                reached += message.role == "user"
+                if reached == limit:
+                    return found, more or at + 1 < len(chunk)
+            else:
+                reached += tokens.cost(registry.read(message), asked.counter)
+        if asked.turns is None and reached > limit:
+            break
+    return found, more

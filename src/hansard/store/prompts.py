@@ -1,0 +1,277 @@
+"""From history to prompt: windows, assembly, summaries, and the providers' formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from hansard import rules
+from hansard.errors import ValidationError
+from hansard.model import SCOPES, Message, MessageScope, Summary
+from hansard.requests import MessageQuery
+from hansard.store import checks
+from hansard.store.core import Core
+
+if TYPE_CHECKING:
+    from hansard.assembly.explanation import Prompt
+    from hansard.assembly.projection import Names
+    from hansard.assembly.summaries import Summarizer
+    from hansard.assembly.tokens import TokenCounter
+    from hansard.assembly.window import Closing
+    from hansard.formats.dialogue import Dangling
+    from hansard.formats.registry import Converted, Target
+    from hansard.store.summarizing import Task
+
+
+class Prompts(Core):
+    """What turns stored messages into a prompt. The work lies in `prompting`, which is imported when it is needed."""
+
+    async def window(
+        self,
+        conversation_id: str | int,
+        *,
+        messages: int | None = None,
+        turns: int | None = None,
+        tokens: int | None = None,
+        branch: str | None = None,
+        dangling: Closing = "drop",
+        counter: TokenCounter | None = None,
+    ) -> list[Message]:
+        """The newest messages, turns or tokens that a model can be given: every tool call with its results.
+
+        Instructions and pinned messages stay. A group that does not fit is left out whole; a call that nothing
+        answered is left out, or closed with a result that says so.
+        """
+        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.store import prompting
+
+        checks.only_one(messages=messages, turns=turns, tokens=tokens)
+        if messages is None and turns is None and tokens is None:
+            messages = 20
+        asked = prompting.Window(
+            checks.optional_count(messages, "messages", least=1),
+            checks.optional_count(turns, "turns", least=1),
+            checks.optional_count(tokens, "tokens", least=1),
+            checks.one_of(dangling, ("drop", "close"), "dangling"),
+            counter or DEFAULT_COUNTER,
+        )
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        name = checks.optional_id(branch, "branch", self.limits)
+        return await prompting.in_window(self._view, id, name, asked)
+
+    async def assemble_prompt(
+        self,
+        conversation_id: str | int,
+        *,
+        agent_id: str | int | None = None,
+        agent_name: str | None = None,
+        agent_aliases: Sequence[str] = (),
+        channels: Iterable[Any] = (),
+        format: Target = "openai.chat",
+        token_budget: int = 3000,
+        max_turns: int = 100,
+        time_window: timedelta | None = None,
+        scope: MessageScope | None = None,
+        branch: str | None = None,
+        addressed_only: bool = True,
+        names: Names = "prefix",
+        dangling: Closing = "drop",
+        system: str | None = None,
+        tools: Sequence[Any] = (),
+        counter: TokenCounter | None = None,
+        summarizer: Summarizer | None = None,
+        summary_threshold: int = 40,
+        summary_timeout: float = 30.0,
+        in_background: bool = False,
+        compat: Literal["toolpack"] | None = None,
+    ) -> Prompt:
+        """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these.
+
+        `compat="toolpack"` gives the prompt that toolpack would.
+        """
+        from hansard.assembly import assembling, projection
+        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.formats import registry
+        from hansard.store import prompting
+
+        checks.one_of(compat, (None, "toolpack"), "compat")
+        registry.format_named(format)
+        agent = checks.optional_id(agent_id, "agent_id", self.limits)
+        aliases = [*checks.texts(agent_aliases, "agent_aliases"), *projection.aliases_of(channels)]
+        options = assembling.Options(
+            view=projection.viewpoint(agent, checks.optional_text(agent_name, "agent_name"), aliases),
+            # toolpack has no least budget: with 0 it gives the newest message alone.
+            token_budget=checks.count(token_budget, "token_budget", least=1 if compat is None else -checks.MOST),
+            addressed_only=checks.flag(addressed_only, "addressed_only"),
+            names=checks.one_of(names, ("prefix", "field", "none"), "names"),
+            dangling=checks.one_of(dangling, ("drop", "close"), "dangling"),
+            format=format,
+            counter=counter or DEFAULT_COUNTER,
+        )
+        text = checks.optional_text(system, "system")
+        asked = prompting.Asked(
+            conversation_id=checks.id_of(conversation_id, "conversation_id", self.limits),
+            options=assembling.with_reserved(options, text, tools),
+            branch=checks.optional_id(branch, "branch", self.limits),
+            scope=scope if scope is None else checks.one_of(scope, SCOPES, "scope"),
+            since=self._since(time_window),
+            max_turns=checks.count(max_turns, "max_turns"),
+            summary_threshold=checks.count(summary_threshold, "summary_threshold", least=0),
+            summarizer=summarizer,
+            summary_timeout=_seconds(summary_timeout),
+            in_background=checks.flag(in_background, "in_background"),
+            system=text,
+            aliases=aliases,
+        )
+        if compat is None:
+            return await prompting.assemble(self._view, asked)
+        if agent is None:
+            raise ValidationError("compat='toolpack' needs agent_id: toolpack always assembles for an agent")
+        from hansard.store import toolpack
+
+        return await toolpack.assemble(self._view, asked)
+
+    def _since(self, time_window: timedelta | None) -> Any:
+        if time_window is None:
+            return None
+        if not isinstance(time_window, timedelta):
+            raise ValidationError(f"time_window must be a timedelta, not a {type(time_window).__name__}")
+        return checks.moment(time_window, self._view.clock(), "time_window")
+
+    # Summaries
+
+    async def summarize(
+        self,
+        conversation_id: str | int,
+        summarizer: Summarizer,
+        *,
+        keep: int = 20,
+        branch: str | None = None,
+        max_tokens: int = 750,
+        timeout: float = 30.0,
+        counter: TokenCounter | None = None,
+        in_metadata: bool = False,
+    ) -> Summary | None:
+        """Brings the rolling summary up to all but the newest `keep` messages. The messages stay.
+
+        None when there was nothing to do or another process is at it. A summarizer that fails, or whose answer does
+        not hold, raises `Unavailable` and changes nothing.
+        """
+        from hansard.store import summarizing
+
+        task = await self._task(
+            conversation_id,
+            summarizer,
+            keep=keep,
+            branch=branch,
+            max_tokens=max_tokens,
+            timeout=timeout,
+            counter=counter,
+            in_metadata=in_metadata,
+        )
+        return await summarizing.roll(self._view, task) if task.until_seq else None
+
+    async def rebuild_summaries(
+        self,
+        conversation_id: str | int,
+        summarizer: Summarizer,
+        *,
+        keep: int = 20,
+        branch: str | None = None,
+        max_tokens: int = 750,
+        timeout: float = 30.0,
+        counter: TokenCounter | None = None,
+        in_metadata: bool = False,
+    ) -> list[Summary]:
+        """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
+        from hansard.store import summarizing
+
+        task = await self._task(
+            conversation_id,
+            summarizer,
+            keep=keep,
+            branch=branch,
+            max_tokens=max_tokens,
+            timeout=timeout,
+            counter=counter,
+            in_metadata=in_metadata,
+        )
+        return await summarizing.rebuild(self._view, task) if task.until_seq else []
+
+    async def _task(
+        self,
+        conversation_id: str | int,
+        summarizer: Summarizer,
+        *,
+        keep: int,
+        branch: str | None,
+        max_tokens: int,
+        timeout: float,
+        counter: TokenCounter | None,
+        in_metadata: bool,
+    ) -> Task:
+        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.store.summarizing import Task
+
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        context = self._view.context()
+        conversation = await self._backend.get_conversation(context, id)
+        if conversation is None:
+            raise rules.not_found(id)
+        name = checks.optional_id(branch, "branch", self.limits) or conversation.branch
+        newest = MessageQuery(branch=name, newest_first=True, limit=checks.count(keep, "keep", least=0) + 1)
+        taken = await self._backend.get_messages(context, id, newest)
+        return Task(
+            id,
+            name,
+            taken.messages[-1].seq if len(taken.messages) > keep else 0,
+            summarizer,
+            checks.count(max_tokens, "max_tokens"),
+            _seconds(timeout),
+            counter or DEFAULT_COUNTER,
+            checks.flag(in_metadata, "in_metadata"),
+        )
+
+    # Formats
+
+    @staticmethod
+    def to_openai_input(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+        """Messages as Chat Completions takes them."""
+        from hansard import formats
+
+        return formats.to_openai_input(messages, dangling=dangling)
+
+    @staticmethod
+    def to_openai_responses(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+        """Messages as the `input` of OpenAI's Responses."""
+        from hansard import formats
+
+        return formats.to_openai_responses(messages, dangling=dangling)
+
+    @staticmethod
+    def to_anthropic_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+        """Messages as Anthropic takes them; its `system` goes into the argument of that name."""
+        from hansard import formats
+
+        return formats.to_anthropic_messages(messages, dangling=dangling)
+
+    @staticmethod
+    def to_gemini_contents(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+        """Messages as Gemini's `contents`; its `system` goes into `system_instruction`."""
+        from hansard import formats
+
+        return formats.to_gemini_contents(messages, dangling=dangling)
+
+    @staticmethod
+    def to_langchain_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
+        """Messages as dictionaries that LangChain's `messages_from_dict` takes."""
+        from hansard import formats
+
+        return formats.to_langchain_messages(messages, dangling=dangling)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    raise ValidationError(f"a timeout must be a number of seconds above 0, not {value!r}")

@@ -1,0 +1,241 @@
+"""Rolling summaries: read what is not covered yet, ask, verify, keep. One process at a time, by a lease in the records.
+
+The messages stay. Each step is kept as soon as it is verified, so that work that is cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from msgspec import Struct, structs
+
+from hansard import codec
+from hansard.assembly import summaries
+from hansard.assembly.summaries import Summarizer, SummaryRequest
+from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
+from hansard.errors import Conflict, HansardError, TimedOut, Unavailable
+from hansard.model import Conversation, Message, Summary
+from hansard.requests import Context, ConversationChange, MessageQuery, RecordWrite
+from hansard.store.core import View
+
+LEASES = ("hansard", "leases")
+_CHUNK = 100
+_CHUNK_CHARACTERS = 60_000
+_SLACK = timedelta(minutes=1)
+
+logger = logging.getLogger("hansard.summaries")
+
+
+class Task(Struct, frozen=True):
+    """A summary to write: of which branch, up to where, by whom."""
+
+    conversation_id: str
+    branch: str
+    until_seq: int
+    summarizer: Summarizer
+    max_tokens: int = 750
+    timeout: float = 30.0
+    counter: TokenCounter = DEFAULT_COUNTER
+    in_metadata: bool = False
+    """Also set `summary` and `summarizedUntil` in the conversation's metadata, as EdgeOne Makers does."""
+
+
+async def latest(view: View, context: Context, conversation: Conversation, branch: str) -> Summary | None:
+    """The summary that holds on a branch. Only conversations that have one are asked for their list."""
+    if conversation.summary is None:
+        return None
+    found = await view.backend.list_summaries(context, conversation.id, None)
+    foreign = any(each.branch != branch for each in found)
+    branches = await view.backend.list_branches(context, conversation.id) if foreign else []
+    return summaries.latest(found, branch, branches)
+
+
+async def roll(view: View, task: Task, *, total: float | None = None) -> Summary | None:
+    """Brings the summary up to `until_seq`, chunk by chunk, each building on the last.
+
+    None when there was nothing to do, or when another process is at it. `total` seconds end it after a chunk.
+    """
+    done: Summary | None = None
+    ends_at = None if total is None else asyncio.get_running_loop().time() + total
+    async with _lease(view, task) as lease:
+        while lease is not None:
+            conversation = await view.backend.get_conversation(view.context(), task.conversation_id)
+            if conversation is None:
+                return None
+            previous = await latest(view, view.context(), conversation, task.branch)
+            made = await _next(view, task, previous)
+            if made is None:
+                break
+            await view.backend.put_summary(view.context(), made.summary)
+            done = made.summary
+            if task.in_metadata:
+                await _note(view, made)
+            if made.summary.to_seq >= task.until_seq or (ends_at is not None and _now() >= ends_at):
+                break
+            if not await lease.renew():
+                break
+    return done
+
+
+async def rebuild(view: View, task: Task) -> list[Summary]:
+    """Writes all summaries of a branch anew, from its first message. Stored only once all of them are there."""
+    built: list[_Made] = []
+    while made := await _next(view, task, built[-1].summary if built else None):
+        built.append(made)
+    for made in built:
+        await view.backend.put_summary(view.context(), made.summary)
+    if built and task.in_metadata:
+        await _note(view, built[-1])
+    return [made.summary for made in built]
+
+
+class _Made(Struct, frozen=True):
+    summary: Summary
+    last: Message
+
+
+async def _next(view: View, task: Task, previous: Summary | None) -> _Made | None:
+    """The summary that covers the next chunk after `previous`; None when there is none."""
+    begin = previous.to_seq if previous is not None else 0
+    if begin >= task.until_seq:
+        return None
+    query = MessageQuery(
+        branch=task.branch,
+        above=(0, begin),
+        below=(0, task.until_seq + 1),
+        limit=_CHUNK,
+        max_bytes=view.limits.page_bytes,
+    )
+    taken = await view.backend.get_messages(view.context(), task.conversation_id, query)
+    messages = _bounded(taken.messages)
+    if not messages:
+        return None
+    before = previous.text if previous is not None else None
+    text = await _asked(task, SummaryRequest(tuple(messages), before, task.max_tokens))
+    if text is None:
+        return None
+    summary = Summary(
+        task.conversation_id,
+        previous.from_seq if previous is not None else messages[0].seq,
+        messages[-1].seq,
+        text,
+        task.branch,
+        task.summarizer.model,
+        task.summarizer.prompt_id,
+        task.counter.count(text),
+        view.clock(),
+    )
+    return _Made(summary, messages[-1])
+
+
+def _bounded(messages: Sequence[Message]) -> list[Message]:
+    """As many of the messages as one request should hold; at least one."""
+    size = 0
+    for index, message in enumerate(messages):
+        size += len(summaries.spoken(message))
+        if size > _CHUNK_CHARACTERS and index:
+            return list(messages[:index])
+    return list(messages)
+
+
+async def _asked(task: Task, request: SummaryRequest) -> str | None:
+    """The verified answer; the previous text where nobody said a word since."""
+    if not request.transcript:
+        return request.previous
+    try:
+        text = await asyncio.wait_for(task.summarizer.summarize(request), task.timeout)
+    except TimeoutError as error:
+        raise TimedOut(
+            f"the summarizer gave no answer in {task.timeout:g} seconds", retryable=True, outcome="not_applied"
+        ) from error
+    except HansardError:
+        raise
+    except Exception as error:
+        raise Unavailable(
+            f"the summarizer failed: {type(error).__name__}: {error}", retryable=True, outcome="not_applied"
+        ) from error
+    if problem := summaries.problem_with(text, request, task.counter):
+        raise Unavailable(f"the summarizer's answer was not used: {problem}", retryable=True, outcome="not_applied")
+    return text.strip()
+
+
+async def _note(view: View, made: _Made) -> None:
+    metadata = {"summary": made.summary.text, "summarizedUntil": made.last.id}
+    change = ConversationChange(metadata=metadata)
+    await view.backend.update_conversation(view.context(), made.summary.conversation_id, change)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# --- the lease --------------------------------------------------------------------------------------------------------
+
+
+class _Lease:
+    """The right to summarize a branch, for a while. Nobody else writes its summary as long as it is renewed."""
+
+    def __init__(self, view: View, task: Task) -> None:
+        self._view = view
+        self._task = task
+        self._key = codec.digest(task.conversation_id, task.branch)
+        self._revision = 0
+
+    async def renew(self) -> bool:
+        """Takes it, or takes it again. False when it is somebody else's."""
+        try:
+            written = await self._view.backend.write_records(self._context(), [self._write()])
+        except Conflict:
+            return False
+        assert written[0] is not None
+        self._revision = written[0].revision
+        return True
+
+    async def give_back(self) -> None:
+        back = RecordWrite(LEASES, self._key, delete=True, expected_revision=self._revision)
+        try:
+            await self._view.backend.write_records(self._context(), [back])
+        except Conflict:
+            # It had run out, and is somebody else's now.
+            logger.info("a summary took longer than its lease: conversation %s", self._task.conversation_id)
+
+    def _write(self) -> RecordWrite:
+        return RecordWrite(
+            LEASES,
+            self._key,
+            {"what": "summary", "branch": self._task.branch},
+            expected_revision=self._revision,
+            expires_at=self._view.clock() + timedelta(seconds=self._task.timeout) + _SLACK,
+            conversation_id=self._task.conversation_id,
+        )
+
+    def _context(self) -> Context:
+        # Not the user's own space: whoever summarizes must meet there.
+        return structs.replace(self._view.context(), user=None)
+
+
+class _NoLease:
+    """Where a backend keeps no records there is nothing to meet at; it is not shared then."""
+
+    async def renew(self) -> bool:
+        return True
+
+
+@asynccontextmanager
+async def _lease(view: View, task: Task) -> AsyncIterator[_Lease | _NoLease | None]:
+    """The lease, or None when somebody else has it."""
+    if not view.backend.capabilities.records or not view.backend.capabilities.keeps:
+        yield _NoLease()
+        return
+    lease = _Lease(view, task)
+    if not await lease.renew():
+        yield None
+        return
+    try:
+        yield lease
+    finally:
+        await lease.give_back()

@@ -1,0 +1,139 @@
+"""`assemble_prompt(compat="toolpack")`: reading for it, and remembering what it has summarized."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import uuid4
+
+import msgspec
+from msgspec import structs
+
+from hansard.assembly import toolpack
+from hansard.assembly.explanation import Prompt
+from hansard.assembly.summaries import TOOLPACK, SummaryRequest
+from hansard.assembly.toolpack import Roll
+from hansard.errors import Conflict
+from hansard.formats import registry
+from hansard.model import Message, Summary
+from hansard.requests import Context, MessageQuery, RecordWrite
+from hansard.store import reading
+from hansard.store.core import View
+from hansard.store.prompting import Asked, BranchReader
+
+ROLLS = ("hansard", "toolpack")
+
+logger = logging.getLogger("hansard.prompts")
+
+
+class _Memory(msgspec.Struct):
+    """What was rolled up in a conversation, as its record holds it."""
+
+    rolls: list[Roll] = []
+    revision: int = 0
+
+
+async def assemble(view: View, asked: Asked) -> Prompt:
+    context = view.context()
+    agent_id = asked.options.view.agent_id or ""
+    memory = await _recall(view, context, asked.conversation_id)
+    loaded = await _load(view, context, asked, memory.rolls)
+    messages = toolpack.addressed(loaded, agent_id, asked.aliases) if asked.options.addressed_only else list(loaded)
+    problems: list[str] = []
+    if len(messages) > asked.summary_threshold:
+        messages = await _shortened(view, context, asked, memory, messages, problems)
+    known = {message.id for message in loaded}
+    shown = [message for message in messages if message.id not in known] + loaded
+    filled = toolpack.filled(messages, shown, agent_id, asked.options.token_budget)
+    return Prompt(
+        messages=registry.Converted(filled.messages),
+        decisions=filled.decisions,
+        tokens=filled.tokens,
+        budget=asked.options.token_budget,
+        counter="toolpack",
+        loaded=len(loaded),
+        problems=problems,
+    )
+
+
+async def _load(view: View, context: Context, asked: Asked, rolls: list[Roll]) -> list[Message]:
+    query = MessageQuery(branch=asked.branch, scope=asked.scope, since=asked.since, sort="time")
+    reader = BranchReader(view, context, asked.conversation_id, query)
+    hidden = {id for roll in rolls for id in roll.covers}
+    found: list[Message] = []
+    last: Message | None = None
+    more = True
+    while more and len(found) < asked.max_turns:
+        chunk, more = await reader.older(last, asked.max_turns)
+        found += [message for message in chunk if message.id not in hidden]
+        last = chunk[-1] if chunk else last
+    seen = [roll for roll in rolls if _is_in_view(roll, asked)]
+    whole = await reading.with_blobs(view, context, found[::-1], "inline")
+    return toolpack.seen(whole, seen, asked.max_turns)
+
+
+def _is_in_view(roll: Roll, asked: Asked) -> bool:
+    return asked.scope in (None, roll.scope) and (asked.since is None or roll.at >= asked.since)
+
+
+async def _shortened(
+    view: View, context: Context, asked: Asked, memory: _Memory, messages: list[Message], problems: list[str]
+) -> list[Message]:
+    """The older half as a summary; without a summarizer, or where it fails, the newest messages only."""
+    newest = messages[-asked.summary_threshold :] if asked.summary_threshold else messages
+    if asked.summarizer is None:
+        return newest
+    covered, recent = toolpack.halves(messages)
+    own = {roll.id for roll in memory.rolls}
+    raw = tuple(message for message in covered if message.id not in own)
+    request = SummaryRequest(raw, max_tokens=int(asked.options.token_budget * toolpack.SUMMARY_SHARE))
+    try:
+        text = await asyncio.wait_for(asked.summarizer.summarize(request), asked.summary_timeout)
+    except Exception as error:
+        logger.warning("no summary of conversation %s: %s", asked.conversation_id, error)
+        problems.append(f"the summarizer failed: {type(error).__name__}: {error}")
+        return newest
+    roll = toolpack.roll_of(f"summary-{uuid4()}", covered, str(text), len(raw), asked.scope)
+    if problem := await _remember(view, context, asked, memory, roll):
+        problems.append(problem)
+    return [roll.as_message(), *recent]
+
+
+async def _recall(view: View, context: Context, conversation_id: str) -> _Memory:
+    """What was rolled up before. A summary that went with a message that it covered is forgotten with it."""
+    if not view.backend.capabilities.records:
+        return _Memory()
+    (record,) = await view.backend.get_records(context, [(ROLLS, conversation_id)])
+    if record is None:
+        return _Memory()
+    texts = {each.prompt_id: each.text for each in await view.backend.list_summaries(context, conversation_id, None)}
+    rolls = msgspec.convert(record.value, list[Roll])
+    whole = [structs.replace(roll, text=texts[TOOLPACK + roll.id]) for roll in rolls if TOOLPACK + roll.id in texts]
+    return _Memory(whole, record.revision)
+
+
+async def _remember(view: View, context: Context, asked: Asked, memory: _Memory, roll: Roll) -> str | None:
+    """Keeps the summary beside the messages, and what it hides in a record. Says what went wrong, if something did."""
+    id = asked.conversation_id
+    conversation = await view.backend.get_conversation(context, id)
+    if conversation is None or not view.backend.capabilities.records:
+        return None
+    summary = Summary(
+        id,
+        roll.from_seq,
+        roll.to_seq,
+        roll.text,
+        asked.branch or conversation.branch,
+        asked.summarizer.model if asked.summarizer is not None else None,
+        TOOLPACK + roll.id,
+        created_at=view.clock(),
+    )
+    value = msgspec.to_builtins([structs.replace(each, text="") for each in (*memory.rolls, roll)])
+    write = RecordWrite(ROLLS, id, value, expected_revision=memory.revision, conversation_id=id)
+    try:
+        await view.backend.write_records(context, [write])
+    except Conflict as error:
+        # Somebody rolled it up in the meantime: this prompt is right, and the next one sees theirs.
+        return f"the summary was not kept: {error}"
+    await view.backend.put_summary(context, summary)
+    return None

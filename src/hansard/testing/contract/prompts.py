@@ -1,0 +1,123 @@
+"""Promises 9 and 10 in use: prompts and rolling summaries work the same on every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hansard.assembly import ExtractiveSummarizer, SummaryRequest
+from hansard.errors import Unavailable
+from hansard.model import Message, Participant
+from hansard.testing.comparing import state
+from hansard.testing.contract.base import Contract, require, say
+from hansard.testing.contract.windows import TALK
+from hansard.testing.targets import Driver
+
+ANN = Participant("user", "ann", "Ann")
+HELPER = Participant("agent", "helper")
+
+
+class Failing:
+    """A summarizer without a model behind it."""
+
+    model: str | None = None
+    prompt_id: str | None = None
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        raise ConnectionError("no model")
+
+
+def talk(store: Driver, count: int) -> None:
+    store.append("c", [Message("assistant" if at % 2 else "user", f"This is number {at}.") for at in range(count)])
+
+
+class TestPrompts(Contract):
+    def test_as_an_agent_hears_it(self, store: Driver) -> None:
+        store.append(
+            "c",
+            [
+                Message("system", "Be kind."),
+                Message("user", "Hi", participant=ANN),
+                Message("assistant", "Hello", participant=HELPER),
+            ],
+        )
+        prompt = store.assemble_prompt("c", agent_id="helper")
+        assert prompt.messages == [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "Ann: Hi"},
+            {"role": "assistant", "content": "Hello"},
+        ]
+        assert [decision.why for decision in prompt.decisions] == ["system", "fits", "newest"]
+
+    def test_the_newest_that_fit(self, store: Driver) -> None:
+        talk(store, 150)
+        prompt = store.assemble_prompt("c", token_budget=100)
+        assert [message["content"] for message in prompt.messages][-1] == "This is number 149."
+        assert 1 < len(prompt.messages) < 100
+        assert prompt.tokens <= 100
+        assert (prompt.loaded, prompt.has_older) == (100, True)
+
+    def test_groups_in_every_format(self, store: Driver) -> None:
+        store.append("c", TALK)
+        for format in ("openai.chat", "openai.responses", "anthropic", "gemini", "langchain"):
+            prompt: Any = store.assemble_prompt("c", format=format)
+            assert prompt.losses == []
+            assert all(decision.kept for decision in prompt.decisions)
+
+    def test_windows_in_tokens_keep_instructions(self, store: Driver) -> None:
+        store.append("c", [Message("system", "Be kind."), Message("user", "I am Ann.", pinned=True)])
+        talk(store, 150)
+        window = store.window("c", tokens=60)
+        assert [message.content for message in window[:2]] == ["Be kind.", "I am Ann."]
+        assert window[-1].content == "This is number 149."
+        assert len(window) < 10
+
+    def test_a_prompt_changes_nothing(self, store: Driver) -> None:
+        talk(store, 60)
+        before = state(store)
+        store.assemble_prompt("c", agent_id="helper", token_budget=50)
+        store.assemble_prompt("c", agent_id="helper", compat="toolpack")
+        store.assemble_prompt("c", summarizer=Failing())
+        assert state(store) == before
+
+    def test_nothing(self, store: Driver) -> None:
+        assert store.assemble_prompt("missing").messages == []
+
+
+class TestRollingSummaries(Contract):
+    def test_each_builds_on_the_last(self, store: Driver) -> None:
+        talk(store, 60)
+        first = store.summarize("c", ExtractiveSummarizer(), keep=20)
+        assert first is not None
+        talk(store, 10)
+        second = store.summarize("c", ExtractiveSummarizer(), keep=20)
+        assert second is not None
+        assert (second.from_seq, second.to_seq > first.to_seq) == (first.from_seq, True)
+        assert second.text.startswith(first.text)
+        assert store.assemble_prompt("c").summary == second
+        assert len(store.get_messages("c", last=100)) == 70
+
+    def test_one_that_fails_changes_nothing(self, store: Driver) -> None:
+        talk(store, 60)
+        before = state(store)
+        with pytest.raises(Unavailable):
+            store.summarize("c", Failing())
+        assert state(store) == before
+
+    def test_one_at_a_time(self, store: Driver) -> None:
+        require(store, "records")
+        talk(store, 60)
+        done = store.together([lambda each: each.summarize("c", ExtractiveSummarizer())] * 4)
+        assert [each for each in done if isinstance(each, Exception)] == []
+        assert len(store.list_summaries("c")) == 1
+
+    def test_a_deleted_conversation_leaves_nothing_behind(self, store: Driver) -> None:
+        require(store, "records")
+        talk(store, 60)
+        store.summarize("c", ExtractiveSummarizer(), in_metadata=True)
+        store.assemble_prompt("c", agent_id="helper", compat="toolpack", summarizer=ExtractiveSummarizer())
+        store.delete_conversation("c")
+        assert list(store.records.iter()) == []
+        say(store, "c", "anew")
+        assert store.assemble_prompt("c").summary is None
