@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    postgres.let_go()
     if config.stash.get(_OWNER, False):
         postgres.stop_shared()
         runs.end()

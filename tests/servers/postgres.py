@@ -83,6 +83,15 @@ async def sql(*statements: str) -> None:
         await asyncio.wait_for(_connection.execute(statement), 30)
 
 
+def let_go() -> None:
+    """At the end of each process of a run."""
+    global _connection  # noqa: PLW0603
+    if _connection is not None:
+        run(_connection.close())
+        _connection = None
+    _thread.stop()
+
+
 def with_schema(schema: str, base: str | None = None) -> str:
     base = base or url()
     return f"{base}{'&' if '?' in base else '?'}schema={schema}"
