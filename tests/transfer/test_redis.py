@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.contract.backends import BACKENDS, NO_SERVER
 from tests.servers import redis as redis_servers
 from tests.transfer.rich import contents, fill
 
@@ -16,21 +17,13 @@ from hansard import Message
 
 pytestmark = pytest.mark.skipif(redis_servers.why_absent() is not None, reason=str(redis_servers.why_absent()))
 
-OTHERS = {
-    "memory": "memory://",
-    "sqlite": "sqlite:///{}/other.db",
-    "files": "file://{}/other",
-    "redis": "",
-    "redis-cluster": "",
-}
+OTHERS = ["memory", "sqlite", "files-delta", "postgres", "redis", "redis-cluster"]
 
 
 def url_of(name: str, folder: Path) -> str:
-    if name == "redis":
-        return redis_servers.fresh_database()
-    if name == "redis-cluster":
-        return redis_servers.fresh_cluster()
-    return OTHERS[name].format(folder)
+    if name in NO_SERVER:
+        pytest.skip(NO_SERVER[name])
+    return str(BACKENDS[name](folder).url)
 
 
 @pytest.mark.parametrize("other", OTHERS)

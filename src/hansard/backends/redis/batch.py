@@ -51,8 +51,8 @@ class Operations:
     def add_many(self, name: str, key: str, values: Iterable[Any]) -> None:
         """One operation on many values, in pieces: for commands that may be repeated with more."""
         rest = iter(values)
-        while piece := list(islice(rest, _MANY)):
-            self.add(name, key, *piece)
+        while piece := tuple(islice(rest, _MANY)):
+            self.values += (name, self.number(key), len(piece), *piece)
 
 
 class Batch:

@@ -37,7 +37,7 @@ def move(batch: Batch, before: Conversation | None, after: Conversation | None) 
     """From its stands in the lists to its new ones; None for nowhere."""
     keys, tenant = batch.keys, batch.tenant
     leaves = shelves(keys, tenant, before) if before else []
-    enters = shelves(keys, tenant, after) if after else []
+    enters = leaves if _same_owners(before, after) else shelves(keys, tenant, after) if after else []
     old, new = stands(before) if before else {}, stands(after) if after else {}
     for shelf in dict.fromkeys([*leaves, *enters]):
         for sort in old or new:
@@ -50,6 +50,10 @@ def move(batch: Batch, before: Conversation | None, after: Conversation | None) 
         # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
         batch.first(keys.tenants).add("SADD", keys.tenants, tenant)
         batch.then(keys.all).add("SADD", keys.tenants, tenant)
+
+
+def _same_owners(one: Conversation | None, other: Conversation | None) -> bool:
+    return one is not None and other is not None and (one.user_id, one.agent_id) == (other.user_id, other.agent_id)
 
 
 def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
@@ -69,8 +73,13 @@ def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation 
 
 def insert(batch: Batch, line: int, placed: Sequence[tuple[Message, bytes]]) -> None:
     """Messages on a line, with what finds them: by id, by participant."""
-    batch.do_many("ZADD", f"messages:{line}", (each for message, data in placed for each in (message.seq, data)))
-    batch.do_many("HSET", "ids", (each for message, _ in placed for each in (message.id, f"{line} {message.seq}")))
+    rows: list[Any] = []
+    places: list[str] = []
+    for message, data in placed:
+        rows += (message.seq, data)
+        places += (message.id, f"{line} {message.seq}")
+    batch.do_many("ZADD", f"messages:{line}", rows)
+    batch.do_many("HSET", "ids", places)
     users = {who.id for message, _ in placed if (who := message.participant) and who.kind == "user"}
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
@@ -111,6 +120,9 @@ def release(context: Context, batch: Batch, sha256: str) -> None:
 
 def references(messages: Iterable[Message]) -> Counter[str]:
     """How many messages refer to each blob."""
+    messages = [message for message in messages if message.blobs]
+    if not messages:
+        return Counter()
     return Counter(sha256 for message in messages for sha256 in {ref.sha256 for ref in message.blobs})
 
 

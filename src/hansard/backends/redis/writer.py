@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -50,11 +49,33 @@ class Write(Struct, Generic[T]):
     answer: Callable[[Gone], T]
 
 
-class _Turn(Struct):
-    """Whose turn it is to plan a write of a conversation."""
+class _Turn:
+    """Whose turn it is to plan a write of a conversation: `async with` it. It is kept while somebody wants it."""
 
-    lock: asyncio.Lock
-    users: int = 0
+    __slots__ = ("_lock", "_name", "_turns", "_users")
+
+    def __init__(self, turns: dict[Name, _Turn], name: Name) -> None:
+        self._turns = turns
+        self._name = name
+        self._lock = asyncio.Lock()
+        self._users = 0
+
+    async def __aenter__(self) -> None:
+        self._users += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            del self._turns[self._name]
 
 
 class Moved(Exception):
@@ -115,17 +136,11 @@ class Writer:
                 return write.answer(gone)
         raise TimedOut(f"others kept changing conversation {id!r} for {_PATIENCE:.0f} seconds", outcome="not_applied")
 
-    @asynccontextmanager
-    async def _turn(self, name: Name) -> AsyncIterator[None]:
-        turn = self._turns.setdefault(name, _Turn(asyncio.Lock()))
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[name]
+    def _turn(self, name: Name) -> _Turn:
+        turn = self._turns.get(name)
+        if turn is None:
+            turn = self._turns[name] = _Turn(self._turns, name)
+        return turn
 
     async def _plan(self, name: Name, plan: Planner[T]) -> Write[T] | None:
         """A plan, or None when it has to be made again. What is only remembered is no ground to refuse anything."""
