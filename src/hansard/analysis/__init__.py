@@ -1,0 +1,23 @@
+"""Text to search terms, and queries over them: the same on every backend, on both sides of a search. Pure functions."""
+
+from __future__ import annotations
+
+from hansard.analysis.queries import Clause, Query, parse_query, relaxed
+from hansard.analysis.texts import searchable
+from hansard.analysis.words import Terms, Word, analyse, spans
+
+VERSION = 1
+"""Grows when the same text would give other terms: an index of another version must be built anew."""
+
+__all__ = [
+    "VERSION",
+    "Clause",
+    "Query",
+    "Terms",
+    "Word",
+    "analyse",
+    "parse_query",
+    "relaxed",
+    "searchable",
+    "spans",
+]
