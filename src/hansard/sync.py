@@ -263,6 +263,8 @@ class Store(_Blocking):
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
+    search = blocking(_async.Store.search)
+
     watch = iterating(_async.Store.watch, waits=True)
     erase_user = blocking(_async.Store.erase_user)
     purge = blocking(_async.Store.purge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
 from hansard.analysis.queries import Clause, Query, parse_query, relaxed
 from hansard.analysis.texts import searchable
 from hansard.analysis.words import Terms, Word, analyse, spans
@@ -12,11 +13,16 @@ VERSION = 1
 __all__ = [
     "VERSION",
     "Clause",
+    "Lookup",
+    "Match",
+    "Matches",
+    "Position",
     "Query",
     "Terms",
     "Word",
     "analyse",
     "parse_query",
+    "position_of",
     "relaxed",
     "searchable",
     "spans",
