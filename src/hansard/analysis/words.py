@@ -26,8 +26,10 @@ _POINTS = (
     r"\u2000-\u200b\u2010-\u2027\u202f-\u205e\u3000-\u3003\u3008-\u3011\u3014-\u301f"
     r"\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
 )
-_CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{_POINTS}]+(?:['’][^\W\d_]+)*|[#%+$&@]")
-_ASCII_CHUNK = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z]+)*|[#%+$&@]")
+# English endings stay with their word (`don't`); any other apostrophe parts two words (`l'été`).
+_ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
+_CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{_POINTS}]+{_ENDING}|[#%+$&@]")
+_ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
 _SINGLES = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+")
 """Nothing but characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
 _CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
@@ -116,7 +118,7 @@ def _runs(chunk: str) -> list[tuple[int, int, Word]]:
             found.append((start, end, _single(run[:LONGEST])))
         elif kind == _LETTER:
             found.append((start, end, _word(run)))
-    return [each for each in found if each[2].parts[0]]
+    return [each for each in found if each[2].parts and each[2].parts[0]]
 
 
 def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, int, Word]:
@@ -136,7 +138,7 @@ def _word(run: str) -> Word:
     """A run of letters and apostrophes: one word, or a `camelCase` of several."""
     run = _without_apostrophe(run)
     is_plain = run[1:].islower() or run.isupper() or len(run) == 1
-    pieces = [run] if is_plain else _CAMEL.findall(run)
+    pieces = [run] if is_plain else [piece for piece in _CAMEL.findall(run) if fold(piece)]
     raw = tuple(fold(piece)[:LONGEST] for piece in pieces)
     written = None if run.isascii() else spelled_out(run)
     if written is not None:
