@@ -219,6 +219,7 @@ class Admin(_Blocking):
     delete_tenant = blocking(admin.Admin.delete_tenant)
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
+    reindex = iterating(admin.Admin.reindex)
     copy_to = between(admin.Admin.copy_to)
 
 

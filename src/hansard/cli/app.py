@@ -54,6 +54,7 @@ for _command in (
     caring.usage,
     caring.tenants,
     caring.check,
+    caring.reindex,
     caring.upgrade,
     caring.purge,
     caring.erase_user,

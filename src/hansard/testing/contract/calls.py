@@ -113,6 +113,7 @@ CALLS: dict[str, Call] = {
     "Admin.tenants": lambda store: store.admin.tenants(),
     "Admin.delete_tenant": lambda store: store.admin.delete_tenant("missing"),
     "Admin.stats": lambda store: store.admin.stats(),
+    "Admin.reindex": lambda store: list(store.admin.reindex()),
     "Admin.copy_to": lambda store: _copied(store.admin.copy_to),
     "Admin.check": lambda store: list(store.admin.check()),
 }

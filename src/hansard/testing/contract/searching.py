@@ -309,7 +309,7 @@ class TestSearching(Contract):
         say(store, "c", "a word", "another word")
         found(store, "word")
         say(store, "c", "a late word")
-        store.dispose()
+        store.close()
         again = target.open(colour, clock=clock)
         assert found(again, "word") == ["a late word", "another word", "a word"]
 
