@@ -5,7 +5,7 @@ from __future__ import annotations
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
 from hansard.analysis.queries import Clause, Query, parse_query, relaxed
 from hansard.analysis.texts import searchable
-from hansard.analysis.words import Terms, Word, analyse, spans
+from hansard.analysis.words import Terms, Word, analyse, columns, spans
 
 VERSION = 1
 """Grows when the same text would give other terms: an index of another version must be built anew."""
@@ -21,6 +21,7 @@ __all__ = [
     "Terms",
     "Word",
     "analyse",
+    "columns",
     "parse_query",
     "position_of",
     "relaxed",

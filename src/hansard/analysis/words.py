@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -54,14 +55,15 @@ class Terms(NamedTuple):
 
 def analyse(text: str) -> Terms:
     """The terms of a text."""
-    words: list[str] = []
-    more: list[str] = []
-    for chunk in (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text):
-        found = _known.get(chunk) or _look(chunk)
-        words += found[0]
-        if found[1]:
-            more += found[1]
-    return Terms(words, more)
+    words, more = columns(text)
+    return Terms(words.split(), more.split())
+
+
+def columns(text: str) -> tuple[str, str]:
+    """The same with spaces between, as an index takes them."""
+    chunks = (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
+    more = dict.fromkeys(map(_more.__getitem__, chunks))
+    return " ".join(map(_words.__getitem__, chunks)), " ".join(filter(None, more))
 
 
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:
@@ -72,25 +74,32 @@ def spans(text: str) -> Iterator[tuple[int, int, Word]]:
             yield at + start, at + end, word
 
 
-_known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+class _Known(dict[str, str]):
+    """What chunks give, by column. Those of short ones are remembered, because words repeat."""
+
+    def __init__(self, column: int) -> None:
+        super().__init__()
+        self._column = column
+
+    def __missing__(self, chunk: str) -> str:
+        found = _look(chunk)[self._column]
+        if len(chunk) <= _CACHED_LENGTH:
+            if len(self) >= _CACHED:
+                self.clear()
+            self[chunk] = found
+        return found
 
 
-def _look(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The terms of a chunk; those of short ones are remembered, because words repeat."""
+_words, _more = _Known(0), _Known(1)
+
+
+@lru_cache(16)
+def _look(chunk: str) -> tuple[str, str]:
     if _SINGLES.fullmatch(chunk):
-        return tuple(chunk), ()
+        return " ".join(chunk), ""
     found = [word for _, _, word in _words_of(chunk)]
-    words = tuple(part for word in found for part in word.parts)
-    more = tuple(
-        dict.fromkeys(
-            other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others)
-        )
-    )
-    if len(chunk) <= _CACHED_LENGTH:
-        if len(_known) >= _CACHED:
-            _known.clear()
-        _known[chunk] = words, more
-    return words, more
+    others = (other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others))
+    return " ".join(part for word in found for part in word.parts), " ".join(dict.fromkeys(others))
 
 
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:

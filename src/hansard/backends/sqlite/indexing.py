@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
+from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis import VERSION, analyse, searchable
+from hansard.analysis import VERSION, analyse, columns, searchable
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -56,6 +57,7 @@ def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] 
     return (row[0] << N_BITS, row[0] << N_BITS | N_MASK) if row else None
 
 
+@lru_cache(1024)
 def user_term(user_id: str) -> str:
     return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
 
@@ -65,11 +67,10 @@ def conversation_term(pk: int) -> str:
 
 
 def _columns(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
-    terms = analyse(searchable(message))
     owner = conversation_term(conversation)
     if user_id is not None:
         owner += " " + user_term(user_id)
-    return " ".join(terms.words), " ".join(dict.fromkeys(terms.more)), owner
+    return (*columns(searchable(message)), owner)
 
 
 # Filling
@@ -84,13 +85,13 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
         return 0
     latest, lag = state.latest, state.lag
     entries, places = [], []
-    for n, tenant, user_id, conversation, *columns in found:
-        if tenant is None:
-            continue  # deleted before it was indexed
-        entry = _tenant(writer, tenant) << N_BITS | n
-        entries.append((entry, *_columns(rows.message_of(tuple(columns), ""), user_id, conversation)))
-        places.append((columns[0], entry))
-        created_at = columns[5]
+    here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
+    tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
+    messages = rows.messages_of((row[4:] for row in here), "")
+    for (n, tenant, user_id, conversation, key, *_, created_at, _), message in zip(here, messages, strict=True):
+        entry = tenants[tenant] << N_BITS | n
+        entries.append((entry, *_columns(message, user_id, conversation)))
+        places.append((key, entry))
         latest = max(latest, created_at)
         lag = max(lag, latest - created_at)
     # In the order of their numbers: the index takes them in one go.
@@ -137,8 +138,8 @@ def forget(writer: Writer, above: int, below: int) -> None:
     found = writer.run("indexed_between", above, below).fetchall()
     if not found:
         return
-    for entry, user_id, conversation, *columns in found:
-        _take_out(writer, entry, rows.message_of(tuple(columns), ""), user_id, conversation)
+    for entry, user_id, conversation, *row in found:
+        _take_out(writer, entry, rows.message_of(tuple(row), ""), user_id, conversation)
         writer.run("delete_search_row", entry & N_MASK)
     writer.run("delete_search_places", above, below)
 
@@ -149,8 +150,8 @@ def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
     if user_id == before:
         return
     writer.flush()
-    for place, *columns in writer.run("indexed_of_conversation", entry.pk).fetchall():
-        message = rows.message_of(tuple(columns), "")
+    for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
+        message = rows.message_of(tuple(row), "")
         _take_out(writer, place, message, before, entry.pk)
         writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
 
@@ -195,8 +196,8 @@ def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Proble
 
 def is_indexed_as_it_is(connection: sqlite3.Connection, row: Row) -> bool:
     """Whether the index has the terms of a message, if it should: from the columns of `indexed_of_conversation`."""
-    entry, *columns = row
-    terms = analyse(searchable(rows.message_of(tuple(columns), ""))).words[:50]
+    entry, *rest = row
+    terms = analyse(searchable(rows.message_of(tuple(rest), ""))).words[:50]
     if not terms:
         return True
     phrase = "words: (" + " + ".join(f'"{term}"' for term in terms) + ")"

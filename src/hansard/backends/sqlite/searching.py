@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import Any
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from operator import neg
+from typing import Any, NamedTuple
 
 from hansard import rules
-from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Query, analyse, searchable
+from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
 from hansard.analysis.queries import Row as TermRow
 from hansard.backends.sqlite import indexing, reading, rows
 from hansard.backends.sqlite.indexing import State
@@ -21,59 +23,86 @@ TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _WALKED = 20_000
 """Hits that one search looks at, where filters or times out of order make it look at many."""
+_FEW = 33
+"""With fewer hits in the tenant, those of one conversation are picked out of them: the quicker way to rare words."""
 _COUNTED = 10_000
 """Up to here messages are counted for ranking."""
 _COUNTED_CONVERSATIONS = 1000
 
+# The columns of a row here: the conversation, then those of `tail`.
 _COLUMNS = "m.conversation, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
+_CONVERSATION, _KEY, _CREATED_AT = 0, 1, 6
+_OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
     f"SELECT {_COLUMNS} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
-    "CROSS JOIN messages m ON m.key = r.message CROSS JOIN conversations c ON c.pk = m.conversation "
+    "CROSS JOIN messages m ON m.key = r.message {owners} "
     "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
 )
 _UNINDEXED = (
-    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message "
-    "CROSS JOIN conversations c ON c.pk = m.conversation WHERE r.n > ?{more}"
+    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} WHERE r.n > ?{{more}}"
 )
-_COUNT = f"SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED})"
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
+
+
+class Home(NamedTuple):
+    """A conversation that is searched, and the branch of it."""
+
+    conversation: Conversation
+    lane: Lane
 
 
 class Search:
-    """One search on one snapshot."""
+    """One search on one snapshot. It works on rows, and makes messages only of those that it gives back."""
 
     def __init__(self, connection: sqlite3.Connection, context: Context, lookup: Lookup, state: State) -> None:
         self.connection = connection
         self.context = context
         self.lookup = lookup
         self.state = state
-        self.place: reading.Place | None = None
-        self._homes: dict[int, tuple[Conversation, Lane] | None] = {}
+        self.pk: int | None = None
+        """The conversation, where one is asked for."""
+        self.user = context.user if lookup.user_id is None else lookup.user_id
+        self.between = indexing.entry_range(connection, context.tenant)
+        self._homes: dict[int, Home | None] = {}
 
     def run(self) -> Matches:
         if not self._locate():
             return Matches([])
-        wanted = self.lookup.limit + 1
-        found = [match for match in map(self._match, self._tail()) if match is not None]
-        walked = self._walk(found, wanted)
-        found.sort(key=lambda match: match.position, reverse=True)
+        limit = self.lookup.limit
+        found = [row for row in self._tail() if self._is_wanted(row)]
+        walked = self._walk(found, limit + 1)
+        found.sort(key=self._position, reverse=True)
         total, counts = self._counts() if self.lookup.counted else (0, ())
-        return Matches(found[: wanted - 1], len(found) >= wanted, walked < _WALKED, total, counts)
+        return Matches(list(self._made(found[:limit])), len(found) > limit, walked < _WALKED, total, counts)
+
+    def _made(self, found: Iterable[Row]) -> Iterator[Match]:
+        for row in found:
+            home = self._homes[row[_CONVERSATION]]
+            assert home is not None
+            yield Match(home.conversation, rows.message_of(row[1:], home.conversation.id))
+
+    # Where to search
 
     def _locate(self) -> bool:
         """Finds the conversation, where one is asked for; False when there is nothing to search."""
         id = self.lookup.conversation_id
         if id is None:
             return True
-        self.place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
-        return self.place is not None and self._home(self.place.pk) is not None
+        place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
+        home = None if place is None else self._home(place.pk)
+        if place is None or home is None:
+            return False
+        self.pk = place.pk
+        self._homes[place.pk] = Home(home.conversation, place.lane)
+        return True
 
-    def _home(self, pk: int) -> tuple[Conversation, Lane] | None:
-        """A conversation and the branch to search; None when it is not searched."""
+    def _home(self, pk: int) -> Home | None:
+        """None for a conversation that is not searched."""
         if pk not in self._homes:
             self._homes[pk] = self._find_home(pk)
         return self._homes[pk]
 
-    def _find_home(self, pk: int) -> tuple[Conversation, Lane] | None:
+    def _find_home(self, pk: int) -> Home | None:
         row = self.connection.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
         conversation = rows.conversation_of(row[:-2], "the search")
         lookup = self.lookup
@@ -84,57 +113,71 @@ class Search:
             or not rules.has_metadata(conversation, lookup.metadata)
         ):
             return None
-        if self.place is not None:
-            return conversation, self.place.lane
-        return conversation, Lane("", row[-2], rows.path_of(row[-1], f"conversation {conversation.id!r}"))
+        path = rows.path_of(row[-1], f"conversation {conversation.id!r}")
+        return Home(conversation, Lane("", row[-2], path))
 
-    def _match(self, row: Row) -> Match | None:
-        """The match of a row, unless it lies on another branch or beyond the place to go on from."""
-        home = self._home(row[0])
+    def _is_wanted(self, row: Row) -> bool:
+        """Whether a row that matches lies on a branch that is searched, below the place to go on from."""
+        home = self._home(row[_CONVERSATION])
         if home is None:
-            return None
-        conversation, lane = home
-        if not self.lookup.all_branches and not rules.sees(lane, *unpack(row[1])):
-            return None
-        match = Match(conversation, rows.message_of(row[1:], conversation.id))
-        return match if self.lookup.below is None or match.position < self.lookup.below else None
+            return False
+        if not self.lookup.all_branches and row[_KEY] >> rows.SEQ_BITS != home.lane.line:
+            # Not on the branch's own line, so only if it shares another one that far.
+            return self._is_below(row) if rules.sees(home.lane, *unpack(row[_KEY])) else False
+        return self._is_below(row)
+
+    def _is_below(self, row: Row) -> bool:
+        return self.lookup.below is None or self._position(row) < self.lookup.below
+
+    def _position(self, row: Row) -> Position:
+        home = self._homes[row[_CONVERSATION]]
+        assert home is not None
+        return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
 
     # The index
 
-    def _walk(self, found: list[Match], wanted: int) -> int:
+    def _walk(self, found: list[Row], wanted: int) -> int:
         """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
 
         Entries are in the order of arrival, and no entry is newer than one before it by more than `lag`. So once that
         many are found, the walk ends when even the lag cannot make up for the distance.
         """
-        times = sorted((to_micros(match.message.created_at) for match in found), reverse=True)
-        walked = 0
+        times = sorted((row[_CREATED_AT] for row in found), reverse=True)
+        lag, walked = self.state.lag, 0
         for row in self._entries():
             walked += 1
-            if walked == _WALKED or (len(times) >= wanted and row[6] + self.state.lag < times[wanted - 1]):
+            if walked == _WALKED or (len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]):
                 break
-            match = self._match(row)
-            if match is not None:
-                found.append(match)
-                times.append(row[6])
-                if self.state.lag:
-                    times.sort(reverse=True)
+            if self._is_wanted(row):
+                found.append(row)
+                insort(times, row[_CREATED_AT], key=neg)
         return walked
 
     def _entries(self) -> Iterator[Row]:
-        between = indexing.entry_range(self.connection, self.context.tenant)
-        if between is None:
+        if self.between is None:
             return iter(())
-        values: list[Any] = [expression(self.lookup.query, self._owner()), *between]
-        sql = _INDEXED.format(more=_filters(self.lookup, values))
-        return self.connection.execute(sql, values)
+        owner = self._owner()
+        few = self.pk is not None and self._count(expression(self.lookup.query, None), _FEW) < _FEW
+        values: list[Any] = [expression(self.lookup.query, None if few else owner), *self.between]
+        more = _filters(self.lookup, values)
+        if few:
+            more += " AND m.conversation = ?"
+            values.append(self.pk)
+        owners = _OWNERS if self.lookup.agent_id is not None else ""
+        return self.connection.execute(_INDEXED.format(owners=owners, more=more), values)
 
     def _owner(self) -> str | None:
         """The term that every entry of the owner has; None for all of the tenant."""
-        if self.place is not None:
-            return indexing.conversation_term(self.place.pk)
-        user = self.context.user if self.lookup.user_id is None else self.lookup.user_id
-        return None if user is None else indexing.user_term(user)
+        if self.pk is not None:
+            return indexing.conversation_term(self.pk)
+        return None if self.user is None else indexing.user_term(self.user)
+
+    def _count(self, match: str, most: int) -> int:
+        """How many entries of the tenant match, up to a bound."""
+        if self.between is None:
+            return 0
+        count: int = self.connection.execute(_COUNT, (match, *self.between, most)).fetchone()[0]
+        return count
 
     # The tail
 
@@ -150,22 +193,18 @@ class Search:
         values: list[Any] = [self.state.indexed]
         more = _filters(self.lookup, values) + " AND c.tenant = ?"
         values.append(self.context.tenant)
-        if self.place is not None:
-            more += " AND c.pk = ?"
-            values.append(self.place.pk)
+        for value, condition in ((self.pk, "c.pk = ?"), (self.user, "c.user_id = ?")):
+            if value is not None:
+                more += f" AND {condition}"
+                values.append(value)
         return self.connection.execute(_UNINDEXED.format(more=more), values)
 
     # Counting
 
     def _counts(self) -> tuple[int, tuple[int, ...]]:
         """How many messages the owner has, and how many of them have each clause, both bounded."""
-        clauses = self.lookup.query.wanted
-        counts = [0] * len(clauses)
-        between = indexing.entry_range(self.connection, self.context.tenant)
-        if between is not None:
-            for at, clause in enumerate(clauses):
-                match = _and(_clause(clause), self._owner())
-                counts[at] = self.connection.execute(_COUNT, (match, *between)).fetchone()[0]
+        clauses, owner = self.lookup.query.wanted, self._owner()
+        counts = [self._count(_and(_clause(clause), owner), _COUNTED) for clause in clauses]
         if self.state.tail:
             for row in self._tail_rows():
                 terms = analyse(searchable(_message(row)))
@@ -173,14 +212,14 @@ class Search:
         return min(self._total(), _COUNTED), tuple(min(count, _COUNTED) for count in counts)
 
     def _total(self) -> int:
-        if self.place is not None:
-            home = self._home(self.place.pk)
-            return home[0].message_count if home else 0
-        tenant, user = self.context.tenant, self.context.user if self.lookup.user_id is None else self.lookup.user_id
-        if user is None:
-            found = self.connection.execute(QUERIES["count_messages"], (tenant, _COUNTED_CONVERSATIONS))
+        tenant, most = self.context.tenant, _COUNTED_CONVERSATIONS
+        if self.pk is not None:
+            home = self._home(self.pk)
+            return home.conversation.message_count if home else 0
+        if self.user is None:
+            found = self.connection.execute(QUERIES["count_messages"], (tenant, most))
         else:
-            found = self.connection.execute(QUERIES["count_messages_of_user"], (tenant, user, _COUNTED_CONVERSATIONS))
+            found = self.connection.execute(QUERIES["count_messages_of_user"], (tenant, self.user, most))
         total: int = found.fetchone()[0]
         return total
 
