@@ -13,6 +13,7 @@ from hansard.store.core import Core
 from hansard.store.reading import BlobMode
 
 if TYPE_CHECKING:
+    from hansard.search.tool import SearchTool
     from hansard.store.finding import SearchOrder, WordMatch
 
 
@@ -68,6 +69,28 @@ class Searching(Core):
         search = finding.newest if checks.one_of(order, ("relevance", "newest"), "order") == "newest" else finding.best
         hits = await search(self._view, context, lookup, place, cap)
         return await finding.with_blobs(self._view, context, hits, blobs)
+
+    def search_tool(
+        self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000
+    ) -> SearchTool:
+        """A `conversation_search` tool for a model, fixed to one conversation, or to all of a user's.
+
+        Through a user's view, and without a conversation, it is fixed to that user.
+        """
+        from hansard.search.tool import SearchTool
+
+        conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
+        owner = self._owner(user_id)
+        if conversation is None and owner is None:
+            raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
+        cap = checks.count(token_cap, "token_cap")
+
+        async def find(query: str, limit: int, match: WordMatch) -> Hits:
+            return await self.search(
+                query, conversation_id=conversation, user_id=owner, match=match, limit=limit, token_cap=cap
+            )
+
+        return SearchTool(find, "this user's conversations" if conversation is None else "this conversation")
 
     def _owner(self, user_id: str | int | None) -> str | None:
         """Whose conversations are searched: through a user's view, only that user's."""

@@ -91,6 +91,7 @@ CALLS: dict[str, Call] = {
     "Store.add_summary": lambda store: store.add_summary(ID, "x", from_seq=1, to_seq=1),
     "Store.list_summaries": lambda store: store.list_summaries(ID),
     "Store.search": lambda store: store.search("XYZZY", all_branches=True),
+    "Store.search_tool": lambda store: store.search_tool(ID)("XYZZY"),
     "Store.watch": _tail,
     "Store.erase_user": lambda store: store.erase_user(OWNER),
     "Store.purge": lambda store: store.purge(timedelta(0)),
