@@ -269,5 +269,8 @@ class Indexed(Backend, Protocol):
         `analysis.Position`, from `below` downwards.
         """
 
+    async def catch_up(self) -> None:
+        """Indexes what is not indexed yet. Search is exact without it; it is quicker afterwards."""
+
     def reindex(self) -> AsyncIterator[int]:
         """Builds the index anew, over all tenants; yields how many messages are done. Others may read and write."""

@@ -36,15 +36,14 @@ def lookup(query: object, match: WordMatch, **where: Any) -> Lookup:
 
 async def newest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """The newest that match."""
-    home = _home("newest", lookup)
     if cursor is not None:
-        lookup = structs.replace(lookup, below=cursors.search_position(cursor, home))
+        lookup = structs.replace(lookup, below=cursors.search_position(cursor, _home("newest", lookup)))
     matches = await _find(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
     return Hits(
         (Hit(each.conversation, each.message, 0.0, lookup.query.text) for each in taken),
-        next_cursor=cursors.of_search(home, *taken[-1].position) if more and taken else None,
+        next_cursor=cursors.of_search(_home("newest", lookup), *taken[-1].position) if more and taken else None,
         complete=matches.complete,
     )
 

@@ -53,9 +53,22 @@ def test_the_index_is_filled_behind_the_appends(tmp_path: Path) -> None:
 
 def test_the_blocking_api_fills_it_now_and_then(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
-        for _ in range(3):
-            opened.append("c", [Message("user", "word")] * 400)
-    assert places(tmp_path / "a.db") == 1000
+        for _ in range(1005):
+            opened.append_message("c", "user", "word")
+        assert places(tmp_path / "a.db") == 1000
+        opened.append("c", [Message("user", "word")] * 1500)
+        assert places(tmp_path / "a.db") == 1000, "whoever loads is not held up"
+
+
+def test_what_was_imported_is_indexed(tmp_path: Path) -> None:
+    with hansard.sync.connect("memory://") as source:
+        source.append("c", [Message("user", "word")] * 1200)
+        lines = list(source.export())
+        with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+            opened.import_(lines)
+        with hansard.sync.connect(f"sqlite:///{tmp_path}/b.db") as other:
+            source.copy_to(other)
+    assert places(tmp_path / "a.db") == places(tmp_path / "b.db") == 1200
 
 
 def test_built_anew_it_says_the_same(tmp_path: Path) -> None:

@@ -210,6 +210,10 @@ class SqliteBackend:
     async def _read_here(self, run: Callable[[sqlite3.Connection], T]) -> T:
         return self._read(run)
 
+    async def catch_up(self) -> None:
+        while await self._write(indexing.index_some):
+            pass
+
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
         done, left = 0, 1

@@ -37,8 +37,10 @@ _MAX_BATCH = 512
 _IDLE_READERS = 4
 _IDLE_SECONDS = 0.02
 """When nothing was written for so long, the index is filled."""
-_MAX_UNINDEXED = 20_000
+_MAX_UNINDEXED = 1_000_000
 """With so many waiting, the index is filled although there is more to write."""
+_BULK = 50
+"""Whoever appends so many at once is loading: the index can wait until that is done."""
 
 _log = logging.getLogger(__name__)
 
@@ -183,7 +185,8 @@ class Engine:
         self._check_alive()
         with self._lock:
             value = self._alone(run, erases=erases)
-            if self._writer.unindexed >= indexing.PASS and self._thread is None:
+            waiting = self._writer.unindexed >= indexing.PASS and self._writer.arrived < _BULK
+            if waiting and self._thread is None:
                 self._index()
             return value
 

@@ -98,9 +98,11 @@ class Search:
 
     def _home(self, pk: int) -> Home | None:
         """None for a conversation that is not searched."""
-        if pk not in self._homes:
-            self._homes[pk] = self._find_home(pk)
-        return self._homes[pk]
+        try:
+            return self._homes[pk]
+        except KeyError:
+            home = self._homes[pk] = self._find_home(pk)
+            return home
 
     def _find_home(self, pk: int) -> Home | None:
         row = self.connection.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
@@ -121,12 +123,10 @@ class Search:
         home = self._home(row[_CONVERSATION])
         if home is None:
             return False
-        if not self.lookup.all_branches and row[_KEY] >> rows.SEQ_BITS != home.lane.line:
-            # Not on the branch's own line, so only if it shares another one that far.
-            return self._is_below(row) if rules.sees(home.lane, *unpack(row[_KEY])) else False
-        return self._is_below(row)
-
-    def _is_below(self, row: Row) -> bool:
+        # Most lie on the branch's own line; those on others only as far as it shares them.
+        here = row[_KEY] >> rows.SEQ_BITS == home.lane.line or self.lookup.all_branches
+        if not here and not rules.sees(home.lane, *unpack(row[_KEY])):
+            return False
         return self.lookup.below is None or self._position(row) < self.lookup.below
 
     def _position(self, row: Row) -> Position:
@@ -144,13 +144,17 @@ class Search:
         """
         times = sorted((row[_CREATED_AT] for row in found), reverse=True)
         lag, walked = self.state.lag, 0
+        in_order = not lag and not found
         for row in self._entries():
             walked += 1
             if walked == _WALKED or (len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]):
                 break
             if self._is_wanted(row):
                 found.append(row)
-                insort(times, row[_CREATED_AT], key=neg)
+                if in_order:
+                    times.append(row[_CREATED_AT])
+                else:
+                    insort(times, row[_CREATED_AT], key=neg)
         return walked
 
     def _entries(self) -> Iterator[Row]:

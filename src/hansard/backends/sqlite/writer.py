@@ -54,6 +54,8 @@ class Writer:
         """Those that are not inserted yet."""
         self.unindexed = 0
         """How many messages wait to be indexed, as far as this process knows."""
+        self.arrived = 0
+        """How many of them came in one go, the last time."""
         self._data_version = -1
         self._marks = 0
 
@@ -194,6 +196,7 @@ class Writer:
             self._messages.sort()
             self._many(_INSERT_MESSAGE, self._messages)
             self._many(_ADD_SEARCH_ROW, arrived)
+            self.arrived = len(arrived)
             self.unindexed += len(arrived)
             self._messages.clear()
         if self._dirty:
