@@ -62,8 +62,8 @@ def analyse(text: str) -> Terms:
 def columns(text: str) -> tuple[str, str]:
     """The same with spaces between, as an index takes them."""
     chunks = (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
-    more = dict.fromkeys(map(_more.__getitem__, chunks))
-    return " ".join(map(_words.__getitem__, chunks)), " ".join(filter(None, more))
+    more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
+    return " ".join([*map(_words.__getitem__, chunks)]), " ".join(more)
 
 
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:

@@ -204,22 +204,22 @@ class SqliteBackend:
 
         read = self._read_here if searching.is_quick(lookup) else self._long_read
         while (found := await read(run)) is None:
-            await self._write(indexing.index_some)
+            await self._write(indexing.index_many)
         return found
 
     async def _read_here(self, run: Callable[[sqlite3.Connection], T]) -> T:
         return self._read(run)
 
     async def catch_up(self) -> None:
-        while await self._write(indexing.index_some):
+        while await self._write(indexing.index_many):
             pass
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
         done, left = 0, 1
         while left:
-            left = await self._write(indexing.index_some)
-            done += indexing.PASS
+            left = await self._write(indexing.index_many)
+            done += indexing.LONG_PASS
             yield done
         while not await self._write(lambda writer: indexing.clean(writer, 1000)):
             pass

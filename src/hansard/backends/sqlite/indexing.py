@@ -23,7 +23,9 @@ from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.model import Message, Problem
 
 PASS = 1000
-"""Messages that one pass indexes."""
+"""Messages that one pass indexes beside other work."""
+LONG_PASS = 5000
+"""The same where the index is what is waited for: fewer and larger passes cost less."""
 N_BITS = 40
 N_MASK = (1 << N_BITS) - 1
 _CLEANED = 64
@@ -100,6 +102,10 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     writer.run("save_search_state", VERSION, found[-1][0], latest, lag)
     left: int = (state.last or 0) - found[-1][0]
     return max(0, left)
+
+
+def index_many(writer: Writer) -> int:
+    return index_some(writer, LONG_PASS)
 
 
 def _tenant(writer: Writer, tenant: str) -> int:
