@@ -174,3 +174,38 @@ def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{path}") as opened:
         assert len(opened.search("old")) == 3
         assert opened.check() == []
+
+
+def test_late_pages_cost_what_the_first_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "_WALKED", 10)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        ids = []
+        for number in range(40):
+            ids.append(opened.append_message(f"c{number % 3}", "user", "word"))
+            opened.append_message("c", "user", "other")
+        for number in range(0, 40, 7):
+            opened.delete_message(f"c{number % 3}", ids[number])
+        found: list[str] = []
+        cursor = None
+        while len(found) < 40:
+            page = opened.search("word", order="newest", limit=5, cursor=cursor)
+            assert page.complete
+            found += [hit.message.id for hit in page]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert found == [id for number, id in enumerate(ids) if number % 7][::-1]
+
+
+def test_a_tenant_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append_message("c", "user", "word")
+        for name in ("gone-xyzzy", "later"):
+            opened.tenant(name).append_message("c", "user", f"word of {name}")
+            assert len(opened.tenant(name).search("word")) == 1
+            opened.admin.delete_tenant(name)
+            assert opened.tenant(name).search("word") == []
+        assert len(opened.search("word")) == 1
+        assert opened.check() == []
+    assert b"xyzzy" not in path.read_bytes()

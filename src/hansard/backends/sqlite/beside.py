@@ -256,6 +256,7 @@ def delete_tenant(writer: Writer, context: Context) -> Receipt:
     blobs = writer.run("delete_tenant_blobs", context.tenant).rowcount
     usage_rows = writer.run("delete_tenant_usage", context.tenant).rowcount
     writer.run("delete_tenant_tombstones", context.tenant)
+    writer.run("delete_search_tenant", context.tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 
 

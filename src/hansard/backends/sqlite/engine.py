@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 _MAX_BATCH = 512
 _IDLE_READERS = 4
-_IDLE_SECONDS = 0.02
+_IDLE_SECONDS = 0.05
 """When nothing was written for so long, the index is filled."""
 _MAX_UNINDEXED = 1_000_000
 """With so many waiting, the index is filled although there is more to write."""
@@ -243,14 +243,14 @@ class Engine:
             try:
                 return self._queue.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
-                self._index()
+                self._index(indexing.SHORT_PASS)
         return self._queue.get()
 
-    def _index(self) -> None:
+    def _index(self, limit: int = indexing.PASS) -> None:
         """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
         with self._lock:
             try:
-                self._writer.unindexed = self._alone(indexing.index_some, erases=False)
+                self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit), erases=False)
             except (HansardError, sqlite3.Error):
                 _log.warning(
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True

@@ -24,6 +24,8 @@ from hansard.model import Message, Problem
 
 PASS = 1000
 """Messages that one pass indexes beside other work."""
+SHORT_PASS = 200
+"""The same in a moment of rest: whoever comes meanwhile waits no longer than that takes."""
 LONG_PASS = 5000
 """The same where the index is what is waited for: fewer and larger passes cost less."""
 N_BITS = 40

@@ -357,6 +357,15 @@ SELECT pk FROM search_tenants WHERE tenant = ?;
 -- A tenant that is new to the index.
 INSERT INTO search_tenants (tenant) VALUES (?);
 
+-- time_at_search_row --
+-- The last message at or before a place in the order of arrival.
+SELECT r.n, m.created_at FROM search_rows r JOIN messages m ON m.key = r.message
+WHERE r.n <= ? ORDER BY r.n DESC LIMIT 1;
+
+-- delete_search_tenant --
+-- A tenant that is gone; nothing of it is indexed any longer.
+DELETE FROM search_tenants WHERE tenant = ?;
+
 -- merge_search --
 -- Merges segments of the index, a bounded number of pages: what was deleted goes.
 INSERT INTO search (search, rank) VALUES ('merge', ?);

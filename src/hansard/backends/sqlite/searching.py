@@ -162,13 +162,32 @@ class Search:
             return iter(())
         owner = self._owner()
         few = self.pk is not None and self._count(expression(self.lookup.query, None), _FEW) < _FEW
-        values: list[Any] = [expression(self.lookup.query, None if few else owner), *self.between]
+        first, last = self.between
+        last = min(last, first + self._newest_entry())
+        values: list[Any] = [expression(self.lookup.query, None if few else owner), first, last]
         more = _filters(self.lookup, values)
         if few:
             more += " AND m.conversation = ?"
             values.append(self.pk)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
         return self.connection.execute(_INDEXED.format(owners=owners, more=more), values)
+
+    def _newest_entry(self) -> int:
+        """The highest number that can lie below the place to go on from: so a late page costs what the first does.
+
+        Only where times are in the order of arrival. Elsewhere the walk begins with the newest again.
+        """
+        if self.lookup.below is None or self.state.lag:
+            return indexing.N_MASK
+        low, high = 0, self.state.indexed
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self.connection.execute(QUERIES["time_at_search_row"], (middle,)).fetchone()
+            if row is None or row[1] <= self.lookup.below[0]:
+                low = middle
+            else:
+                high = row[0] - 1
+        return low
 
     def _owner(self) -> str | None:
         """The term that every entry of the owner has; None for all of the tenant."""
