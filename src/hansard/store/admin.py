@@ -36,6 +36,7 @@ class Admin(Core):
 
     async def reindex(self) -> AsyncIterator[int]:
         """Builds the search index anew: yields how many messages are done. Without an index there is nothing to do."""
+        await self.tenants()  # a store that was closed says so, whether or not it has an index
         if self.capabilities.search == "index":
             async for done in cast(Indexed, self._backend).reindex():
                 yield done
