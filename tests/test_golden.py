@@ -14,6 +14,7 @@ from tools.make_golden import Clock, fill
 
 import hansard
 from hansard import Store
+from hansard.opening import open_backend
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = sorted(path.name for path in GOLDEN.iterdir())
@@ -54,6 +55,8 @@ def test_a_golden_store_says_what_it_said(tmp_path: Path, release: str, kind: st
     shutil.copytree(GOLDEN / release, folder)
 
     async def run() -> None:
+        # What `hansard upgrade` does.
+        await (await open_backend(URLS[kind](folder), upgrade=True)).close()
         async with hansard.connect(URLS[kind](folder), clock=Clock()) as store:
             assert await told(store) == await expected()
             assert await store.check() == []

@@ -44,6 +44,7 @@ from hansard.model import (
     UsageRow,
 )
 from hansard.opening import connect
+from hansard.search import Hit, Hits, Snippet
 from hansard.store import Delete, Put, Store
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ __all__ = [
     "Denied",
     "FormatMismatch",
     "HansardError",
+    "Hit",
+    "Hits",
     "Limits",
     "Message",
     "MessageNotFound",
@@ -83,6 +86,7 @@ __all__ = [
     "Record",
     "RecordPage",
     "Report",
+    "Snippet",
     "Source",
     "Stats",
     "Store",

@@ -70,6 +70,8 @@ from hansard.requests import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hansard.analysis import Lookup, Matches
+
 Durability = Literal["none", "process", "machine"]
 
 
@@ -92,7 +94,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     own_ids: bool = False
     """The storage gives ids itself and cannot take ours."""
     own_times: bool = False
-    search: Literal["none", "scan", "index"] = "none"
+    search: Literal["none", "scan", "index"] = "scan"
+    """How messages are found: not at all, by looking at each (the Store does that), or by an index of the backend's."""
     watch: Literal["none", "poll", "push"] = "push"
     backup: bool = False
     secure_delete: bool = False
@@ -254,3 +257,20 @@ class Backend(Protocol):
         Gives the mark to pass as `seen` next time; 0 to begin with, which returns at once. Only a hint: the caller
         reads again.
         """
+
+
+class Indexed(Backend, Protocol):
+    """A backend with an index of its own: `capabilities.search` is `index`."""
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        """Exactly the messages that match, by `Query.matches` over `analyse(searchable(message))`, newest first.
+
+        What was appended is found at once, what was changed or removed never again. The order is that of
+        `analysis.Position`, from `below` downwards.
+        """
+
+    async def catch_up(self) -> None:
+        """Indexes what is not indexed yet. Search is exact without it; it is quicker afterwards."""
+
+    def reindex(self) -> AsyncIterator[int]:
+        """Builds the index anew, over all tenants; yields how many messages are done. Others may read and write."""

@@ -47,6 +47,18 @@ class _RecordPlace(Struct, array_like=True):
     key: str
 
 
+class _SearchPlace(Struct, array_like=True):
+    kind: str
+    micros: _Number
+    seq: _Number
+    id: str
+
+
+class _Offset(Struct, array_like=True):
+    kind: str
+    offset: Annotated[int, Meta(ge=0, le=1 << 31)]
+
+
 def _write(kind: str, home: str, *place: Any) -> str:
     payload = msgspec.json.encode([kind, *place])
     check = zlib.crc32(payload, zlib.crc32(home.encode()))
@@ -125,3 +137,20 @@ def record_position(cursor: str, scan: RecordQuery) -> tuple[tuple[str, ...], st
 def _scanned(scan: RecordQuery) -> str:
     """What two scans have in common that may use each other's cursors: they walk the same records."""
     return msgspec.json.encode([scan.prefix, scan.key_prefix, scan.exact]).decode()
+
+
+def of_search(home: str, micros: int, seq: int, conversation_id: str) -> str:
+    return _write("s", home, micros, seq, conversation_id)
+
+
+def search_position(cursor: str, home: str) -> tuple[int, int, str]:
+    place = _read(cursor, "s", home, "this search", _SearchPlace)
+    return place.micros, place.seq, place.id
+
+
+def of_search_offset(home: str, offset: int) -> str:
+    return _write("o", home, offset)
+
+
+def search_offset(cursor: str, home: str) -> int:
+    return _read(cursor, "o", home, "this search", _Offset).offset

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
@@ -219,7 +219,25 @@ class Admin(_Blocking):
     delete_tenant = blocking(admin.Admin.delete_tenant)
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
+    reindex = iterating(admin.Admin.reindex)
     copy_to = between(admin.Admin.copy_to)
+
+
+class SearchTool(_Blocking):
+    """`store.search_tool`, blocking: a plain function that searches."""
+
+    def __call__(self, query: str, limit: int = 5) -> str:
+        """Searches the conversation for earlier messages; gives the best matches as text."""
+        answer: str = self._runner.call(self._inner(query, limit))
+        return answer
+
+    def run(self, arguments: str | Mapping[str, Any]) -> str:
+        answer: str = self._runner.call(self._inner.run(arguments))
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        # The shapes for each API, which nothing has to wait for.
+        return getattr(self._inner, name)
 
 
 class Store(_Blocking):
@@ -263,6 +281,8 @@ class Store(_Blocking):
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
+    search = blocking(_async.Store.search)
+
     watch = iterating(_async.Store.watch, waits=True)
     erase_user = blocking(_async.Store.erase_user)
     purge = blocking(_async.Store.purge)
@@ -274,6 +294,11 @@ class Store(_Blocking):
     export = iterating(_async.Store.export)
     import_ = blocking(_async.Store.import_)
     copy_to = between(_async.Store.copy_to)
+
+    def search_tool(
+        self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000
+    ) -> SearchTool:
+        return SearchTool(self._inner.search_tool(conversation_id, user_id=user_id, token_cap=token_cap), self._runner)
 
     @classmethod
     def over(cls, backend: Backend, **options: Any) -> Self:

@@ -278,3 +278,43 @@ def test_the_quick_way_imports_little(tmp_path: Path) -> None:
     )
     for package in ("cyclopts", "rich", "starlette", "uvicorn", "sqlite3"):
         assert f" {package}\n" not in done.stderr
+
+
+def test_search(shell: Shell) -> None:
+    fill(shell)
+    found = shell("search", "way")
+    assert "c1 " in found.out
+    assert "  On its way" in found.out
+    assert "\x1b" not in found.out, "no colour where nobody looks at it"
+    items = shell("search", "注文", "--json").json["items"]
+    assert [(each["conversation_id"], each["message"]["id"]) for each in items] == [("c1", "m1")]
+    assert items[0]["snippet"]["highlights"][0] == [0, 2]
+    assert items[0]["score"] > 0
+    assert shell("search", "way", "--user", "u_2", "--json").json["items"] == []
+    assert shell("search", "nothing-like-it").err == "nothing found\n"
+    assert "\x1b[31m" not in shell("search", "red").out
+
+
+def test_search_options(shell: Shell) -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        for number in range(3):
+            store.append(f"c{number}", Message("user" if number else "assistant", f"word {number}"), agent_id="bot")
+    narrow = ["--agent", "bot", "--role", "user", "--since", "1h", "--order", "newest"]
+    page = shell("search", "word", *narrow, "--limit", "1")
+    assert "word 2" in page.out
+    cursor = page.err.split("more: --cursor ")[1].strip()
+    page = shell("search", "word", *narrow, "--limit", "1", "--cursor", cursor)
+    assert ("word 1" in page.out, page.err) == (True, "")
+    assert shell("search", "word -2 -1", "-c", "c0", "--json").json["items"][0]["message"]["content"] == "word 0"
+    assert len(shell("search", "word nothing", "--match", "any", "--json").json["items"]) == 3
+    assert shell("search", "-word").err == "nothing found\n"
+    assert shell("search", "word", "--until", "1h").err == "nothing found\n"
+    assert "role" in shell.fails(2, "search", "word", "--role", "nobody")
+
+
+def test_reindex(shell: Shell) -> None:
+    fill(shell)
+    assert shell("reindex").out == "indexed: 4 messages\n"
+    assert shell("reindex", "--json").json == {"search": "index", "messages": 4}
+    assert "no search index" in shell("reindex", "--url", "memory://").out
+    assert len(shell("search", "way", "--json").json["items"]) == 1

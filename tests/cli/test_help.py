@@ -14,8 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = [name for name in app if not name.startswith("-")]
 GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--version"}
 WANTED = (
-    "conversations show append delete branches export import copy backup restore tenants stats usage check upgrade "
-    "purge erase-user bench serve watch version"
+    "conversations show search append delete branches export import copy backup restore tenants stats usage "
+    "check reindex upgrade purge erase-user bench serve watch version"
 )
 
 

@@ -64,7 +64,6 @@ SEEDS = {
 }
 
 NOT_BUILT = (
-    "search",
     "claude_session_store",
     "openai_session",
     "langgraph_checkpointer",

@@ -10,6 +10,8 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
+from hansard.analysis import Lookup, Match, Matches, searchable
+from hansard.backend import Capabilities
 from hansard.backends.memory import MemoryBackend
 from hansard.model import Appended, Branch, Conversation, Message, Receipt, Record, UsageRow
 from hansard.requests import (
@@ -27,6 +29,7 @@ from hansard.requests import (
     Removed,
     Slice,
 )
+from hansard.search import scan
 
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
@@ -261,3 +264,69 @@ class SortsKeys(MemoryBackend):
             for draft in append.drafts
         )
         return await super().append(context, id, structs.replace(append, drafts=drafts))
+
+
+# Indexes. Each looks through the messages as the scan does, and then errs.
+
+
+def _indexed(capabilities: Capabilities) -> Capabilities:
+    return structs.replace(capabilities, search="index")
+
+
+class SearchesEveryUser(MemoryBackend):
+    @property
+    def capabilities(self) -> Capabilities:
+        return _indexed(super().capabilities)
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        return await scan.find(self, structs.replace(context, user=None), structs.replace(lookup, user_id=None))
+
+
+class IndexesLate(MemoryBackend):
+    """The newest message of the store is not in the index yet."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _indexed(super().capabilities)
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        found = await scan.find(self, context, lookup)
+        newest = max(
+            each.seq for kept in self._tenant(context).conversations.values() for _, each in kept.all_messages()
+        )
+        return structs.replace(found, found=[match for match in found.found if match.message.seq < newest])
+
+
+class RemembersTheDeleted(MemoryBackend):
+    def __init__(self) -> None:
+        super().__init__()
+        self._remembered: dict[str, Match] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _indexed(super().capabilities)
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        matches = await scan.find(self, context, lookup)
+        self._remembered |= {match.message.id: match for match in matches.found}
+        found = sorted(self._remembered.values(), key=lambda match: match.position, reverse=True)
+        return structs.replace(matches, found=found)
+
+
+class FindsParts(MemoryBackend):
+    """As LIKE does: a part of the text, not words."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _indexed(super().capabilities)
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        text = lookup.query.text.lower()
+        found = [
+            Match(kept.head.conversation, message)
+            for kept in self._tenant(context).conversations.values()
+            for _, message in kept.all_messages()
+            if text in searchable(message).lower()
+        ]
+        found.sort(key=lambda match: match.position, reverse=True)
+        return Matches(found, total=len(found), counts=(len(found),) * len(lookup.query.wanted))

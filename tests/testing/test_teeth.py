@@ -38,6 +38,10 @@ ORDINARY: dict[Broken, str] = {
     broken.WritesRecordsOneByOne: "TestRecords.test_a_batch_is_all_or_nothing",
     broken.ForgetsUsage: "TestUsage.test_what_was_deleted_still_counts",
     broken.PagesByOffset: "TestListing.test_deletes_between_pages",
+    broken.SearchesEveryUser: "TestSearching.test_walls",
+    broken.IndexesLate: "TestSearching.test_read_your_writes",
+    broken.RemembersTheDeleted: "TestSearching.test_what_was_deleted_is_never_found_again",
+    broken.FindsParts: "TestJudged.test_exactly_what_must_come_back",
 }
 
 # These are tests with arguments, or hold in one colour only.

@@ -48,6 +48,7 @@ class NoneBackend:
             durability="none",
             keeps=False,
             compare_and_swap=False,
+            search="none",
             watch="none",
             secure_delete=True,
             blocking=True,

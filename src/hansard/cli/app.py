@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import caring, failing, measuring, moving, reading, serving, writing
+from hansard.cli import caring, failing, finding, measuring, moving, reading, serving, writing
 from hansard.cli.session import Session
 from hansard.cli.values import STDIN
 from hansard.errors import HansardError
@@ -43,6 +43,7 @@ for _command in (
     reading.show,
     reading.branches,
     reading.watch,
+    finding.search,
     writing.append,
     writing.delete,
     moving.export,
@@ -54,6 +55,7 @@ for _command in (
     caring.usage,
     caring.tenants,
     caring.check,
+    caring.reindex,
     caring.upgrade,
     caring.purge,
     caring.erase_user,

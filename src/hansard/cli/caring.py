@@ -1,4 +1,4 @@
-"""Commands that look after a store: `stats`, `usage`, `tenants`, `check`, `upgrade`, `purge`, `erase-user`, …"""
+"""Commands that look after a store: `stats`, `usage`, `tenants`, `check`, `reindex`, `upgrade`, `purge`, …"""
 
 from __future__ import annotations
 
@@ -177,6 +177,26 @@ def check(*, session: Given) -> int:
     else:
         output.say("nothing is wrong")
     return Corrupt.exit_code if problems else 0
+
+
+def reindex(*, session: Given) -> None:
+    """Build the search index anew.
+
+    Others may go on reading and writing meanwhile. A store without an index needs none.
+    """
+    session.refuse_user()
+    with session.open_whole() as store:
+        how = store.capabilities.search
+        total = store.admin.stats().messages
+        with progress.bar("indexing messages", total, shown=not session.json) as move:
+            for done in store.admin.reindex():
+                move(min(done, total))
+    if session.json:
+        output.emit({"search": how, "messages": total})
+    elif how == "index":
+        output.say(f"indexed: {output.counted(total, 'message')}")
+    else:
+        output.say("this store has no search index: every search looks at the messages themselves")
 
 
 def upgrade(*, session: Given) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from hansard.backend import Indexed
 from hansard.model import Problem, Receipt, Report, Stats
 from hansard.requests import Context
 from hansard.store import checks, transfers
@@ -32,6 +33,13 @@ class Admin(Core):
         """Looks at the whole store: yields each problem, and now and then how many conversations it has looked at."""
         async for found in self._backend.check(None):
             yield found
+
+    async def reindex(self) -> AsyncIterator[int]:
+        """Builds the search index anew: yields how many messages are done. Without an index there is nothing to do."""
+        await self.tenants()  # a store that was closed says so, whether or not it has an index
+        if self.capabilities.search == "index":
+            async for done in cast(Indexed, self._backend).reindex():
+                yield done
 
     async def copy_to(
         self,

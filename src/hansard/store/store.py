@@ -1,7 +1,8 @@
 """The Store: everything that people do with conversations, written once over every backend.
 
 It checks, limits and converts; what a write means is decided by `rules` inside the backend. Its parts lie beside this
-file by what they offer: conversations, messages, branches, lifecycle, records, blobs, admin.
+file by what they offer: conversations, messages, branches, search, lifecycle, records, blobs,
+admin.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from hansard.store.core import Clock, Titler, View, utc_now
 from hansard.store.lifecycle import Lifecycle
 from hansard.store.prompts import Prompts
 from hansard.store.records import Records
+from hansard.store.searching import Searching
 from hansard.store.transfers import Transfers
 
 
-class Store(Conversations, Branches, Prompts, Lifecycle, Transfers):
+class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from hansard.backend import Indexed
 from hansard.errors import ValidationError
 from hansard.model import Report
 from hansard.store import checks
@@ -50,7 +51,9 @@ class Transfers(Core):
         """
         from hansard.transfer.importing import import_lines
 
-        return await import_lines(_target(self._view, on_conflict, progress, verify=verify), lines)
+        report = await import_lines(_target(self._view, on_conflict, progress, verify=verify), lines)
+        await _catch_up(self._view)
+        return report
 
     async def copy_to(
         self,
@@ -71,7 +74,9 @@ class Transfers(Core):
         from hansard.transfer.copying import copy
 
         target = _target(_view_of(other), on_conflict, progress, verify=verify)
-        return await copy(self._view, target, self._choice(conversation_ids, user_id, agent_id))
+        report = await copy(self._view, target, self._choice(conversation_ids, user_id, agent_id))
+        await _catch_up(target.view)
+        return report
 
     def _choice(
         self, conversation_ids: Iterable[str | int] | None, user_id: str | int | None, agent_id: str | int | None
@@ -122,4 +127,11 @@ async def copy_tenants(
         target = _target(theirs.of_tenant(name), on_conflict, progress, verify=verify)
         target.share(report, f"tenant {name!r}, ")
         await copy(view.of_tenant(name), target, Choice())
+    await _catch_up(theirs)
     return report
+
+
+async def _catch_up(view: View) -> None:
+    """What came in bulk ends indexed."""
+    if view.backend.capabilities.search == "index":
+        await cast(Indexed, view.backend).catch_up()

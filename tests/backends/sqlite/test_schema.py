@@ -145,7 +145,7 @@ def test_an_older_schema_waits_for_upgrade(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "a.db"
     make(path)
     known = schema.migrations()
-    later = schema.Migration("0002_later", "CREATE TABLE later (x INTEGER) STRICT;\n")
+    later = schema.Migration("0099_later", "CREATE TABLE later (x INTEGER) STRICT;\n")
     monkeypatch.setattr(schema, "migrations", lambda: [*known, later])
     with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
         schema.prepare(path, "full", upgrade=False)

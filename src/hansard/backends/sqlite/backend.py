@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hansard import rules
+from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
-from hansard.backends.sqlite import beside, changing, reading, writing
+from hansard.backends.sqlite import beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
@@ -72,6 +73,7 @@ class SqliteBackend:
             name="sqlite",
             durability="machine" if durability == "full" else "process",
             shared=True,
+            search="index",
             watch="poll",
             backup=True,
             secure_delete=True,
@@ -194,6 +196,34 @@ class SqliteBackend:
     async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
         return self._read(lambda connection: beside.list_summaries(connection, context, id, branch))
 
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        def run(connection: sqlite3.Connection) -> Matches | None:
+            return searching.search(connection, context, lookup)
+
+        read = self._read_here if searching.is_quick(lookup) else self._long_read
+        while (found := await read(run)) is None:
+            await self._write(indexing.index_many)
+        return found
+
+    async def _read_here(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        return self._read(run)
+
+    async def catch_up(self) -> None:
+        while await self._write(indexing.index_many):
+            pass
+
+    async def reindex(self) -> AsyncIterator[int]:
+        await self._write(indexing.empty)
+        done, left = 0, 1
+        while left:
+            left = await self._write(indexing.index_many)
+            done += indexing.LONG_PASS
+            yield done
+        while not await self._write(lambda writer: indexing.clean(writer, 1000)):
+            pass
+
     # Records
 
     async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
@@ -254,6 +284,8 @@ class SqliteBackend:
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         for problem in await self._long_read(beside.check_file):
+            yield problem
+        for problem in await self._long_read(lambda connection: list(indexing.check(connection, tenant))):
             yield problem
         after = seen = 0
         while True:

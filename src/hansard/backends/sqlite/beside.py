@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard import codec, rules
-from hansard.backends.sqlite import reading, rows, writing
+from hansard.backends.sqlite import indexing, reading, rows, writing
 from hansard.backends.sqlite.errors import map_errors
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -22,6 +22,8 @@ from hansard.requests import Context, Participation, RecordQuery, RecordWrite, S
 
 _FIND_RECORD = QUERIES["find_record"]
 _FOREVER = "9999-99-99"
+_SWEPT_PAGES = 2000
+"""Pages of the search index that one sweep may merge."""
 
 
 # Summaries and blobs
@@ -173,7 +175,9 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
     old = to_micros(context.now - rules.TOMBSTONE_LIFE)
     tombstones = writer.run("delete_old_tombstones", old).rowcount
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
-    return Swept(receipt=total, tombstones=tombstones, more=limit in (len(expired), len(records), len(blobs)))
+    cleaned = indexing.clean(writer, _SWEPT_PAGES)
+    more = limit in (len(expired), len(records), len(blobs)) or not cleaned
+    return Swept(receipt=total, tombstones=tombstones, more=more)
 
 
 def usage(connection: sqlite3.Connection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
@@ -236,6 +240,9 @@ def _check_conversation(connection: sqlite3.Connection, tenant: str, id: str) ->
     for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:
         if connection.execute(QUERIES["find_blob"], (tenant, sha256)).fetchone() is None:
             yield Problem(where, f"blob {sha256} is missing")
+    for row in connection.execute(QUERIES["indexed_of_conversation"], (entry.pk,)):
+        if not indexing.is_indexed_as_it_is(connection, row):
+            yield Problem(where, f"the search index has other words than message {row[2]!r}: run `hansard reindex`")
 
 
 def delete_tenant(writer: Writer, context: Context) -> Receipt:
@@ -249,6 +256,7 @@ def delete_tenant(writer: Writer, context: Context) -> Receipt:
     blobs = writer.run("delete_tenant_blobs", context.tenant).rowcount
     usage_rows = writer.run("delete_tenant_usage", context.tenant).rowcount
     writer.run("delete_tenant_tombstones", context.tenant)
+    writer.run("delete_search_tenant", context.tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 
 

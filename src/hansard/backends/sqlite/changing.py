@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.sqlite import rows
+from hansard.backends.sqlite import indexing, rows
 from hansard.backends.sqlite.reading import cut_of, get_blobs, read_line
 from hansard.backends.sqlite.rows import run, unpack
 from hansard.backends.sqlite.writer import Entry, Writer
@@ -51,6 +51,7 @@ def update_message(writer: Writer, context: Context, id: str, message_id: str, c
     format = None if message.format == "text" else message.format
     extra = codec.encode_extra(message, rows.micros_of(message.updated_at))
     writer.run("save_message", format, body, extra, key)
+    indexing.change(writer, key, before, message)
     if head is not entry.head:
         writer.save_later(context.tenant, id, entry, head)
     writer.touch(context.tenant, id)
@@ -117,6 +118,7 @@ def _remove_ids(writer: Writer, context: Context, entry: Entry, remove: Remove) 
     gone = [rows.message_of(row, id) for row in found]
     blobs: list[int] = []
     for row in found:
+        indexing.forget(writer, row[0] - 1, row[0] + 1)
         writer.run("delete_message", row[0])
         blobs += release_blobs(writer, row[0] - 1, row[0] + 1)
         writer.run("bury", context.tenant, codec.digest(id, row[1]), to_micros(context.now))

@@ -11,6 +11,7 @@ one engine, and so one lock.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -23,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import structs
 
 from hansard.backends.signals import Signals
-from hansard.backends.sqlite import schema
+from hansard.backends.sqlite import indexing, schema
 from hansard.backends.sqlite.errors import map_errors, translate
 from hansard.backends.sqlite.writer import Writer
 from hansard.errors import Closed, HansardError, Unavailable
@@ -34,6 +35,14 @@ T = TypeVar("T")
 
 _MAX_BATCH = 512
 _IDLE_READERS = 4
+_IDLE_SECONDS = 0.05
+"""When nothing was written for so long, the index is filled."""
+_MAX_UNINDEXED = 1_000_000
+"""With so many waiting, the index is filled although there is more to write."""
+_BULK = 50
+"""Whoever appends so many at once is loading: the index can wait until that is done."""
+
+_log = logging.getLogger(__name__)
 
 
 class Job(Generic[T]):
@@ -97,6 +106,7 @@ class Engine:
         self._pid = os.getpid()
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
         self._writer = Writer(self._connection)
+        self._writer.unindexed = indexing.state_of(self._connection).tail
         self._lock = threading.RLock()
         self._readers: list[sqlite3.Connection] = []
         self._gathering: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
@@ -106,6 +116,8 @@ class Engine:
         """Nothing enters the queue after its end."""
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._cleaned = True
+        """Nothing of what the last transaction deleted is left in the search index."""
 
     def close(self) -> None:
         """The last user of the engine ends it, after everything queued is done."""
@@ -172,7 +184,11 @@ class Engine:
         """Runs a job in the calling thread and returns when it is committed."""
         self._check_alive()
         with self._lock:
-            return self._alone(run, erases=erases)
+            value = self._alone(run, erases=erases)
+            waiting = self._writer.unindexed >= indexing.PASS and self._writer.arrived < _BULK
+            if waiting and self._thread is None:
+                self._index()
+            return value
 
     def submit(self, run: Callable[[Writer], T], *, erases: bool = False) -> asyncio.Future[T]:
         """Runs a job on the writing thread, together with whatever else has queued up."""
@@ -203,7 +219,7 @@ class Engine:
             job.settle()
 
     def _work(self) -> None:
-        while (jobs := self._queue.get()) is not None:
+        while (jobs := self._next()) is not None:
             last = False
             while len(jobs) < _MAX_BATCH:
                 try:
@@ -218,6 +234,28 @@ class Engine:
             _deliver(jobs)
             if last:
                 return
+            if self._writer.unindexed > _MAX_UNINDEXED:
+                self._index()
+
+    def _next(self) -> list[Job[Any]] | None:
+        """The next jobs. While there are none, the search index is filled."""
+        while self._writer.unindexed:
+            try:
+                return self._queue.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                self._index(indexing.SHORT_PASS)
+        return self._queue.get()
+
+    def _index(self, limit: int = indexing.PASS) -> None:
+        """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
+        with self._lock:
+            try:
+                self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit), erases=False)
+            except (HansardError, sqlite3.Error):
+                _log.warning(
+                    "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
+                )
+                self._writer.unindexed = 0
 
     def _execute(self, jobs: list[Job[Any]]) -> None:
         with self._lock:
@@ -242,6 +280,7 @@ class Engine:
         try:
             writer.begin()
             value = run(writer)
+            cleaned = not erases or indexing.clean(writer)
             writer.commit()
         except BaseException as error:
             writer.rollback()
@@ -249,7 +288,7 @@ class Engine:
                 raise translate(error, str(self.path)) from error
             raise
         self._tell(writer)
-        return sealed(value, physically_gone=self._truncate_log()) if erases else value
+        return sealed(value, physically_gone=self._truncate_log() and cleaned) if erases else value
 
     def _together(self, jobs: list[Job[Any]]) -> None:
         """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
@@ -263,6 +302,7 @@ class Engine:
                 if writer.changes != before:
                     raise
                 job.error = error
+        self._cleaned = not any(job.erases for job in jobs) or indexing.clean(writer)
         writer.commit()
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
@@ -270,7 +310,7 @@ class Engine:
         self._tell(self._writer)
         erasing = [job for job in jobs if job.erases and job.error is None]
         if erasing:
-            gone = self._truncate_log()
+            gone = self._truncate_log() and self._cleaned
             for job in erasing:
                 job.value = sealed(job.value, physically_gone=gone)
 

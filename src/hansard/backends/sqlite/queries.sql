@@ -290,3 +290,123 @@ DELETE FROM usage WHERE tenant = ?;
 -- delete_tenant_tombstones --
 -- See delete_tenant_records.
 DELETE FROM tombstones WHERE tenant = ?;
+
+-- add_search_row --
+-- A message that has arrived and is not indexed yet.
+INSERT INTO search_rows (message) VALUES (?);
+
+-- search_state --
+-- How far the index is, and how far the messages are.
+SELECT version, indexed, latest, lag, unclean, (SELECT max(n) FROM search_rows) FROM search_state WHERE one = 0;
+
+-- save_search_state --
+-- What an index pass changes.
+UPDATE search_state SET version = ?, indexed = ?, latest = ?, lag = ? WHERE one = 0;
+
+-- set_unclean --
+-- Whether deleted terms may still lie in the index.
+UPDATE search_state SET unclean = ? WHERE one = 0;
+
+-- to_index --
+-- The next messages that are not indexed yet; NULLs for those that are gone already.
+SELECT r.n, c.tenant, c.user_id, c.pk, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM search_rows r LEFT JOIN messages m ON m.key = r.message LEFT JOIN conversations c ON c.pk = m.conversation
+WHERE r.n > ? ORDER BY r.n LIMIT ?;
+
+-- add_search_entry --
+-- The terms of a message.
+INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?);
+
+-- remove_search_entry --
+-- The same terms, taken out.
+INSERT INTO search (search, rowid, words, more, owner) VALUES ('delete', ?, ?, ?, ?);
+
+-- add_search_place --
+-- Where a message is indexed.
+INSERT INTO search_places (message, entry) VALUES (?, ?);
+
+-- find_search_place --
+-- Whether and where a message is indexed.
+SELECT p.entry, c.user_id, c.pk FROM search_places p JOIN messages m ON m.key = p.message
+JOIN conversations c ON c.pk = m.conversation WHERE p.message = ?;
+
+-- indexed_between --
+-- The indexed messages of a run, with what they were indexed under.
+SELECT p.entry, c.user_id, c.pk, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM search_places p JOIN messages m ON m.key = p.message JOIN conversations c ON c.pk = m.conversation
+WHERE p.message > ? AND p.message < ? ORDER BY p.entry;
+
+-- indexed_of_conversation --
+-- The indexed messages of a conversation.
+SELECT p.entry, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM messages m JOIN search_places p ON p.message = m.key WHERE m.conversation = ? ORDER BY p.entry;
+
+-- delete_search_places --
+-- A run of messages is no longer indexed.
+DELETE FROM search_places WHERE message > ? AND message < ?;
+
+-- delete_search_row --
+-- A message that is no longer indexed. The last row stays, so that its number is never given again.
+DELETE FROM search_rows WHERE n = ? AND n < (SELECT max(n) FROM search_rows);
+
+-- find_search_tenant --
+-- The number of a tenant in the index.
+SELECT pk FROM search_tenants WHERE tenant = ?;
+
+-- add_search_tenant --
+-- A tenant that is new to the index.
+INSERT INTO search_tenants (tenant) VALUES (?);
+
+-- time_at_search_row --
+-- The last message at or before a place in the order of arrival.
+SELECT r.n, m.created_at FROM search_rows r JOIN messages m ON m.key = r.message
+WHERE r.n <= ? ORDER BY r.n DESC LIMIT 1;
+
+-- delete_search_tenant --
+-- A tenant that is gone; nothing of it is indexed any longer.
+DELETE FROM search_tenants WHERE tenant = ?;
+
+-- merge_search --
+-- Merges segments of the index, a bounded number of pages: what was deleted goes.
+INSERT INTO search (search, rank) VALUES ('merge', ?);
+
+-- empty_search --
+-- Everything out of the index.
+INSERT INTO search (search) VALUES ('delete-all');
+
+-- empty_search_places --
+-- Nothing is indexed.
+DELETE FROM search_places;
+
+-- empty_search_rows --
+-- See refill_search_rows.
+DELETE FROM search_rows;
+
+-- refill_search_rows --
+-- Every message waits to be indexed, in the order of time.
+INSERT INTO search_rows (message) SELECT key FROM messages ORDER BY created_at, key;
+
+-- count_messages --
+-- How many messages a tenant has, up to a bound.
+SELECT coalesce(sum(message_count), 0) FROM (SELECT message_count FROM conversations WHERE tenant = ? LIMIT ?);
+
+-- count_messages_of_user --
+-- The same of a user.
+SELECT coalesce(sum(message_count), 0)
+FROM (SELECT message_count FROM conversations WHERE tenant = ? AND user_id = ? LIMIT ?);
+
+-- find_conversation_by_pk --
+-- A conversation and the branch that is active.
+SELECT c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+    c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, b.line, b.path
+FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch WHERE c.pk = ?;
+
+-- not_listed_for_search --
+-- Messages that the index does not know of.
+SELECT m.key, m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
+WHERE (?1 IS NULL OR c.tenant = ?1) AND NOT EXISTS (SELECT 1 FROM search_places p WHERE p.message = m.key)
+    AND NOT EXISTS (SELECT 1 FROM search_rows r WHERE r.n > ?2 AND r.message = m.key);
+
+-- listed_but_gone --
+-- What the index knows of and is no message.
+SELECT p.message FROM search_places p WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.key = p.message);

@@ -151,6 +151,40 @@ CREATE TABLE usage (
     PRIMARY KEY (tenant, day, user_id, agent_id, model)
 ) STRICT, WITHOUT ROWID;
 
+-- The search index. Every message gets a row in search_rows when it arrives; those up to search_state.indexed are in
+-- `search`, under the entry `tenant << 40 | n`, so that a tenant is a range and the newest have the highest numbers.
+-- `search` keeps no text: only terms (see hansard.analysis) and, in `owner`, the conversation and the user.
+CREATE TABLE search_rows (
+    n INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL
+) STRICT;
+
+-- Where in `search` a message is, once it is.
+CREATE TABLE search_places (
+    message INTEGER PRIMARY KEY,
+    entry INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE search_tenants (
+    pk INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- One row. `version` of the analysis; `latest` is the highest created_at that is indexed, and `lag` how far behind that
+-- a later row has ever been; `unclean` is 1 while deleted terms may still lie in old segments of `search`.
+CREATE TABLE search_state (
+    one INTEGER PRIMARY KEY,
+    version INTEGER NOT NULL,
+    indexed INTEGER NOT NULL,
+    latest INTEGER NOT NULL,
+    lag INTEGER NOT NULL,
+    unclean INTEGER NOT NULL
+) STRICT;
+
+CREATE VIRTUAL TABLE search USING fts5 (
+    words, more, owner, content = '', columnsize = 0, tokenize = "ascii tokenchars '#%+$&@'"
+);
+
 -- The ledger: which migrations this file has had.
 CREATE TABLE migrations (
     name TEXT PRIMARY KEY,

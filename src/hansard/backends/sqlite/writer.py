@@ -24,6 +24,7 @@ _FIND_HEAD = QUERIES["find_head"]
 _FIND_LANES = QUERIES["find_lanes"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
 _INSERT_MESSAGE = QUERIES["insert_message"]
+_ADD_SEARCH_ROW = QUERIES["add_search_row"]
 _DATA_VERSION = "PRAGMA data_version"
 
 
@@ -51,6 +52,10 @@ class Writer:
         """Those whose counters are not saved yet."""
         self._messages: list[rows.Row] = []
         """Those that are not inserted yet."""
+        self.unindexed = 0
+        """How many messages wait to be indexed, as far as this process knows."""
+        self.arrived = 0
+        """How many of them came in one go, the last time."""
         self._data_version = -1
         self._marks = 0
 
@@ -186,8 +191,13 @@ class Writer:
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
         if self._messages:
+            # Before they are sorted: search wants them in the order of arrival.
+            arrived = [row[:1] for row in self._messages]
             self._messages.sort()
             self._many(_INSERT_MESSAGE, self._messages)
+            self._many(_ADD_SEARCH_ROW, arrived)
+            self.arrived = len(arrived)
+            self.unindexed += len(arrived)
             self._messages.clear()
         if self._dirty:
             entries = self._dirty.values()

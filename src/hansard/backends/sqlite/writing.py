@@ -9,7 +9,7 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard import rules
-from hansard.backends.sqlite import rows
+from hansard.backends.sqlite import indexing, rows
 from hansard.backends.sqlite.rows import pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.values import own_conversation
@@ -53,7 +53,9 @@ def create_conversation(writer: Writer, context: Context, conversation: Conversa
 
 def update_conversation(writer: Writer, context: Context, id: str, change: ConversationChange) -> Conversation:
     entry = writer.need(context, id)
-    writer.save(context.tenant, id, entry, rules.plan_change(context, entry.head, change))
+    head = rules.plan_change(context, entry.head, change)
+    indexing.hand_over(writer, entry, head.conversation.user_id)
+    writer.save(context.tenant, id, entry, head)
     return own_conversation(entry.head.conversation)
 
 
@@ -105,6 +107,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     for _, draft in plan.fresh:
         entry.largest = max(entry.largest, draft.size)
     if plan.head.conversation.user_id != head.conversation.user_id:
+        indexing.hand_over(writer, entry, plan.head.conversation.user_id)
         writer.save(context.tenant, id, entry, plan.head)
     elif plan.head is not head:
         writer.save_later(context.tenant, id, entry, plan.head)
@@ -206,6 +209,7 @@ def remove_runs(writer: Writer, context: Context, doomed: Iterable[Place]) -> tu
     messages, blobs = 0, []
     for line, seq in doomed:
         above, below = run(line, seq)
+        indexing.forget(writer, above, below)
         messages += writer.run("delete_between", above, below).rowcount
         blobs += release_blobs(writer, above, below)
     return messages, drop_blobs(writer, context, blobs)

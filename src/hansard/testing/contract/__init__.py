@@ -23,6 +23,7 @@ from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.paging import TestPaging
 from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
 from hansard.testing.contract.records import TestRecords, TestScans
+from hansard.testing.contract.searching import TestJudged, TestSearching
 from hansard.testing.contract.summaries import TestSummaries
 from hansard.testing.contract.usage import TestUsage
 from hansard.testing.contract.verbatim import TestVerbatim
@@ -50,6 +51,7 @@ __all__ = [
     "TestFaults",
     "TestFilters",
     "TestForks",
+    "TestJudged",
     "TestListing",
     "TestOrder",
     "TestPaging",
@@ -61,6 +63,7 @@ __all__ = [
     "TestReplaceMessages",
     "TestRollingSummaries",
     "TestScans",
+    "TestSearching",
     "TestStats",
     "TestSummaries",
     "TestTenants",

@@ -90,6 +90,8 @@ CALLS: dict[str, Call] = {
     "Store.fork": lambda store: store.fork(ID),
     "Store.add_summary": lambda store: store.add_summary(ID, "x", from_seq=1, to_seq=1),
     "Store.list_summaries": lambda store: store.list_summaries(ID),
+    "Store.search": lambda store: store.search("XYZZY", all_branches=True),
+    "Store.search_tool": lambda store: store.search_tool(ID)("XYZZY"),
     "Store.watch": _tail,
     "Store.erase_user": lambda store: store.erase_user(OWNER),
     "Store.purge": lambda store: store.purge(timedelta(0)),
@@ -112,6 +114,7 @@ CALLS: dict[str, Call] = {
     "Admin.tenants": lambda store: store.admin.tenants(),
     "Admin.delete_tenant": lambda store: store.admin.delete_tenant("missing"),
     "Admin.stats": lambda store: store.admin.stats(),
+    "Admin.reindex": lambda store: list(store.admin.reindex()),
     "Admin.copy_to": lambda store: _copied(store.admin.copy_to),
     "Admin.check": lambda store: list(store.admin.check()),
 }

@@ -1,0 +1,30 @@
+"""Text to search terms, and queries over them: the same on every backend, on both sides of a search. Pure functions."""
+
+from __future__ import annotations
+
+from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
+from hansard.analysis.queries import Clause, Query, parse_query, relaxed
+from hansard.analysis.texts import searchable
+from hansard.analysis.words import Terms, Word, analyse, columns, spans
+
+VERSION = 1
+"""Grows when the same text would give other terms: an index of another version must be built anew."""
+
+__all__ = [
+    "VERSION",
+    "Clause",
+    "Lookup",
+    "Match",
+    "Matches",
+    "Position",
+    "Query",
+    "Terms",
+    "Word",
+    "analyse",
+    "columns",
+    "parse_query",
+    "position_of",
+    "relaxed",
+    "searchable",
+    "spans",
+]

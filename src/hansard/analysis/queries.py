@@ -1,0 +1,150 @@
+"""What people type into a search box, as conditions on terms.
+
+Words are all wanted; `"a phrase"` in this order; `start*` any word that begins so; `-word` and `-"a phrase"` not; `a OR
+b` either. Everything else is text: no character is an error, and a query without a word finds nothing. What stands
+together without a space (`user_id`, `src/app.py`, 東京) is wanted in this order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from hansard.analysis.words import Terms, Word, spans
+
+MAX_CLAUSES = 32
+"""Words and phrases of a query that count."""
+MAX_PARTS = 64
+"""Terms of one phrase that count."""
+MAX_CHARACTERS = 10_000
+
+_QUOTES = str.maketrans("“”„‟＂", '"""""')
+_PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
+
+
+class Row(Struct, frozen=True, gc=False):
+    """Terms that must follow each other; a single one may also be one of the other ways to write a word."""
+
+    parts: tuple[str, ...]
+    prefix: bool = False
+    """The last one is only the beginning of a word."""
+
+    def is_in(self, terms: Terms) -> bool:
+        if len(self.parts) > 1:
+            return self._is_row_of(terms.words)
+        only = self.parts[0]
+        if self.prefix:
+            return any(term.startswith(only) for term in terms.words) or any(
+                term.startswith(only) for term in terms.more
+            )
+        return only in terms.words or only in terms.more
+
+    def _is_row_of(self, words: Sequence[str]) -> bool:
+        return next(self.places(words), None) is not None
+
+    def places(self, words: Sequence[str]) -> Iterator[int]:
+        """Where in a row of words it begins."""
+        first, size = self.parts[0], len(self.parts)
+        at = -1
+        for _ in range(words.count(first)):
+            at = words.index(first, at + 1)
+            if self.fits(words[at : at + size]):
+                yield at
+
+    def fits(self, words: Sequence[str]) -> bool:
+        if not self.prefix:
+            return tuple(words) == self.parts
+        return (
+            len(words) == len(self.parts)
+            and tuple(words[:-1]) == self.parts[:-1]
+            and words[-1].startswith(self.parts[-1])
+        )
+
+
+class Clause(Struct, frozen=True, gc=False):
+    """One word or phrase, with its other spellings: any of the rows will do."""
+
+    rows: tuple[Row, ...]
+
+    def is_in(self, terms: Terms) -> bool:
+        return any(row.is_in(terms) for row in self.rows)
+
+
+class Query(Struct, frozen=True, gc=False):
+    """Of each group one clause must be there, and none of the excluded."""
+
+    text: str
+    groups: tuple[tuple[Clause, ...], ...] = ()
+    excluded: tuple[Clause, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.groups)
+
+    @property
+    def wanted(self) -> tuple[Clause, ...]:
+        return tuple(clause for group in self.groups for clause in group)
+
+    def matches(self, terms: Terms) -> bool:
+        return (
+            bool(self.groups)
+            and all(any(clause.is_in(terms) for clause in group) for group in self.groups)
+            and not any(clause.is_in(terms) for clause in self.excluded)
+        )
+
+
+def parse_query(text: str) -> Query:
+    """Never an error: what cannot be read as an operator is text."""
+    text = text[:MAX_CHARACTERS]
+    groups: list[list[Clause]] = []
+    excluded: list[Clause] = []
+    either = False
+    for minus, phrase, star, word in _PIECE.findall(text.translate(_QUOTES)):
+        if word in ("OR", "AND"):
+            either = word == "OR" and bool(groups)
+            continue
+        clause, negative = _clause(phrase, minus, star) if not word else _of_word(word)
+        if clause is None:
+            continue
+        if negative:
+            excluded.append(clause)
+        elif either:
+            groups[-1].append(clause)
+        else:
+            groups.append([clause])
+        either = False
+        if len(excluded) + sum(map(len, groups)) >= MAX_CLAUSES:
+            break
+    return Query(text, tuple(map(tuple, groups)), tuple(excluded))
+
+
+def relaxed(query: Query) -> Query:
+    """The same query, of which any one word is enough."""
+    return Query(query.text, (query.wanted,) if query.groups else (), query.excluded)
+
+
+def _of_word(word: str) -> tuple[Clause | None, bool]:
+    minus = "-" if word.startswith("-") and not word.startswith("--") else ""
+    body = word.lstrip("+").removeprefix(minus)
+    star = "*" if len(body) > 1 and body.endswith("*") else ""
+    return _clause(body, minus, star)
+
+
+def _clause(text: str, minus: str, star: str) -> tuple[Clause | None, bool]:
+    found = [word for _, _, word in spans(text)]
+    if not found:
+        return None, False
+    rows = [_row(found, [word.parts for word in found], star)]
+    rows += (
+        _row(found, [word.others[nth : nth + 1] or word.parts for word in found], star)
+        for nth in range(max(len(word.others) for word in found))
+    )
+    return Clause(tuple(dict.fromkeys(rows))), bool(minus)
+
+
+def _row(found: list[Word], chosen: list[tuple[str, ...]], star: str) -> Row:
+    parts = [part for each in chosen for part in each]
+    if star and chosen[-1] == found[-1].parts:
+        parts[-1] = found[-1].raw[-1]
+    return Row(tuple(parts[:MAX_PARTS]), bool(star) and len(parts) <= MAX_PARTS)

@@ -1,0 +1,77 @@
+"""What of a message is searched: text, tool names and arguments, tool results, names of documents; no base64.
+
+The content of every provider is a tree of objects. Everything readable in it counts, except what is there for machines:
+ids, types, signatures, encodings, bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.model import Message
+
+MAX_CHARACTERS = 1_000_000
+"""Of one message; what lies beyond is kept and not found."""
+
+_FOR_MACHINES = frozenset(
+    (
+        *("type", "id", "role", "object", "status", "model", "index", "format", "detail", "annotations", "logprobs"),
+        *("call_id", "tool_call_id", "tool_use_id", "item_id", "file_id", "response_id", "uuid", "parentUuid"),
+        *("sessionId", "requestId", "signature", "encrypted_content", "cache_control", "thoughtSignature"),
+        *("thought_signature", "data", "file_data", "b64_json", "bytes", "blob", "media_type", "mime_type"),
+        *("mimeType", "usage", "stop_reason", "stop_sequence", "timestamp", "version"),
+    )
+)
+# Below these, every key and value was written by a model or a tool, whatever its name.
+_FREE = frozenset(("arguments", "args", "input", "output", "result", "response"))
+_BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]{256,}")
+
+
+def searchable(message: Message) -> str:
+    """The text of a message that search looks at and cuts its snippets from."""
+    content = message.content
+    if isinstance(content, str) and not message.sources:
+        return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
+    texts = [*_texts(content, free=False), *(source.document_name or "" for source in message.sources)]
+    return "\n".join(text for text in texts if text)[:MAX_CHARACTERS]
+
+
+def _texts(value: Any, *, free: bool) -> Iterator[str]:
+    if isinstance(value, str):
+        if not _is_encoded(value):
+            yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, free=free)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if free:
+                yield key
+                yield from _texts(item, free=True)
+            elif key in _FREE:
+                yield from _texts(_decoded(item), free=not isinstance(item, list))
+            elif key not in _FOR_MACHINES:
+                yield from _texts(item, free=False)
+    elif free and value is not None:
+        yield str(value)
+
+
+def _decoded(value: Any) -> Any:
+    """Arguments often come as JSON in a string, its characters escaped."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return value  # it only looked like JSON: then it is text
+    return value
+
+
+def _is_encoded(text: str) -> bool:
+    """Bytes written as text. Real text of that length has spaces within its first few hundred characters."""
+    if text.startswith("data:") and ";base64," in text[:200]:
+        return True
+    return len(text) >= 256 and " " not in text[:256] and _BASE64.fullmatch(text) is not None

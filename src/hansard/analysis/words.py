@@ -1,0 +1,219 @@
+"""Text to terms.
+
+- A word is a run of letters or of digits, folded and stemmed. Everything else separates, so that `snake_case`,
+  `kebab-case`, paths and error codes fall into their parts, and a query for the whole is a query for its parts in a
+  row.
+- `camelCase` falls into parts as well, and is also kept whole, because people type `github` for `GitHub`.
+- Scripts without spaces (Chinese, Japanese, Thai, …), and Korean, whose words carry endings, give one term a character;
+  a word of theirs is a row of such terms, of whatever length. Emoji and other symbols are terms of their own.
+
+So a text is a row of terms (`words`) and a bag of other ways to write some of them (`more`): unstemmed, for prefixes;
+whole, for identifiers; with `ue` for `ü`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+from hansard.analysis.folding import LONGEST, fold, spelled_out, stem
+
+# Punctuation beyond ASCII that is common enough to be told apart here and not character by character.
+_POINTS = (
+    r"\u2000-\u200b\u2010-\u2027\u202f-\u205e\u3000-\u3003\u3008-\u3011\u3014-\u301f"
+    r"\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
+)
+# English endings stay with their word (`don't`); any other apostrophe parts two words (`l'été`).
+_ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
+_CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{_POINTS}]+{_ENDING}|[#%+$&@]")
+_ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
+_SINGLES = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+")
+"""Nothing but characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
+_CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
+_APOSTROPHES = re.compile("['’]")
+_CACHED = 50_000
+_CACHED_LENGTH = 24
+
+
+class Word(NamedTuple):
+    """What one piece of text gives: its parts in a row, the unstemmed forms, and other ways to write the whole."""
+
+    parts: tuple[str, ...]
+    raw: tuple[str, ...]
+    """As `parts`, before their endings were taken off."""
+    others: tuple[str, ...] = ()
+
+
+class Terms(NamedTuple):
+    words: list[str]
+    more: list[str]
+
+
+def analyse(text: str) -> Terms:
+    """The terms of a text."""
+    words, more = columns(text)
+    return Terms(words.split(), more.split())
+
+
+def columns(text: str) -> tuple[str, str]:
+    """The same with spaces between, as an index takes them."""
+    chunks = (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
+    more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
+    return " ".join([*map(_words.__getitem__, chunks)]), " ".join(more)
+
+
+def spans(text: str) -> Iterator[tuple[int, int, Word]]:
+    """The words of a text with the places where they stand."""
+    for match in _CHUNK.finditer(text):
+        at = match.start()
+        for start, end, word in _words_of(match.group()):
+            yield at + start, at + end, word
+
+
+class _Known(dict[str, str]):
+    """What chunks give, by column. Those of short ones are remembered, because words repeat."""
+
+    def __init__(self, column: int) -> None:
+        super().__init__()
+        self._column = column
+
+    def __missing__(self, chunk: str) -> str:
+        found = _look(chunk)[self._column]
+        if len(chunk) <= _CACHED_LENGTH:
+            if len(self) >= _CACHED:
+                self.clear()
+            self[chunk] = found
+        return found
+
+
+_words, _more = _Known(0), _Known(1)
+
+
+@lru_cache(16)
+def _look(chunk: str) -> tuple[str, str]:
+    if _SINGLES.fullmatch(chunk):
+        return " ".join(chunk), ""
+    found = [word for _, _, word in _words_of(chunk)]
+    others = (other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others))
+    return " ".join(part for word in found for part in word.parts), " ".join(dict.fromkeys(others))
+
+
+def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
+    if chunk.isascii() or unicodedata.is_normalized("NFKC", chunk):
+        return _runs(chunk)
+    # Normalizing moves characters, so each word is said to stand where the whole chunk stands.
+    normal = unicodedata.normalize("NFKC", chunk)
+    return [(0, len(chunk), word) for piece in _CHUNK.findall(normal) for _, _, word in _runs(piece)]
+
+
+def _runs(chunk: str) -> list[tuple[int, int, Word]]:
+    """The words of a chunk: runs of letters, runs of digits, and single characters, with their places."""
+    found: list[tuple[int, int, Word]] = []
+    end = 0
+    for kind, group in groupby(chunk, _kinds.__getitem__):
+        run = "".join(group)
+        start, end = end, end + len(run)
+        if kind == _SINGLE:
+            found += ((start + at, start + at + 1, _single(char)) for at, char in enumerate(run))
+        elif kind == _MARK:
+            # A vowel or tone sign, or a joiner: part of the character before it.
+            if found and found[-1][1] == start:
+                found[-1] = _marked(found[-1], end, run)
+        elif kind == _DIGIT:
+            found.append((start, end, _single(run[:LONGEST])))
+        elif kind == _LETTER:
+            found.append((start, end, _word(run)))
+    return [each for each in found if each[2].parts and each[2].parts[0]]
+
+
+def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, int, Word]:
+    start, _, word = before
+    kept = "".join(mark for mark in marks if unicodedata.category(mark) in ("Mn", "Mc") and mark not in _INVISIBLE)
+    if not kept:
+        return start, end, word
+    whole = word.parts[-1] + kept
+    return start, end, Word((*word.parts[:-1], whole), (*word.raw[:-1], whole), word.others)
+
+
+def _single(char: str) -> Word:
+    return Word((char,), (char,))
+
+
+def _word(run: str) -> Word:
+    """A run of letters and apostrophes: one word, or a `camelCase` of several."""
+    run = _without_apostrophe(run)
+    is_plain = run[1:].islower() or run.isupper() or len(run) == 1
+    pieces = [run] if is_plain else [piece for piece in _CAMEL.findall(run) if fold(piece)]
+    raw = tuple(fold(piece)[:LONGEST] for piece in pieces)
+    written = None if run.isascii() else spelled_out(run)
+    if written is not None:
+        # With its umlaut, without it, and as it is typed where there is none.
+        parts = tuple(stem(each, umlaut=True) for each in raw)
+        return Word(parts, raw, tuple(stem(each)[:LONGEST] for each in (fold(run), written)))
+    parts = tuple(map(stem, raw))
+    return Word(parts, raw, (stem(fold(run))[:LONGEST],) if len(pieces) > 1 else ())
+
+
+def _without_apostrophe(run: str) -> str:
+    if "'" not in run and "’" not in run:
+        return run
+    for ending in ("'s", "’s", "'S", "’S"):
+        run = run.removesuffix(ending)
+    return _APOSTROPHES.sub("", run)
+
+
+# Kinds of characters
+
+_LETTER, _DIGIT, _SINGLE, _MARK, _SPACE = range(5)
+_INVISIBLE = frozenset("\ufe0e\ufe0f\u200d\u20e3")
+
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1100, 0x11FF),  # Hangul Jamo
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x2FDF),  # radicals
+    (0x3005, 0x3007),  # ideographic iteration mark, closing mark, zero
+    (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
+    (0x3130, 0x318F),  # Hangul Compatibility Jamo
+    (0x31A0, 0x31FF),  # Bopomofo and Katakana extensions
+    (0x3400, 0x4DBF),  # ideographs, extension A
+    (0x4E00, 0x9FFF),  # ideographs
+    (0xA960, 0xA97F),  # Hangul Jamo Extended-A
+    (0xAC00, 0xD7FF),  # Hangul syllables
+    (0xF900, 0xFAFF),  # compatibility ideographs
+    (0xFF66, 0xFFDC),  # halfwidth forms
+    (0x1AFF0, 0x1B16F),  # Kana supplements
+    (0x20000, 0x3FFFF),  # ideographs, extensions B and later
+)
+
+
+class _Kinds(dict[str, int]):
+    """What a character is, found out once."""
+
+    def __missing__(self, char: str) -> int:
+        kind = self[char] = _kind(char)
+        return kind
+
+
+def _kind(char: str) -> int:
+    category = unicodedata.category(char)
+    if char in _INVISIBLE or 0x1F3FB <= ord(char) <= 0x1F3FF:
+        return _MARK  # how an emoji is drawn, and the colour of its skin
+    if category == "Nd":
+        return _DIGIT
+    if category[0] in "LMN":
+        unspaced = any(low <= ord(char) <= high for low, high in _UNSPACED)
+        if category[0] == "M":
+            return _MARK if unspaced else _LETTER
+        return _SINGLE if unspaced else _LETTER
+    if category in ("So", "Sc", "Sm") or char in "#%+$&@":
+        return _SINGLE
+    return _LETTER if char in "'’" else _SPACE
+
+
+_kinds = _Kinds()

@@ -1,0 +1,213 @@
+"""The search index: filled behind the appends, kept exact by every write that changes or removes a message.
+
+An append only notes that a message has arrived (`search_rows`). The terms follow later, in passes of many: by the
+writing thread while nothing waits, by the caller of the blocking API now and then, or by a search that finds too much
+of a tail. A search looks at the tail message by message, so it misses nothing. What changes or goes is taken out of the
+index in the same transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from functools import lru_cache
+
+from msgspec import Struct
+
+from hansard.analysis import VERSION, analyse, columns, searchable
+from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import Row
+from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.model import Message, Problem
+
+PASS = 1000
+"""Messages that one pass indexes beside other work."""
+SHORT_PASS = 200
+"""The same in a moment of rest: whoever comes meanwhile waits no longer than that takes."""
+LONG_PASS = 5000
+"""The same where the index is what is waited for: fewer and larger passes cost less."""
+N_BITS = 40
+N_MASK = (1 << N_BITS) - 1
+_CLEANED = 64
+"""Pages of the index that a deletion merges, a few times over, to be physically gone; beyond, `purge` does it."""
+_MERGES = 4
+
+
+class State(Struct, frozen=True, gc=False):
+    """How far the index is."""
+
+    version: int
+    indexed: int
+    latest: int
+    lag: int
+    unclean: int
+    last: int | None
+
+    @property
+    def tail(self) -> int:
+        """How many messages are not indexed yet, or a few more."""
+        return max(0, (self.last or 0) - self.indexed)
+
+
+def state_of(connection: sqlite3.Connection) -> State:
+    return State(*connection.execute(QUERIES["search_state"]).fetchone())
+
+
+def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
+    """The entries of a tenant; None when nothing of it is indexed."""
+    row = connection.execute(QUERIES["find_search_tenant"], (tenant,)).fetchone()
+    return (row[0] << N_BITS, row[0] << N_BITS | N_MASK) if row else None
+
+
+@lru_cache(1024)
+def user_term(user_id: str) -> str:
+    return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
+
+
+def conversation_term(pk: int) -> str:
+    return f"c{pk}"
+
+
+def _columns(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+    owner = conversation_term(conversation)
+    if user_id is not None:
+        owner += " " + user_term(user_id)
+    return (*columns(searchable(message)), owner)
+
+
+# Filling
+
+
+def index_some(writer: Writer, limit: int = PASS) -> int:
+    """Indexes the next messages of the tail; gives how many are left, or a few more."""
+    writer.flush()
+    state = state_of(writer.connection)
+    found = writer.run("to_index", state.indexed, limit).fetchall()
+    if not found:
+        return 0
+    latest, lag = state.latest, state.lag
+    entries, places = [], []
+    here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
+    tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
+    messages = rows.messages_of((row[4:] for row in here), "")
+    for (n, tenant, user_id, conversation, key, *_, created_at, _), message in zip(here, messages, strict=True):
+        entry = tenants[tenant] << N_BITS | n
+        entries.append((entry, *_columns(message, user_id, conversation)))
+        places.append((key, entry))
+        latest = max(latest, created_at)
+        lag = max(lag, latest - created_at)
+    # In the order of their numbers: the index takes them in one go.
+    writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
+    writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
+    writer.run("save_search_state", VERSION, found[-1][0], latest, lag)
+    left: int = (state.last or 0) - found[-1][0]
+    return max(0, left)
+
+
+def index_many(writer: Writer) -> int:
+    return index_some(writer, LONG_PASS)
+
+
+def _tenant(writer: Writer, tenant: str) -> int:
+    row = writer.one("find_search_tenant", tenant)
+    number: int | None = row[0] if row else writer.run("add_search_tenant", tenant).lastrowid
+    assert number is not None
+    return number
+
+
+def empty(writer: Writer) -> None:
+    """Forgets the index; every message is part of the tail."""
+    writer.flush()
+    writer.run("empty_search")
+    writer.run("empty_search_places")
+    writer.run("empty_search_rows")
+    writer.run("refill_search_rows")
+    writer.run("save_search_state", VERSION, 0, -(1 << 63) + 1, 0)
+    writer.run("set_unclean", 0)
+
+
+# Keeping exact
+
+
+def change(writer: Writer, key: int, before: Message, after: Message) -> None:
+    """A message says something else now."""
+    place = writer.one("find_search_place", key)
+    if place is None or searchable(before) == searchable(after):
+        return
+    entry, user_id, conversation = place
+    _take_out(writer, entry, before, user_id, conversation)
+    writer.run("add_search_entry", entry, *_columns(after, user_id, conversation))
+
+
+def forget(writer: Writer, above: int, below: int) -> None:
+    """The messages of a run go. To be called while they are still there."""
+    found = writer.run("indexed_between", above, below).fetchall()
+    if not found:
+        return
+    for entry, user_id, conversation, *row in found:
+        _take_out(writer, entry, rows.message_of(tuple(row), ""), user_id, conversation)
+        writer.run("delete_search_row", entry & N_MASK)
+    writer.run("delete_search_places", above, below)
+
+
+def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
+    """The conversation gets another owner, who is part of its messages' keys."""
+    before = entry.head.conversation.user_id
+    if user_id == before:
+        return
+    writer.flush()
+    for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
+        message = rows.message_of(tuple(row), "")
+        _take_out(writer, place, message, before, entry.pk)
+        writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
+
+
+def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> None:
+    writer.run("remove_search_entry", entry, *_columns(message, user_id, conversation))
+    writer.run("set_unclean", 1)
+
+
+def clean(writer: Writer, pages: int = _CLEANED) -> bool:
+    """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
+    if not state_of(writer.connection).unclean:
+        return True
+    # A savepoint makes the index write what it still has in memory; a merge would pass over that.
+    writer.execute("SAVEPOINT merging")
+    writer.execute("RELEASE merging")
+    for _ in range(_MERGES):
+        before = writer.connection.total_changes
+        writer.run("merge_search", -pages)
+        # The documented sign that there was nothing to merge.
+        if writer.connection.total_changes - before < 2:
+            writer.run("set_unclean", 0)
+            return True
+    return False
+
+
+# Checking
+
+
+def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Problem]:
+    """Whether the index and the messages agree."""
+    state = state_of(connection)
+    if state.version != VERSION:
+        yield Problem("search index", "it was built by another version: run `hansard reindex`")
+        return
+    for _, id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
+        yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
+    gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()
+    if gone:
+        yield Problem("search index", f"{len(gone)} messages in it are gone: run `hansard reindex`")
+
+
+def is_indexed_as_it_is(connection: sqlite3.Connection, row: Row) -> bool:
+    """Whether the index has the terms of a message, if it should: from the columns of `indexed_of_conversation`."""
+    entry, *rest = row
+    terms = analyse(searchable(rows.message_of(tuple(rest), ""))).words[:50]
+    if not terms:
+        return True
+    phrase = "words: (" + " + ".join(f'"{term}"' for term in terms) + ")"
+    sql = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
+    return connection.execute(sql, (phrase, entry)).fetchone() is not None

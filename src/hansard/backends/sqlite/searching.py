@@ -1,0 +1,323 @@
+"""Search in the index, and in the tail that is not indexed yet, on one snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from operator import neg
+from typing import Any, NamedTuple
+
+from hansard import rules
+from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
+from hansard.analysis.queries import Row as TermRow
+from hansard.backends.sqlite import indexing, reading, rows
+from hansard.backends.sqlite.indexing import State
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import Row, unpack
+from hansard.errors import FormatMismatch
+from hansard.model import Conversation, Message, to_micros
+from hansard.requests import Context, Lane
+
+TAIL = 100
+"""Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
+_WALKED = 20_000
+"""Hits that one search looks at, where filters or times out of order make it look at many."""
+_FEW = 33
+"""With fewer hits in the tenant, those of one conversation are picked out of them: the quicker way to rare words."""
+_COUNTED = 10_000
+"""Up to here messages are counted for ranking."""
+_COUNTED_CONVERSATIONS = 1000
+
+# The columns of a row here: the conversation, then those of `tail`.
+_COLUMNS = "m.conversation, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
+_CONVERSATION, _KEY, _CREATED_AT = 0, 1, 6
+_OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
+_INDEXED = (
+    f"SELECT {_COLUMNS} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
+    "CROSS JOIN messages m ON m.key = r.message {owners} "
+    "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
+)
+_UNINDEXED = (
+    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} WHERE r.n > ?{{more}}"
+)
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
+
+
+class Home(NamedTuple):
+    """A conversation that is searched, and the branch of it."""
+
+    conversation: Conversation
+    lane: Lane
+
+
+class Search:
+    """One search on one snapshot. It works on rows, and makes messages only of those that it gives back."""
+
+    def __init__(self, connection: sqlite3.Connection, context: Context, lookup: Lookup, state: State) -> None:
+        self.connection = connection
+        self.context = context
+        self.lookup = lookup
+        self.state = state
+        self.pk: int | None = None
+        """The conversation, where one is asked for."""
+        self.user = context.user if lookup.user_id is None else lookup.user_id
+        self.between = indexing.entry_range(connection, context.tenant)
+        self._homes: dict[int, Home | None] = {}
+
+    def run(self) -> Matches:
+        if not self._locate():
+            return Matches([])
+        limit = self.lookup.limit
+        found = [row for row in self._tail() if self._is_wanted(row)]
+        walked = self._walk(found, limit + 1)
+        found.sort(key=self._position, reverse=True)
+        total, counts = self._counts() if self.lookup.counted else (0, ())
+        return Matches(list(self._made(found[:limit])), len(found) > limit, walked < _WALKED, total, counts)
+
+    def _made(self, found: Iterable[Row]) -> Iterator[Match]:
+        for row in found:
+            home = self._homes[row[_CONVERSATION]]
+            assert home is not None
+            yield Match(home.conversation, rows.message_of(row[1:], home.conversation.id))
+
+    # Where to search
+
+    def _locate(self) -> bool:
+        """Finds the conversation, where one is asked for; False when there is nothing to search."""
+        id = self.lookup.conversation_id
+        if id is None:
+            return True
+        place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
+        home = None if place is None else self._home(place.pk)
+        if place is None or home is None:
+            return False
+        self.pk = place.pk
+        self._homes[place.pk] = Home(home.conversation, place.lane)
+        return True
+
+    def _home(self, pk: int) -> Home | None:
+        """None for a conversation that is not searched."""
+        try:
+            return self._homes[pk]
+        except KeyError:
+            home = self._homes[pk] = self._find_home(pk)
+            return home
+
+    def _find_home(self, pk: int) -> Home | None:
+        row = self.connection.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
+        conversation = rows.conversation_of(row[:-2], "the search")
+        lookup = self.lookup
+        if (
+            not rules.is_visible(conversation, self.context)
+            or lookup.user_id not in (None, conversation.user_id)
+            or lookup.agent_id not in (None, conversation.agent_id)
+            or not rules.has_metadata(conversation, lookup.metadata)
+        ):
+            return None
+        path = rows.path_of(row[-1], f"conversation {conversation.id!r}")
+        return Home(conversation, Lane("", row[-2], path))
+
+    def _is_wanted(self, row: Row) -> bool:
+        """Whether a row that matches lies on a branch that is searched, below the place to go on from."""
+        home = self._home(row[_CONVERSATION])
+        if home is None:
+            return False
+        # Most lie on the branch's own line; those on others only as far as it shares them.
+        here = row[_KEY] >> rows.SEQ_BITS == home.lane.line or self.lookup.all_branches
+        if not here and not rules.sees(home.lane, *unpack(row[_KEY])):
+            return False
+        return self.lookup.below is None or self._position(row) < self.lookup.below
+
+    def _position(self, row: Row) -> Position:
+        home = self._homes[row[_CONVERSATION]]
+        assert home is not None
+        return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
+
+    # The index
+
+    def _walk(self, found: list[Row], wanted: int) -> int:
+        """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
+
+        Entries are in the order of arrival, and no entry is newer than one before it by more than `lag`. So once that
+        many are found, the walk ends when even the lag cannot make up for the distance.
+        """
+        times = sorted((row[_CREATED_AT] for row in found), reverse=True)
+        lag, walked = self.state.lag, 0
+        in_order = not lag and not found
+        for row in self._entries():
+            walked += 1
+            if walked == _WALKED or (len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]):
+                break
+            if self._is_wanted(row):
+                found.append(row)
+                if in_order:
+                    times.append(row[_CREATED_AT])
+                else:
+                    insort(times, row[_CREATED_AT], key=neg)
+        return walked
+
+    def _entries(self) -> Iterator[Row]:
+        if self.between is None:
+            return iter(())
+        owner = self._owner()
+        few = self.pk is not None and self._count(expression(self.lookup.query, None), _FEW) < _FEW
+        first, last = self.between
+        last = min(last, first + self._newest_entry())
+        values: list[Any] = [expression(self.lookup.query, None if few else owner), first, last]
+        more = _filters(self.lookup, values)
+        if few:
+            more += " AND m.conversation = ?"
+            values.append(self.pk)
+        owners = _OWNERS if self.lookup.agent_id is not None else ""
+        return self.connection.execute(_INDEXED.format(owners=owners, more=more), values)
+
+    def _newest_entry(self) -> int:
+        """The highest number that can lie below the place to go on from: so a late page costs what the first does.
+
+        Only where times are in the order of arrival. Elsewhere the walk begins with the newest again.
+        """
+        if self.lookup.below is None or self.state.lag:
+            return indexing.N_MASK
+        low, high = 0, self.state.indexed
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self.connection.execute(QUERIES["time_at_search_row"], (middle,)).fetchone()
+            if row is None or row[1] <= self.lookup.below[0]:
+                low = middle
+            else:
+                high = row[0] - 1
+        return low
+
+    def _owner(self) -> str | None:
+        """The term that every entry of the owner has; None for all of the tenant."""
+        if self.pk is not None:
+            return indexing.conversation_term(self.pk)
+        return None if self.user is None else indexing.user_term(self.user)
+
+    def _count(self, match: str, most: int) -> int:
+        """How many entries of the tenant match, up to a bound."""
+        if self.between is None:
+            return 0
+        count: int = self.connection.execute(_COUNT, (match, *self.between, most)).fetchone()[0]
+        return count
+
+    # The tail
+
+    def _tail(self) -> Iterator[Row]:
+        """The messages behind the index that match."""
+        if not self.state.tail:
+            return
+        for row in self._tail_rows():
+            if self.lookup.query.matches(analyse(searchable(_message(row)))):
+                yield row
+
+    def _tail_rows(self) -> sqlite3.Cursor:
+        values: list[Any] = [self.state.indexed]
+        more = _filters(self.lookup, values) + " AND c.tenant = ?"
+        values.append(self.context.tenant)
+        for value, condition in ((self.pk, "c.pk = ?"), (self.user, "c.user_id = ?")):
+            if value is not None:
+                more += f" AND {condition}"
+                values.append(value)
+        return self.connection.execute(_UNINDEXED.format(more=more), values)
+
+    # Counting
+
+    def _counts(self) -> tuple[int, tuple[int, ...]]:
+        """How many messages the owner has, and how many of them have each clause, both bounded."""
+        clauses, owner = self.lookup.query.wanted, self._owner()
+        counts = [self._count(_and(_clause(clause), owner), _COUNTED) for clause in clauses]
+        if self.state.tail:
+            for row in self._tail_rows():
+                terms = analyse(searchable(_message(row)))
+                counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
+        return min(self._total(), _COUNTED), tuple(min(count, _COUNTED) for count in counts)
+
+    def _total(self) -> int:
+        tenant, most = self.context.tenant, _COUNTED_CONVERSATIONS
+        if self.pk is not None:
+            home = self._home(self.pk)
+            return home.conversation.message_count if home else 0
+        if self.user is None:
+            found = self.connection.execute(QUERIES["count_messages"], (tenant, most))
+        else:
+            found = self.connection.execute(QUERIES["count_messages_of_user"], (tenant, self.user, most))
+        total: int = found.fetchone()[0]
+        return total
+
+
+def search(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> Matches | None:
+    """What matches; None when the tail must be indexed first."""
+    state = indexing.state_of(connection)
+    if state.version != VERSION:
+        raise FormatMismatch(
+            "the search index was built by another version: run `hansard reindex`",
+            found=str(state.version),
+            wanted=str(VERSION),
+        )
+    return None if state.tail > TAIL else Search(connection, context, lookup, state).run()
+
+
+def is_quick(lookup: Lookup) -> bool:
+    """Whether a search ends within a few pages of the index: one word, newest first, nothing to pass over."""
+    narrow = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
+    words = all(len(row.parts) == 1 and not row.prefix for clause in lookup.query.wanted for row in clause.rows)
+    return (
+        not lookup.counted
+        and words
+        and len(lookup.query.groups) == 1
+        and not lookup.query.excluded
+        and not lookup.metadata
+        and all(each is None for each in narrow)
+    )
+
+
+def _message(row: Row) -> Message:
+    return rows.message_of(row[1:], "")
+
+
+def _filters(lookup: Lookup, values: list[Any]) -> str:
+    """Conditions on a message and its conversation, from constant fragments only."""
+    sql = ""
+    for names, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):
+        if names is not None:
+            values += sorted(names)
+            sql += f" AND {column} IN ({', '.join('?' * len(names))})"
+    for value, condition in (
+        (lookup.since and to_micros(lookup.since), "m.created_at >= ?"),
+        (lookup.until and to_micros(lookup.until), "m.created_at < ?"),
+        (lookup.below and lookup.below[0], "m.created_at <= ?"),
+        (lookup.agent_id, "c.agent_id = ?"),
+    ):
+        if value is not None:
+            values.append(value)
+            sql += f" AND {condition}"
+    return sql
+
+
+# The language of FTS5. Terms hold no character that it knows, and each stands in quotes.
+
+
+def expression(query: Query, owner: str | None) -> str:
+    wanted = " AND ".join(f"({_either(group)})" for group in query.groups)
+    if query.excluded:
+        wanted = f"({wanted}) NOT ({_either(query.excluded)})"
+    return _and(wanted, owner)
+
+
+def _and(wanted: str, owner: str | None) -> str:
+    return wanted if owner is None else f'(owner: "{owner}") AND ({wanted})'
+
+
+def _either(clauses: Sequence[Clause]) -> str:
+    return " OR ".join(map(_clause, clauses))
+
+
+def _clause(clause: Clause) -> str:
+    return " OR ".join(map(_row, clause.rows))
+
+
+def _row(row: TermRow) -> str:
+    terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
+    return f"{{words more}}: {terms}" if len(row.parts) == 1 else f"{{words}}: ({terms})"

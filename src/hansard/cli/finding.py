@@ -1,0 +1,113 @@
+"""The command that finds: `search`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from hansard.cli import output
+from hansard.cli.session import Given
+from hansard.cli.values import moment, pairs, visible
+from hansard.search import Hit, Hits
+from hansard.store.finding import SearchOrder, WordMatch
+
+
+def search(
+    query: Annotated[str, Parameter(help='Words, "phrases", prefix*, -not, a OR b.', allow_leading_hyphen=True)],
+    /,
+    *,
+    conversation: Annotated[str | None, Parameter(name=["--conversation", "-c"], help="Only in this one.")] = None,
+    agent: Annotated[str | None, Parameter(help="Only in conversations of this agent.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        Parameter(negative="", show_default=False, help="key=value that the conversation must have; may be repeated."),
+    ] = None,
+    role: Annotated[
+        list[str] | None, Parameter(negative="", show_default=False, help="Only this role; may be repeated.")
+    ] = None,
+    since: Annotated[str | None, Parameter(help="Not older than this: 30d, 12h, or a date.")] = None,
+    until: Annotated[str | None, Parameter(help="Older than this.")] = None,
+    all_branches: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Not only the active branches.")
+    ] = False,
+    match: Annotated[WordMatch, Parameter(help="All of the words, or any.")] = "all",
+    order: Annotated[SearchOrder, Parameter(help="The best first, or the newest.")] = "relevance",
+    limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
+    cursor: Annotated[str | None, Parameter(help="Go on after this: the end of the page before.")] = None,
+    session: Given,
+) -> None:
+    """Search what was said.
+
+    --user searches one user's conversations. Pages: what is printed after "more:" gives the next one.
+    """
+    with session.open() as store:
+        hits = store.search(
+            query,
+            conversation_id=conversation,
+            agent_id=agent,
+            metadata=pairs(metadata, "--metadata"),
+            roles=role,
+            since=_time(since, "--since"),
+            until=_time(until, "--until"),
+            all_branches=all_branches,
+            match=match,
+            order=order,
+            limit=limit,
+            token_cap=None,
+            cursor=cursor,
+        )
+    if session.json:
+        output.emit(
+            {"items": [_plain(hit) for hit in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
+        )
+    else:
+        _print(hits)
+
+
+def _time(text: str | None, what: str) -> datetime | None:
+    if text is None:
+        return None
+    found = moment(text, what)
+    return datetime.now(UTC) - found if isinstance(found, timedelta) else found
+
+
+def _plain(hit: Hit) -> dict[str, Any]:
+    return {
+        "conversation_id": hit.conversation.id,
+        "message": msgspec.to_builtins(hit.message),
+        "score": hit.score,
+        "snippet": msgspec.to_builtins(hit.snippet),
+    }
+
+
+def _print(hits: Hits) -> None:
+    from rich.text import Text
+
+    if not hits:
+        output.note("nothing found")
+        return
+    screen = output.console()
+    for hit in hits:
+        message = hit.message
+        head = Text(f"{visible(hit.conversation.id)} ", style="bold cyan")
+        head.append(f"{output.local(message.created_at)}  {message.role}  {visible(message.id)}", style="dim")
+        screen.print(head, soft_wrap=True)
+        screen.print(_snippet(hit), soft_wrap=True)
+    if not hits.complete:
+        output.note("not everything was looked at: narrow the search, or take --order newest")
+    if hits.next_cursor is not None:
+        output.note(f"more: --cursor {hits.next_cursor}")
+
+
+def _snippet(hit: Hit) -> Any:
+    """The snippet on one line, what was found in colour. Each character stays one character, so places stay places."""
+    from rich.text import Text
+
+    snippet = hit.snippet
+    line = Text("  " + visible(snippet.text).replace("\n", " ").replace("\t", " "))
+    for start, end in snippet.highlights:
+        line.stylize("bold yellow", start + 2, end + 2)
+    return line

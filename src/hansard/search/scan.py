@@ -1,0 +1,128 @@
+"""Search without an index: every message is looked at. Exact, and bounded by `MOST` messages a search.
+
+It stands on the Backend contract alone, so every backend has search from its first day. What an index gives back is
+the same, only sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from heapq import heappush, heappushpop
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.analysis import Lookup, Match, Matches, Position, analyse, searchable
+from hansard.backend import Backend
+from hansard.model import Conversation, Message, to_micros
+from hansard.requests import Context, ConversationQuery, MessageQuery
+
+MOST = 100_000
+"""Messages that one search looks at. The conversations with the newest activity come first."""
+_PAGE = 100
+_PAGE_BYTES = 8_000_000
+
+
+async def find(backend: Backend, context: Context, lookup: Lookup) -> Matches:
+    newest: list[tuple[Position, Match]] = []
+    clauses = lookup.query.wanted
+    counts = [0] * len(clauses)
+    seen = matching = 0
+    async for conversation, message in _messages(backend, context, lookup):
+        if seen == MOST:
+            return _matches(newest, lookup, seen, counts, matching=matching, complete=False)
+        seen += 1
+        terms = analyse(searchable(message))
+        if lookup.counted:
+            counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
+        match = Match(conversation, message)
+        if lookup.query.matches(terms) and (lookup.below is None or match.position < lookup.below):
+            matching += 1
+            (heappush if len(newest) < lookup.limit else heappushpop)(newest, (match.position, match))
+    return _matches(newest, lookup, seen, counts, matching=matching, complete=True)
+
+
+def _matches(
+    newest: list[tuple[Position, Match]],
+    lookup: Lookup,
+    seen: int,
+    counts: list[int],
+    *,
+    matching: int,
+    complete: bool,
+) -> Matches:
+    found = [match for _, match in sorted(newest, key=lambda pair: pair[0], reverse=True)]
+    return Matches(found, matching > lookup.limit, complete, seen, tuple(counts) if lookup.counted else ())
+
+
+async def _messages(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[tuple[Conversation, Message]]:
+    query = MessageQuery(
+        branch=lookup.branch,
+        newest_first=True,
+        limit=_PAGE,
+        max_bytes=_PAGE_BYTES,
+        roles=lookup.roles,
+        participant_ids=lookup.participant_ids,
+        since=lookup.since,
+        until=lookup.until,
+    )
+    async for conversation in _conversations(backend, context, lookup):
+        lines = (
+            _all_lines(backend, context, conversation.id, query)
+            if lookup.all_branches
+            else _line(backend, context, conversation.id, query)
+        )
+        async for message in lines:
+            yield conversation, message
+
+
+async def _conversations(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[Conversation]:
+    if lookup.conversation_id is not None:
+        only = await backend.get_conversation(context, lookup.conversation_id)
+        if only is not None and _is_wanted(only, lookup):
+            yield only
+        return
+    query = ConversationQuery(
+        user_id=context.user if lookup.user_id is None else lookup.user_id,
+        agent_id=lookup.agent_id,
+        metadata=lookup.metadata,
+        archived=None,
+        limit=_PAGE,
+    )
+    more = True
+    while more:
+        page, more = await backend.list_conversations(context, query)
+        for conversation in page:
+            yield conversation
+        if page:
+            last = page[-1]
+            place = (to_micros(last.last_message_at or last.created_at), last.id)
+            query = structs.replace(query, below=place)
+
+
+def _is_wanted(conversation: Conversation, lookup: Lookup) -> bool:
+    return (
+        lookup.user_id in (None, conversation.user_id)
+        and lookup.agent_id in (None, conversation.agent_id)
+        and rules.has_metadata(conversation, lookup.metadata)
+    )
+
+
+async def _line(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
+    more = True
+    while more:
+        page = await backend.get_messages(context, id, query)
+        for message in page.messages:
+            yield message
+        more = page.has_more
+        if page.messages:
+            query = structs.replace(query, below=rules.position(page.messages[-1]))
+
+
+async def _all_lines(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
+    seq = 0
+    while rows := await backend.read_rows(context, id, seq, _PAGE, _PAGE_BYTES):
+        for row in rows:
+            if rules.is_wanted(row.message, query):
+                yield row.message
+        seq = rows[-1].message.seq

@@ -1,0 +1,71 @@
+"""The piece of a text that shows why it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hansard.analysis import Query, Word, spans
+from hansard.analysis.queries import Row
+from hansard.search.hits import Snippet
+
+Span = tuple[int, int]
+_LOOKED_AT = 200_000
+"""Characters in which a snippet is looked for."""
+
+
+def cut(text: str, query: Query, characters: int) -> Snippet:
+    """The stretch with the most highlights, the first of those, with a little of what stands before."""
+    marks = highlights(text[:_LOOKED_AT], query)
+    if not marks:
+        return Snippet(text[:characters], 0)
+    best = max(range(len(marks)), key=lambda at: (_within(marks, at, characters), -at))
+    start = _word_start(text, max(0, marks[best][0] - characters // 4))
+    end = _word_end(text, max(start + characters, marks[best][1]))
+    inside = tuple((low - start, high - start) for low, high in marks if start <= low and high <= end)
+    return Snippet(text[start:end], start, inside)
+
+
+def highlights(text: str, query: Query) -> list[Span]:
+    """Where the query's words stand in the text, in order; neighbours without a gap are one."""
+    found = list(spans(text))
+    rows = [row for clause in query.wanted for row in clause.rows]
+    hits = sorted({at for row in rows for at in _places(row, [word for _, _, word in found])})
+    marks: list[Span] = []
+    for at in hits:
+        start, end, _ = found[at]
+        if marks and marks[-1][1] >= start:
+            marks[-1] = (marks[-1][0], max(end, marks[-1][1]))
+        else:
+            marks.append((start, end))
+    return marks
+
+
+def _places(row: Row, words: list[Word]) -> Iterator[int]:
+    """The words that a row is made of, wherever it stands."""
+    if len(row.parts) == 1:
+        only = row.parts[0]
+        for at, word in enumerate(words):
+            forms = (*word.parts, *word.raw, *word.others)
+            if any(form.startswith(only) for form in forms) if row.prefix else only in forms:
+                yield at
+        return
+    terms = [part for word in words for part in word.parts]
+    owners = [at for at, word in enumerate(words) for _ in word.parts]
+    for place in row.places(terms):
+        yield from owners[place : place + len(row.parts)]
+
+
+def _within(marks: list[Span], at: int, characters: int) -> int:
+    limit = marks[at][0] + characters * 3 // 4
+    return sum(1 for start, _ in marks[at:] if start <= limit)
+
+
+def _word_start(text: str, at: int) -> int:
+    """No further than a few characters: scripts without spaces are cut where they are."""
+    space = text.rfind(" ", max(0, at - 20), at)
+    return space + 1 if at and space >= 0 else at
+
+
+def _word_end(text: str, at: int) -> int:
+    space = text.find(" ", at, at + 20)
+    return space if space >= 0 else at

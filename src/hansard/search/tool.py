@@ -1,0 +1,115 @@
+"""The `conversation_search` tool: search in the hands of a model.
+
+What is searched is fixed when the tool is made. A model gives a query and a limit, and nothing that it writes can name
+another conversation, user or tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from hansard.search.hits import Hits
+
+NAME = "conversation_search"
+MOST = 20
+"""Results that a model can ask for."""
+_DEFAULT = 5
+_SHOWN = 600
+"""Characters of each result."""
+
+Find = Callable[[str, int, Literal["all", "any"]], Awaitable[Hits]]
+"""Searches for a query, up to a limit, for all of its words or any."""
+
+
+class SearchTool:
+    """A tool for a model, in the shape that its API wants. Calling it is running it: `await tool(query="…")`."""
+
+    def __init__(self, find: Find, where: str) -> None:
+        self._find = find
+        self.name = NAME
+        self.description = (
+            f"Search {where} for earlier messages that are no longer in view. Returns the best matches with their "
+            'author and time. Use a few keywords; "quotes" for an exact phrase, prefix* for beginnings, -word to '
+            "exclude, OR for alternatives."
+        )
+        self.parameters: dict[str, Any] = {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "Keywords or phrases to search for."},
+                "limit": {
+                    "type": "integer",
+                    "description": f"The most results to return, {_DEFAULT} by default.",
+                    "minimum": 1,
+                    "maximum": MOST,
+                },
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        }
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def openai(self) -> dict[str, Any]:
+        """For `tools` of Chat Completions."""
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
+        }
+
+    def openai_responses(self) -> dict[str, Any]:
+        """For `tools` of the Responses API."""
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "strict": False,
+        }
+
+    def anthropic(self) -> dict[str, Any]:
+        """For `tools` of the Messages API."""
+        return {"name": self.name, "description": self.description, "input_schema": self.parameters}
+
+    async def __call__(self, query: str, limit: int = _DEFAULT) -> str:
+        """Runs the search and gives the results as text."""
+        wanted = min(max(limit, 1), MOST)
+        hits = await self._find(query, wanted, "all")
+        if hits:
+            return _told(hits)
+        hits = await self._find(query, wanted, "any")
+        return f"No message has all of these words. These have some:\n\n{_told(hits)}" if hits else "Nothing found."
+
+    async def run(self, arguments: str | Mapping[str, Any]) -> str:
+        """Runs it with what a model wrote: its arguments as JSON, or decoded.
+
+        What is wrong with them is told to the model, which can do better. Nothing but `query` and `limit` is looked at.
+        """
+        try:
+            if isinstance(arguments, str):
+                given = msgspec.json.decode(arguments, type=_Arguments, strict=False)
+            else:
+                given = msgspec.convert(dict(arguments), _Arguments, strict=False)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            return f"Error in the arguments: {error}"
+        return await self(given.query, given.limit)
+
+
+class _Arguments(Struct):
+    query: str
+    limit: int = _DEFAULT
+
+
+def _told(hits: Hits) -> str:
+    """Each result with who said it and when, in plain text."""
+    results = []
+    for hit in hits:
+        message = hit.message
+        who = message.participant.display_name or message.participant.id if message.participant else message.role
+        results.append(f"[{message.created_at:%Y-%m-%d %H:%M} UTC] {who}: {hit.cut(_SHOWN).text.strip()}")
+    return "\n\n".join(results)

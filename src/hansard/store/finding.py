@@ -1,0 +1,97 @@
+"""How a search becomes hits: asked of the backend's index or of the scan, ranked, capped, paged."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal, cast
+
+from msgspec import structs
+
+from hansard import cursors
+from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
+from hansard.backend import Indexed
+from hansard.errors import ValidationError
+from hansard.requests import Context
+from hansard.search import Hit, Hits, ranking, scan, tokens
+from hansard.store import reading
+from hansard.store.core import View
+from hansard.store.reading import BlobMode
+
+SearchOrder = Literal["relevance", "newest"]
+WordMatch = Literal["all", "any"]
+
+POOL = 500
+"""How many of the newest matches a ranking looks at: a common word over a large store is ranked in bounded time."""
+
+
+def lookup(query: object, match: WordMatch, **where: Any) -> Lookup:
+    if not isinstance(query, str):
+        raise ValidationError(f"query must be text, not a {type(query).__name__}")
+    parsed = parse_query(query)
+    made = Lookup(relaxed(parsed) if match == "any" else parsed, **where)
+    if made.branch is not None and (made.conversation_id is None or made.all_branches):
+        raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
+    return made
+
+
+async def newest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The newest that match."""
+    if cursor is not None:
+        lookup = structs.replace(lookup, below=cursors.search_position(cursor, _home("newest", lookup)))
+    matches = await _find(view, context, lookup)
+    taken = _capped(matches.found, cap)
+    more = matches.has_more or len(taken) < len(matches.found)
+    return Hits(
+        (Hit(each.conversation, each.message, 0.0, lookup.query.text) for each in taken),
+        next_cursor=cursors.of_search(_home("newest", lookup), *taken[-1].position) if more and taken else None,
+        complete=matches.complete,
+    )
+
+
+async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The best of the newest that match."""
+    home = _home("relevance", lookup)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    pool = await _find(view, context, structs.replace(lookup, limit=POOL, counted=True))
+    ranked = ranking.ranked(lookup.query, pool)[skipped:]
+    taken = len(_capped([each for _, each in ranked[: lookup.limit]], cap))
+    return Hits(
+        (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in ranked[:taken]),
+        next_cursor=cursors.of_search_offset(home, skipped + taken) if taken < len(ranked) else None,
+        complete=pool.complete and not pool.has_more,
+    )
+
+
+async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
+    how = view.backend.capabilities.search
+    if not lookup.query or not view.backend.capabilities.keeps:
+        return Matches([])
+    view.need(how != "none", "search", "search")
+    if how == "index":
+        return await cast(Indexed, view.backend).search(context, lookup)
+    return await scan.find(view.backend, context, lookup)
+
+
+async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
+    """The hits with their blobs put back, where they have any."""
+    for at, hit in enumerate(hits):
+        if hit.message.blobs and mode == "inline":
+            whole = await reading.with_blobs(view, context, [hit.message], mode)
+            hits[at] = structs.replace(hit, message=whole[0] if whole else hit.message)
+    return hits
+
+
+def _capped(matches: list[Match], cap: int | None) -> list[Match]:
+    """As many as the cap allows, but always one."""
+    if cap is None:
+        return matches
+    for at, match in enumerate(matches):
+        cap -= tokens.estimate(searchable(match.message))
+        if cap < 0:
+            return matches[: max(at, 1)]
+    return matches
+
+
+def _home(order: str, lookup: Lookup) -> str:
+    """What a cursor belongs to. A query may hold characters that no encoding takes."""
+    return hashlib.sha256(f"{order} {lookup.query.text}".encode("utf-8", "surrogatepass")).hexdigest()

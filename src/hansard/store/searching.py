@@ -1,0 +1,100 @@
+"""Search: what was said, found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from hansard.errors import ValidationError
+from hansard.search.hits import Hits
+from hansard.store import checks, reading
+from hansard.store.core import Core
+from hansard.store.reading import BlobMode
+
+if TYPE_CHECKING:
+    from hansard.search.tool import SearchTool
+    from hansard.store.finding import SearchOrder, WordMatch
+
+
+class Searching(Core):
+    async def search(
+        self,
+        query: str,
+        *,
+        conversation_id: str | int | None = None,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        roles: Iterable[str] | None = None,
+        participant_ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        branch: str | None = None,
+        all_branches: bool = False,
+        match: WordMatch = "all",
+        order: SearchOrder = "relevance",
+        limit: int = 10,
+        token_cap: int | None = 2000,
+        cursor: str | None = None,
+        blobs: BlobMode = "inline",
+    ) -> Hits:
+        """Messages that have these words: in one conversation, in a user's, or in all of the tenant's.
+
+        Words, `"phrases"`, `prefix*`, `-not`, `a OR b`; everything else in a query is text. It covers the active
+        branches. Hits come by relevance, or the newest first; they end at `limit`, or before `token_cap` is passed.
+        """
+        from hansard.store import finding  # only now: its tables cost an import that never searches nothing
+
+        checks.one_of(blobs, ("inline", "refs"), "blobs")
+        narrow = reading.filters(roles, participant_ids, None, since, until)
+        lookup = finding.lookup(
+            query,
+            checks.one_of(match, ("all", "any"), "match"),
+            conversation_id=checks.optional_id(conversation_id, "conversation_id", self.limits),
+            branch=checks.optional_id(branch, "branch", self.limits),
+            all_branches=checks.flag(all_branches, "all_branches"),
+            user_id=self._owner(user_id),
+            agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
+            metadata=checks.metadata(metadata),
+            roles=narrow.roles,
+            participant_ids=narrow.participant_ids,
+            since=narrow.since,
+            until=narrow.until,
+            limit=checks.count(limit, "limit", self.limits.page),
+        )
+        cap = checks.optional_count(token_cap, "token_cap", least=1)
+        place = checks.optional_text(cursor, "the cursor")
+        context = self._view.context()
+        search = finding.newest if checks.one_of(order, ("relevance", "newest"), "order") == "newest" else finding.best
+        hits = await search(self._view, context, lookup, place, cap)
+        return await finding.with_blobs(self._view, context, hits, blobs)
+
+    def search_tool(
+        self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000
+    ) -> SearchTool:
+        """A `conversation_search` tool for a model, fixed to one conversation, or to all of a user's.
+
+        Through a user's view, and without a conversation, it is fixed to that user.
+        """
+        from hansard.search.tool import SearchTool
+
+        conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
+        owner = self._owner(user_id)
+        if conversation is None and owner is None:
+            raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
+        cap = checks.count(token_cap, "token_cap")
+
+        async def find(query: str, limit: int, match: WordMatch) -> Hits:
+            return await self.search(
+                query, conversation_id=conversation, user_id=owner, match=match, limit=limit, token_cap=cap
+            )
+
+        return SearchTool(find, "this user's conversations" if conversation is None else "this conversation")
+
+    def _owner(self, user_id: str | int | None) -> str | None:
+        """Whose conversations are searched: through a user's view, only that user's."""
+        owner = checks.optional_id(user_id, "user_id", self.limits)
+        if self._view.user is not None and owner not in (None, self._view.user):
+            raise ValidationError("a user's view searches only that user's conversations: leave user_id out")
+        return owner if self._view.user is None else self._view.user

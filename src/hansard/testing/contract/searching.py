@@ -1,0 +1,347 @@
+"""Search: exactly what matches, in any language, at once; never what was deleted, and never through a wall."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hansard.errors import NotFound, ValidationError
+from hansard.model import Message, Participant, Source
+from hansard.search import Hit
+from hansard.store.finding import SearchOrder
+from hansard.testing.clock import Clock
+from hansard.testing.contract.base import HOUR, Contract, require, require_url, say
+from hansard.testing.contract.blobs import picture
+from hansard.testing.contract.judged import CORPUS, QUERIES, RANKED
+from hansard.testing.processes import Writer
+from hansard.testing.targets import Colour, Driver, Target
+
+FUZZED = int(os.environ.get("HANSARD_FUZZED_QUERIES", "300"))
+"""How many random queries are tried."""
+
+_ALPHABET = (
+    "ab cd*\"'-_%()[]{}:^+|&~\\/.,;!?<>=@#$€0123ORANDéüßñ京東天ไท학교👍🏽\u200d\u0301\0\n\t\ud800\uffff\U0010ffff"
+)
+
+
+def texts(hits: Iterable[Hit]) -> list[str]:
+    return [hit.message.content for hit in hits]
+
+
+def found(store: Driver, query: str, **options: Any) -> list[str]:
+    """The contents of everything that a query finds, the newest first."""
+    hits = store.search(query, order="newest", limit=100, token_cap=None, **options)
+    assert hits.next_cursor is None
+    return texts(hits)
+
+
+class TestJudged(Contract):
+    """One corpus, filled once for all queries: what each must and must not find."""
+
+    needs = ("our ids",)
+
+    def test_exactly_what_must_come_back(self, store: Driver) -> None:
+        self._fill(store)
+        wrong = {}
+        for query, expected in QUERIES:
+            hits = store.search(query, order="newest", limit=100, token_cap=None)
+            ids = [hit.message.id for hit in hits]
+            # Appended in this order, so the newest first is this order backwards.
+            right = [id for id in reversed(CORPUS) if id in expected.split()]
+            ranked = store.search(query, limit=100, token_cap=None)
+            if ids != right or {hit.message.id for hit in ranked} != set(right):
+                wrong[query] = (ids, right)
+        assert not wrong
+
+    def test_the_best_come_first(self, store: Driver) -> None:
+        self._fill(store)
+        for query, expected in RANKED:
+            hits = store.search(query, token_cap=None)
+            assert [hit.message.id for hit in hits] == expected, query
+            scores = [hit.score for hit in hits]
+            assert scores == sorted(scores, reverse=True), query
+            assert min(scores) > 0, query
+
+    def test_every_hit_shows_why(self, store: Driver) -> None:
+        self._fill(store)
+        for query, _ in QUERIES:
+            for hit in store.search(query, limit=100, token_cap=None):
+                snippet = hit.snippet
+                assert snippet.highlights, (query, hit.message.id)
+                assert hit.text[snippet.start :].startswith(snippet.text), (query, hit.message.id)
+
+    def test_no_query_is_an_error(self, store: Driver) -> None:
+        self._fill(store)
+        chance = random.Random(4)
+        for number in range(FUZZED):
+            query = "".join(chance.choices(_ALPHABET, k=chance.randrange(40)))
+            hits = store.search(query, order="newest" if number % 2 else "relevance", limit=3)
+            assert len(hits) <= 3, query
+
+    def _fill(self, store: Driver) -> None:
+        for at, (id, content) in enumerate(CORPUS.items()):
+            store.append(f"c{at % 5}", Message("user", content, id=id), user_id=f"u{at % 5 % 2}")
+
+
+class TestSearching(Contract):
+    def test_read_your_writes(self, store: Driver) -> None:
+        for number in range(20):
+            say(store, "c", f"needle{number} hay")
+            assert found(store, f"needle{number}") == [f"needle{number} hay"]
+        assert len(found(store, "hay", conversation_id="c")) == 20
+
+    def test_an_update_is_found_and_what_it_replaced_is_not(self, store: Driver) -> None:
+        message, other = say(store, "c", "before", "beside")
+        assert found(store, "before") == ["before"]
+        store.update_message("c", message.id, content="after")
+        assert found(store, "before") == []
+        assert found(store, "after") == ["after"]
+        store.update_message("c", other.id, sources=[Source("d", "handbook.pdf")])
+        assert found(store, "handbook") == ["beside"]
+        store.update_message("c", other.id, sources=[])
+        assert found(store, "handbook") == []
+
+    def test_what_was_deleted_is_never_found_again(self, store: Driver) -> None:
+        first, *_ = say(store, "c", "one word", "two word", "three word", "four word")
+        assert len(found(store, "word")) == 4
+        store.delete_message("c", first.id)
+        assert found(store, "word") == ["four word", "three word", "two word"]
+        store.pop_message("c")
+        assert found(store, "word") == ["three word", "two word"]
+        store.replace_messages("c", [Message("user", "five word")])
+        assert found(store, "word") == ["five word"]
+        store.clear_messages("c")
+        assert found(store, "word") == []
+        say(store, "c", "six word")
+        assert found(store, "word") == ["six word"]
+        store.delete_conversation("c")
+        assert found(store, "word") == []
+
+    def test_a_conversation_begun_anew(self, store: Driver) -> None:
+        say(store, "c", "old word")
+        assert found(store, "word") == ["old word"]
+        store.delete_conversation("c")
+        say(store, "c", "new word")
+        assert found(store, "word") == ["new word"]
+
+    def test_branches(self, store: Driver) -> None:
+        require(store, "branches")
+        shared, _ = say(store, "c", "shared word", "main word")
+        store.branch("c", at=shared.id, branch_id="side")
+        say(store, "c", "side word")
+        assert found(store, "word") == ["side word", "shared word"]
+        assert found(store, "word", conversation_id="c", branch="main") == ["main word", "shared word"]
+        assert found(store, "word", all_branches=True) == ["side word", "main word", "shared word"]
+        assert found(store, "word", conversation_id="c", all_branches=True) == ["side word", "main word", "shared word"]
+        store.switch_branch("c", "main")
+        assert found(store, "word", conversation_id="c") == ["main word", "shared word"]
+        store.delete_branch("c", "side")
+        assert found(store, "word", all_branches=True) == ["main word", "shared word"]
+        with pytest.raises(NotFound):
+            found(store, "word", conversation_id="c", branch="nowhere")
+
+    def test_a_fork_is_found_by_itself(self, store: Driver) -> None:
+        say(store, "c", "a word")
+        store.fork("c", new_id="copy")
+        assert found(store, "word", conversation_id="copy") == ["a word"]
+        store.delete_conversation("c")
+        assert found(store, "word") == ["a word"]
+
+    def test_expiry_and_erasure(self, store: Driver, clock: Clock) -> None:
+        say(store, "short", "a word", user_id="ann", expires_at=clock.now + HOUR)
+        say(store, "long", "another word", user_id="ann")
+        say(store, "bens", "his word", user_id="ben")
+        store.append("bens", Message("user", "her word", participant=Participant("user", "ann")))
+        assert len(found(store, "word")) == 4
+        clock.advance(HOUR)
+        assert found(store, "word") == ["her word", "his word", "another word"]
+        store.purge()
+        assert found(store, "word") == ["her word", "his word", "another word"]
+        store.erase_user("ann")
+        assert found(store, "word") == ["his word"]
+
+    def test_a_conversation_handed_over(self, store: Driver) -> None:
+        say(store, "c", "a word")
+        assert found(store, "word", user_id="ann") == []
+        store.update_conversation("c", user_id="ann")
+        assert found(store, "word", user_id="ann") == found(store.user("ann"), "word") == ["a word"]
+        store.update_conversation("c", user_id="ben")
+        assert found(store, "word", user_id="ann") == found(store.user("ann"), "word") == []
+        assert found(store, "word", user_id="ben") == ["a word"]
+
+    def test_walls(self, store: Driver) -> None:
+        for tenant in ("one", "two"):
+            for user in ("ann", "ben"):
+                say(store.tenant(tenant), f"{tenant}-{user}", f"{tenant} {user} word", user_id=user)
+        one = store.tenant("one")
+        assert found(one, "word") == ["one ben word", "one ann word"]
+        assert found(one.user("ann"), "word") == ["one ann word"]
+        assert found(one.user("ann"), "word", conversation_id="one-ben") == []
+        assert found(one, "word", conversation_id="two-ann") == []
+        assert found(store, "word") == []
+        with pytest.raises(ValidationError):
+            one.user("ann").search("word", user_id="ben")
+        cursor = one.search("word", order="newest", limit=1).next_cursor
+        assert texts(one.user("ben").search("word", order="newest", cursor=cursor)) == []
+        # Scores come from what the view can see, and say nothing about the rest.
+        before = [hit.score for hit in one.search("word OR ann")]
+        say(store.tenant("two"), "more", *["ann word"] * 20)
+        assert [hit.score for hit in one.search("word OR ann")] == before
+
+    def test_after_a_tenant_is_gone(self, store: Driver) -> None:
+        say(store.tenant("one"), "c", "a word")
+        store.admin.delete_tenant("one")
+        assert found(store.tenant("one"), "word") == []
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"conversation_id": "c"}, "abcd"),
+            ({"user_id": "ann"}, "abcd"),
+            ({"user_id": "ben"}, "e"),
+            ({"agent_id": "bot"}, "abcd"),
+            ({"agent_id": "other"}, ""),
+            ({"metadata": {"topic": "x"}}, "abcd"),
+            ({"metadata": {"topic": "y"}}, ""),
+            ({"conversation_id": "c", "agent_id": "other"}, ""),
+            ({"conversation_id": "c", "metadata": {"topic": "y"}}, ""),
+            ({"conversation_id": "c", "user_id": "ben"}, ""),
+            ({"roles": ["assistant"]}, "b"),
+            ({"roles": ["user"], "participant_ids": ["p1"]}, "a"),
+            ({"participant_ids": ["p1", "p2"]}, "ac"),
+            ({"since": datetime(2026, 1, 2, tzinfo=UTC)}, "bcde"),
+            ({"until": datetime(2026, 1, 2, tzinfo=UTC)}, "a"),
+            ({"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 4, tzinfo=UTC)}, "bc"),
+        ],
+        ids=str,
+    )
+    def test_each_filter(self, store: Driver, options: dict[str, Any], expected: str) -> None:
+        require(store, "our times")
+        store.append(
+            "c",
+            [
+                Message("user", "word a", participant=Participant("user", "p1"), created_at=_day(1)),
+                Message("assistant", "word b", created_at=_day(2)),
+                Message("user", "word c", participant=Participant("agent", "p2"), created_at=_day(3)),
+                Message("user", "word d", created_at=_day(4)),
+            ],
+            user_id="ann",
+            agent_id="bot",
+            metadata={"topic": "x"},
+        )
+        store.append("d", Message("user", "word e", created_at=_day(5)), user_id="ben")
+        assert found(store, "word", **options) == [f"word {letter}" for letter in reversed(expected)]
+        assert sorted(texts(store.search("word", **options))) == [f"word {letter}" for letter in expected]
+
+    def test_the_newest_first_whatever_the_order_of_arrival(self, store: Driver) -> None:
+        require(store, "our times")
+        days = [5, 1, 9, 3, 7, 2, 8]
+        for number, day in enumerate(days):
+            store.append(f"c{number % 3}", Message("user", f"word {day}", created_at=_day(day)))
+        newest = [f"word {day}" for day in sorted(days, reverse=True)]
+        assert found(store, "word") == newest
+        assert self._paged(store, "newest") == newest
+        late = store.append("c0", [Message("user", "word 10", created_at=_day(4))] * 2).messages
+        assert [hit.message.id for hit in store.search("10", order="newest")] == [late[1].id, late[0].id]
+
+    @pytest.mark.parametrize("order", ["newest", "relevance"])
+    def test_pages(self, store: Driver, order: SearchOrder) -> None:
+        for number in range(10):
+            say(store, f"c{number % 3}", f"word {number}", *(["other"] * number))
+        whole = texts(store.search("word", order=order, limit=100))
+        assert len(whole) == 10
+        assert self._paged(store, order) == whole
+        with pytest.raises(ValidationError, match="does not belong"):
+            store.search("other", order=order, cursor=store.search("word", order=order, limit=1).next_cursor)
+
+    def _paged(self, store: Driver, order: SearchOrder) -> list[str]:
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = store.search("word", order=order, limit=3, cursor=cursor)
+            seen += texts(page)
+            cursor = page.next_cursor
+            if cursor is None:
+                return seen
+
+    def test_a_cap_in_tokens(self, store: Driver) -> None:
+        say(store, "c", *[f"word {number} " + "x" * 400 for number in range(5)])
+        assert len(store.search("word", token_cap=250)) == 2
+        page = store.search("word", order="newest", token_cap=250)
+        assert [text[:6] for text in texts(page)] == ["word 4", "word 3"]
+        page = store.search("word", order="newest", token_cap=250, cursor=page.next_cursor)
+        assert [text[:6] for text in texts(page)] == ["word 2", "word 1"]
+        assert len(store.search("word", token_cap=1)) == 1, "there is always one"
+        assert len(store.search("word", token_cap=None)) == 5
+
+    def test_any_word_is_enough(self, store: Driver) -> None:
+        say(store, "c", "apple pear", "apple", "plum")
+        assert found(store, "apple pear") == ["apple pear"]
+        assert texts(store.search("apple pear", match="any")) == ["apple pear", "apple"]
+
+    def test_archived_conversations(self, store: Driver) -> None:
+        say(store, "c", "a word")
+        store.update_conversation("c", archived=True)
+        assert found(store, "word") == ["a word"]
+
+    def test_messages_come_whole(self, store: Driver) -> None:
+        require(store, "blobs")
+        say(store, "c", [{"type": "text", "text": "a word"}, *picture(1)])
+        whole = store.get_messages("c")[0]
+        assert store.search("word")[0].message.content == whole.content
+        assert store.search("word", blobs="refs")[0].message.blobs
+        assert store.search("word")[0].conversation == store.get_conversation("c")
+
+    def test_a_message_that_grows(self, store: Driver) -> None:
+        message = store.append("c", Message("assistant", "the", status="in_progress")).messages[0]
+        for text in ("the answer", "the answer is", "the answer is forty-two"):
+            store.update_message("c", message.id, content=text)
+            assert found(store, text.split()[-1]) == [text]
+        assert found(store, "answer") == ["the answer is forty-two"]
+
+    def test_after_opening_again(self, store: Driver, target: Target, colour: Colour, clock: Clock) -> None:
+        require(store, "durability")
+        say(store, "c", "a word", "another word")
+        found(store, "word")
+        say(store, "c", "a late word")
+        store.close()
+        again = target.open(colour, clock=clock)
+        assert found(again, "word") == ["a late word", "another word", "a word"]
+
+    def test_what_another_process_wrote(self, store: Driver, target: Target) -> None:
+        require(store, "shared")
+        url = require_url(target)
+        say(store, "c", "our word")
+        assert found(store, "word") == ["our word"]
+        Writer(url, "other", conversations=["d"], batches=3, batch=2).wait()
+        theirs = [message.content for message in store.iter_messages("d", order="desc")]
+        assert len(theirs) == 6
+        assert found(store, "other") == theirs
+        assert store.check() == []
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"query": 5},
+            {"query": "x", "limit": 0},
+            {"query": "x", "token_cap": 0},
+            {"query": "x", "order": "oldest"},
+            {"query": "x", "match": "some"},
+            {"query": "x", "branch": "main"},
+            {"query": "x", "cursor": "nonsense"},
+            {"query": "x", "roles": ["nobody"]},
+        ],
+        ids=str,
+    )
+    def test_wrong_arguments(self, store: Driver, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            store.search(**wrong)
+
+
+def _day(day: int) -> datetime:
+    return datetime(2026, 1, day, tzinfo=UTC)

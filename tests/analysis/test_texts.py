@@ -1,0 +1,87 @@
+"""What of a message is searched, in every provider's vocabulary."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from hansard.analysis import searchable
+from hansard.model import Message, Source
+
+PICTURE = base64.b64encode(bytes(range(256)) * 4).decode()
+
+CONTENTS: dict[str, tuple[Any, list[str], list[str]]] = {
+    "chat completions": (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "call_77",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"city": "M\\u00fcnchen", "days": 3}'},
+                }
+            ],
+        },
+        ["get_weather", "city", "München", "3"],
+        ["call_77", "function", "\\u00fc"],
+    ),
+    "anthropic": (
+        [
+            {"type": "text", "text": "Looking it up"},
+            {"type": "tool_use", "id": "toolu_1", "name": "lookup", "input": {"type": "order", "id": "A-17"}},
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "shipped"}]},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}},
+            {"type": "document", "title": "terms.pdf", "source": {"type": "base64", "data": PICTURE}},
+        ],
+        ["Looking it up", "lookup", "order", "A-17", "shipped", "terms.pdf"],
+        ["toolu_1", "image/png", PICTURE],
+    ),
+    "responses": (
+        [
+            {"type": "function_call", "call_id": "c1", "name": "search_web", "arguments": '{"query": "rain"}'},
+            {"type": "function_call_output", "call_id": "c1", "output": '{"summary": "wet"}'},
+            {"type": "message", "content": [{"type": "output_text", "text": "It rains", "annotations": []}]},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"},
+            {"type": "input_file", "filename": "plan.docx", "file_data": PICTURE},
+        ],
+        ["search_web", "rain", "wet", "It rains", "plan.docx"],
+        ["c1", PICTURE, "output_text"],
+    ),
+    "gemini": (
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Hello"},
+                {"functionCall": {"name": "add", "args": {"a": 41}}},
+                {"functionResponse": {"name": "add", "response": {"sum": 42}}},
+                {"inlineData": {"mimeType": "image/png", "data": PICTURE}},
+            ],
+        },
+        ["Hello", "add", "41", "42"],
+        ["model", PICTURE],
+    ),
+    "text that looks like arguments": ({"arguments": "{not json"}, ["{not json"], []),
+    "json": ({"note": {"deep": ["words"]}}, ["words"], []),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_vocabulary(name: str) -> None:
+    content, there, absent = CONTENTS[name]
+    text = searchable(Message("assistant", content))
+    assert [word for word in there if word not in text] == []
+    assert [word for word in absent if word in text] == []
+
+
+def test_plain_text_is_itself() -> None:
+    assert searchable(Message("user", "As it is,\n  verbatim")) == "As it is,\n  verbatim"
+    assert searchable(Message("user", PICTURE)) == ""
+    assert searchable(Message("user", "word " * 300)) == "word " * 300
+
+
+def test_names_of_sources() -> None:
+    message = Message("assistant", "See there", sources=(Source("d1", "handbook.pdf", "a chunk of it"),))
+    assert searchable(message) == "See there\nhandbook.pdf"

@@ -1,0 +1,129 @@
+"""Text to terms: the forms of a word meet, different words do not, and nothing is an error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.analysis import Terms, analyse, parse_query, spans
+
+
+def words(text: str) -> list[str]:
+    return analyse(text).words
+
+
+def found(query: str, text: str) -> bool:
+    return parse_query(query).matches(analyse(text))
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ("order", "Orders", "ORDER", "order's", "ordered", "ordering"),
+        ("ship", "shipping", "shipped", "ships"),
+        ("change", "changes", "changing", "changed"),
+        ("company", "companies"),
+        ("box", "boxes"),
+        ("call", "called", "calls"),
+        ("Rechnung", "Rechnungen"),
+        ("Kunde", "Kunden"),
+        ("Haus", "Häuser", "Hauses"),
+        ("Straße", "strasse", "STRASSE"),
+        ("café", "cafe", "CAFÉ", "cafe\u0301"),
+        ("Ёлка", "елка"),
+        ("ＡＢＣ", "abc"),
+        ("ｶﾞ", "ガ"),
+        ("👍", "👍🏽"),
+        ("❤️", "❤"),
+        ("smørrebrød", "smorrebrod"),
+    ],
+    ids=lambda forms: forms[0],
+)
+def test_the_forms_of_a_word_meet(forms: tuple[str, ...]) -> None:
+    for query in forms:
+        for text in forms:
+            assert found(query, text), (query, text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("user", "use"),
+        ("numb", "number"),
+        ("ton", "tone"),
+        ("bus", "bu"),
+        ("news", "newton"),
+        ("string", "str"),
+        ("speed", "spe"),
+        ("か", "が"),
+        ("C#", "C"),
+        ("C++", "C"),
+        ("京東", "東京"),
+        ("404", "4041"),
+    ],
+)
+def test_different_words_do_not(query: str, text: str) -> None:
+    assert not found(query, text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("Müller", "Mueller"),
+        ("Mueller", "Müller"),
+        ("Muller", "Müller"),
+        ("Müller", "Muller"),
+        ("GitHub", "github"),
+        ("github", "GitHub"),
+        ("git", "GitHub"),
+        ('"GitHub Actions"', "github actions"),
+        ("UserName", "getUserName"),
+        ("user_name", "getUserName"),
+        ("userId", "user_id"),
+        ("getusername", "getUserName"),
+        ("app.py", "src/hansard/app.py"),
+        ("utf8", "UTF-8"),
+        ("CONN_RESET", "ERR_CONN_RESET_42"),
+        ("0x80070005", "failed with 0x80070005."),
+        ("東京", "私は東京に住んでいます"),
+        ("京", "東京"),
+        ("학교", "학교에서"),
+        ("ไทย", "ภาษาไทย"),
+        ("don't", "dont"),
+        ("50%", "it is 50% off"),
+    ],
+)
+def test_written_another_way(query: str, text: str) -> None:
+    assert found(query, text)
+
+
+def test_terms() -> None:
+    assert analyse("Orders of getUserName 東京!") == Terms(
+        ["order", "of", "get", "user", "name", "東", "京"], ["orders", "getusernam"]
+    )
+    assert words("") == words("… — _ \0") == []
+    assert words("x" * 1000) == ["x" * 40]
+
+
+def test_spans_name_the_places() -> None:
+    text = "Is it in 東京, caf\u00e9 or ｶﾞ?"
+    assert [text[start:end] for start, end, _ in spans(text)] == ["Is", "it", "in", "東", "京", "café", "or", "ｶﾞ"]
+
+
+@given(st.text(st.characters(), max_size=200))
+def test_any_text(text: str) -> None:
+    """Terms never hold what a tokenizer or a query language could stumble over; spans and terms are the same words."""
+    terms = analyse(text)
+    for term in (*terms.words, *terms.more):
+        assert term
+        assert not set(term) & set(" \0\"'*()-:^{}")
+        term.encode()
+    assert terms.words == [part for _, _, word in spans(text) for part in word.parts]
+    assert all(0 <= start < end <= len(text) for start, end, _ in spans(text))
+
+
+@given(st.text(st.characters(), min_size=1, max_size=60))
+def test_a_text_finds_itself(text: str) -> None:
+    query = parse_query('"' + text.replace('"', " ") + '"')
+    assert not query or query.matches(analyse(text.replace('"', " ")))

@@ -1,0 +1,211 @@
+"""The search index of a file: the whole suite once more with nothing left to the tail, and what is special to it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.contract.backends import quick_folder
+
+import hansard.sync
+from hansard.backends.sqlite import indexing, searching
+from hansard.model import Message
+from hansard.testing import Target
+from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with quick_folder() as folder:
+        yield Target(f"sqlite:///{folder}/hansard.db", folder=folder)
+
+
+@pytest.fixture(autouse=True)
+def _index_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search indexes what was appended before it."""
+    monkeypatch.setattr(searching, "TAIL", 0)
+
+
+def places(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as raw:
+        count: int = raw.execute("SELECT count(*) FROM search_places").fetchone()[0]
+        return count
+
+
+def test_the_index_is_filled_behind_the_appends(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as opened:
+            await opened.append("c", [Message("user", f"word {number}") for number in range(50)])
+            for _ in range(200):
+                if places(path) == 50:
+                    return
+                await asyncio.sleep(0.02)
+            raise AssertionError("nothing was indexed while nothing else was to do")
+
+    asyncio.run(run())
+
+
+def test_the_blocking_api_fills_it_now_and_then(tmp_path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+        for _ in range(1005):
+            opened.append_message("c", "user", "word")
+        assert places(tmp_path / "a.db") == 1000
+        opened.append("c", [Message("user", "word")] * 1500)
+        assert places(tmp_path / "a.db") == 1000, "whoever loads is not held up"
+
+
+def test_what_was_imported_is_indexed(tmp_path: Path) -> None:
+    with hansard.sync.connect("memory://") as source:
+        source.append("c", [Message("user", "word")] * 1200)
+        lines = list(source.export())
+        with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+            opened.import_(lines)
+        with hansard.sync.connect(f"sqlite:///{tmp_path}/b.db") as other:
+            source.copy_to(other)
+    assert places(tmp_path / "a.db") == places(tmp_path / "b.db") == 1200
+
+
+def test_built_anew_it_says_the_same(tmp_path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        opened.append("c", [Message("user", f"word {number}") for number in range(20)])
+        opened.tenant("other").append("c", [Message("user", "word")])
+        before = [hit.message.id for hit in opened.search("word", order="newest", limit=100)]
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            raw.execute("INSERT INTO search (search) VALUES ('delete-all')")
+            raw.commit()
+        assert opened.search("word") == []
+        assert list(opened.admin.reindex())[-1] >= 21
+        assert [hit.message.id for hit in opened.search("word", order="newest", limit=100)] == before
+        assert len(opened.tenant("other").search("word")) == 1
+        assert opened.check() == []
+
+
+def test_check_compares_index_and_messages(tmp_path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        ids = [message.id for message in opened.append("c", [Message("user", "some words here")] * 3).messages]
+        assert len(opened.search("words")) == 3
+        assert opened.check() == []
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            entries = dict(
+                raw.execute("SELECT m.id, p.entry FROM search_places p JOIN messages m ON m.key = p.message")
+            )
+            raw.execute(
+                "INSERT INTO search (search, rowid, words, more, owner) "
+                "VALUES ('delete', ?, 'some word here', 'words', 'c1')",
+                (entries[ids[0]],),
+            )
+            raw.execute("DELETE FROM search_places WHERE entry = ?", (entries[ids[1]],))
+            raw.execute("INSERT INTO search_places VALUES (99, 99)")
+            raw.commit()
+        problems = [problem.what for problem in opened.check()]
+        assert len(problems) == 3
+        assert any(ids[0] in what and "other words" in what for what in problems)
+        assert any(ids[1] in what and "not in the search index" in what for what in problems)
+        assert any("are gone" in what for what in problems)
+        list(opened.admin.reindex())
+        assert opened.check() == []
+
+
+def test_deleted_words_leave_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append("c", [Message("user", f"filler{number}") for number in range(200)])
+        secret = opened.append_message("c", "user", "zyxwvut")
+        kept = opened.append_message("c", "user", "staysxyz")
+        assert len(opened.search("zyxwvut")) == 1
+        assert b"zyxwvut" in path.read_bytes() + path.with_name("a.db-wal").read_bytes()
+        receipt = opened.delete_message("c", secret)
+        assert receipt.physically_gone
+        assert b"zyxwvut" not in path.read_bytes()
+        opened.update_message("c", kept, content="changed")
+        assert opened.search("staysxyz") == []
+        opened.purge()
+        assert b"staysxyz" not in path.read_bytes()
+
+
+def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing.clean, "__defaults__", (1,))
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        words = [" ".join(f"w{number * 37 % 9973}x{part}" for part in range(40)) for number in range(400)]
+        for start in range(0, 400, 100):
+            opened.append("c", [Message("user", text) for text in words[start : start + 100]])
+            opened.search("w1x1")
+        secret = opened.append_message("c", "user", "zyxwvut")
+        assert len(opened.search("zyxwvut")) == 1
+        receipt = opened.delete_message("c", secret)
+        assert not receipt.physically_gone, "the receipt does not promise what is not done"
+        assert opened.search("zyxwvut") == []
+        opened.purge()
+        assert b"zyxwvut" not in path.read_bytes()
+
+
+def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        opened.append_message("c", "user", "word")
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            raw.execute("UPDATE search_state SET version = 0")
+            raw.commit()
+        with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
+            opened.search("word")
+        assert [problem.where for problem in opened.check()] == ["search index"]
+        list(opened.admin.reindex())
+        assert len(opened.search("word")) == 1
+
+
+def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:
+    from hansard.backends.sqlite import schema
+
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append("c", [Message("user", "old word")] * 3)
+    with closing(sqlite3.connect(path)) as raw:
+        for table in ("search", "search_rows", "search_places", "search_tenants", "search_state"):
+            raw.execute(f"DROP TABLE {table}")
+        raw.execute("DELETE FROM migrations WHERE name = '0002_search'")
+        raw.commit()
+    schema.prepare(path, "full", upgrade=True).close()
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        assert len(opened.search("old")) == 3
+        assert opened.check() == []
+
+
+def test_late_pages_cost_what_the_first_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "_WALKED", 10)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        ids = []
+        for number in range(40):
+            ids.append(opened.append_message(f"c{number % 3}", "user", "word"))
+            opened.append_message("c", "user", "other")
+        for number in range(0, 40, 7):
+            opened.delete_message(f"c{number % 3}", ids[number])
+        found: list[str] = []
+        cursor = None
+        while len(found) < 40:
+            page = opened.search("word", order="newest", limit=5, cursor=cursor)
+            assert page.complete
+            found += [hit.message.id for hit in page]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert found == [id for number, id in enumerate(ids) if number % 7][::-1]
+
+
+def test_a_tenant_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append_message("c", "user", "word")
+        for name in ("gone-xyzzy", "later"):
+            opened.tenant(name).append_message("c", "user", f"word of {name}")
+            assert len(opened.tenant(name).search("word")) == 1
+            opened.admin.delete_tenant(name)
+            assert opened.tenant(name).search("word") == []
+        assert len(opened.search("word")) == 1
+        assert opened.check() == []
+    assert b"xyzzy" not in path.read_bytes()

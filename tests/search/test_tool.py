@@ -1,0 +1,98 @@
+"""The tool in a model's hands: three shapes, and no way out of what it is fixed to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import hansard
+import hansard.sync
+from hansard.model import Message, Participant
+
+
+@pytest.fixture
+def store() -> Iterator[hansard.sync.Store]:
+    with hansard.sync.connect("memory://") as store:
+        who = Participant("user", "ann", "Ann")
+        store.append("c1", [Message("user", "My locker code is 4711", participant=who)], user_id="ann")
+        store.append("c1", [Message("assistant", "Noted.")])
+        store.append("c2", [Message("user", "The garden gate code is 1234")], user_id="ann")
+        store.append("c3", [Message("user", "The safe code is 9999")], user_id="ben")
+        yield store
+
+
+def test_it_answers_in_plain_text(store: hansard.sync.Store) -> None:
+    tool = store.search_tool("c1")
+    answer = tool("locker")
+    assert answer.startswith("[20")
+    assert answer.endswith("UTC] Ann: My locker code is 4711")
+    assert tool("noted").endswith("assistant: Noted.")
+    assert tool("submarine") == "Nothing found."
+    assert "some" in tool("locker submarine")
+    assert "4711" in tool("locker submarine")
+
+
+def test_the_shapes(store: hansard.sync.Store) -> None:
+    tool = store.search_tool("c1")
+    chat, responses, anthropic = tool.openai(), tool.openai_responses(), tool.anthropic()
+    assert chat["type"] == responses["type"] == "function"
+    assert chat["function"]["name"] == responses["name"] == anthropic["name"] == tool.__name__ == "conversation_search"
+    assert chat["function"]["parameters"] == responses["parameters"] == anthropic["input_schema"]
+    assert set(anthropic["input_schema"]["properties"]) == {"query", "limit"}
+    assert anthropic["input_schema"]["required"] == ["query"]
+
+
+def test_what_a_model_writes(store: hansard.sync.Store) -> None:
+    tool = store.search_tool("c1")
+    assert "4711" in tool.run('{"query": "code"}')
+    assert "4711" in tool.run({"query": "code", "limit": "3"})
+    assert "4711" in tool.run({"query": "code", "limit": 100_000})
+    assert "4711" in tool.run({"query": "code", "limit": -1})
+    for wrong in ("", "{", "[]", "{}", '{"query": 5, "limit": []}', "\ud800"):
+        assert tool.run(wrong).startswith("Error in the arguments"), wrong
+
+
+def test_nothing_names_another_conversation(store: hansard.sync.Store) -> None:
+    tool = store.search_tool("c1")
+    for arguments in (
+        {"query": "code", "conversation_id": "c3"},
+        {"query": "code", "user_id": "ben", "all_branches": True},
+        {"query": "code conversation_id:c3", "tenant": "other"},
+    ):
+        assert "9999" not in tool.run(arguments)
+        assert "1234" not in tool.run(arguments)
+    everywhere = store.search_tool(user_id="ann")
+    assert "4711" in everywhere("code")
+    assert "1234" in everywhere("code")
+    assert "9999" not in everywhere.run({"query": "code", "user_id": "ben"})
+    mine = store.user("ben").search_tool()
+    assert "9999" in mine("code")
+    assert "4711" not in mine("code")
+    assert store.user("ben").search_tool("c1")("code") == "Nothing found."
+
+
+def test_it_must_be_fixed_to_something(store: hansard.sync.Store) -> None:
+    with pytest.raises(hansard.ValidationError, match="fixed to"):
+        store.search_tool()
+    with pytest.raises(hansard.ValidationError):
+        store.user("ann").search_tool(user_id="ben")
+
+
+def test_the_limit_and_the_cap(store: hansard.sync.Store) -> None:
+    store.append("c4", [Message("user", f"word {number} " + "x" * 4000) for number in range(9)], user_id="ann")
+    assert store.search_tool("c4", token_cap=100_000)("word").count("UTC]") == 5
+    assert store.search_tool("c4", token_cap=100_000)("word", 2).count("UTC]") == 2
+    assert store.search_tool("c4")("word").count("UTC]") == 1
+
+
+def test_async() -> None:
+    async def run() -> None:
+        async with hansard.connect("memory://") as store:
+            await store.append_message("c1", "user", "The code is 4711")
+            tool = store.search_tool("c1")
+            assert "4711" in await tool(query="code", limit=1)
+            assert "4711" in await tool.run('{"query": "code"}')
+
+    asyncio.run(run())
