@@ -3,84 +3,60 @@
 - `/`: a page that says what is running.
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
+- `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-
-from starlette.applications import Starlette
+import msgspec
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hansard import Stats, Store, __version__
-from hansard.errors import HansardError, TimedOut
-from hansard.server import page
+from hansard.server import api, openapi
+from hansard.server.api import Api
+from hansard.server.gate import Gate
+from hansard.server.health import HEADERS, Health
+from hansard.server.routes import ENDPOINTS
+from hansard.server.settings import Settings
+from hansard.server.watchers import Watchers
+from hansard.store import Store
 
-_PATIENCE = 5.0
-_FRESH = 5.0
-"""Seconds for which counts are shown again: counting a large store is work."""
-
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+_OPENAPI = "/api/v1/openapi.json"
 
 
-class Health:
-    """What the server says about itself and its store."""
+class App:
+    """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._stats: Stats | None = None
-        self._counted_at = 0.0
+    def __init__(self, api: ASGIApp, pages: ASGIApp) -> None:
+        self._api = api
+        self._pages = pages
 
-    async def page(self, request: Request) -> Response:
-        stats = await self._count()
-        text = page.render(__version__, self._store.capabilities, stats)
-        return HTMLResponse(text, status_code=503 if stats is None else 200, headers=_HEADERS)
-
-    async def _count(self) -> Stats | None:
-        if self._stats is not None and time.monotonic() - self._counted_at < _FRESH:
-            return self._stats
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                self._stats = await self._store.admin.stats()
-        except (HansardError, TimeoutError):
-            self._stats = None
-        self._counted_at = time.monotonic()
-        return self._stats
-
-    async def is_up(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__}, headers=_HEADERS)
-
-    async def is_ready(self, request: Request) -> Response:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._store.get_conversation("hansard-readiness")
-        except TimeoutError:
-            return _unready(TimedOut("the store did not answer in time"))
-        except HansardError as error:
-            return _unready(error)
-        return JSONResponse({"status": "ready", "store": self._store.capabilities.name}, headers=_HEADERS)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
+        is_call = scope["type"] == "http" and inside.startswith(_API) and inside != _OPENAPI
+        await (self._api if is_call else self._pages)(scope, receive, send)
 
 
-def _unready(error: HansardError) -> Response:
-    # The message may name files and ids of the store: it is for the log, not for whoever asks.
-    return JSONResponse({"status": "unavailable", "error": {"code": error.code}}, status_code=503, headers=_HEADERS)
+_API = api.PREFIX.decode() + "/"
 
 
-def create_app(store: Store) -> Starlette:
+def create_app(store: Store, settings: Settings | None = None) -> App:
     """The application. Whoever opened the store closes it."""
+    settings = settings or Settings()
+    described = msgspec.json.encode(openapi.document(ENDPOINTS))
+
+    async def describe(request: Request) -> Response:
+        return Response(described, media_type="application/json", headers=HEADERS)
+
     health = Health(store)
-    return Starlette(
+    pages = Router(
         routes=[
             Route("/", health.page),
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
+            Route(_OPENAPI, describe),
         ]
     )
+    return App(Api(store, ENDPOINTS, Gate(), Watchers(), settings), pages)

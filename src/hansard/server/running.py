@@ -9,17 +9,20 @@ import socket
 from collections.abc import Callable, Generator
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hansard.errors import Unavailable
 from hansard.opening import connect
 from hansard.server.app import create_app
+from hansard.server.settings import Settings
 
 HOST = "127.0.0.1"
 PORT = 8787
 _GRACE = 10
+_BACKLOG = 2048
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server for which being told to stop is the normal end, not a failure."""
 
     @contextlib.contextmanager
@@ -39,21 +42,35 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket, or an error that says why not. Port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {host}, port {port}: {error.strerror or error}", retryable=False
         ) from error
 
 
-async def serve(url: str, host: str, port: int, announce: Callable[[str], None]) -> None:
+def config_of(app: ASGIApp) -> uvicorn.Config:
+    """How the application is run: without uvicorn's own logs, which would hold addresses and paths."""
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=_GRACE,
+        backlog=_BACKLOG,
+    )
+
+
+async def serve(
+    url: str, host: str, port: int, announce: Callable[[str], None], settings: Settings | None = None
+) -> None:
     """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it answers."""
     async with connect(url) as store:
         with listen(host, port) as listening:
-            config = uvicorn.Config(
-                create_app(store), log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE
-            )
             bound = listening.getsockname()[1]
             shown = f"[{host}]" if ":" in host else host
             announce(f"http://{shown}:{bound}")
-            await _Server(config).serve(sockets=[listening])
+            await Server(config_of(create_app(store, settings))).serve(sockets=[listening])
