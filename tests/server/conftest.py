@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.cli.shell import Shell
 from tests.server.kit import Served, serving
 
 
@@ -12,3 +14,8 @@ from tests.server.kit import Served, serving
 def api() -> Iterator[Served]:
     with serving() as served:
         yield served
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)

@@ -305,7 +305,10 @@ def test_statistics_erasure_and_purging(api: Served) -> None:
 
 def test_tenants_and_users(api: Served) -> None:
     ok(api.post("/conversations", json={"id": "c"}, headers={"Hansard-Tenant": "acme"}), 201)
-    ok(api.post("/conversations", json={"id": "c"}, headers={"Hansard-Tenant": "m%C3%BCnchen", "Hansard-User": "u"}), 201)
+    ok(
+        api.post("/conversations", json={"id": "c"}, headers={"Hansard-Tenant": "m%C3%BCnchen", "Hansard-User": "u"}),
+        201,
+    )
     problem(api.get("/conversations/c"), 404, "conversation_not_found")
     assert ok(api.get("/admin/tenants"))["items"] == ["acme", "münchen"]
     assert ok(api.get("/admin/stats"))["conversations"] == 2

@@ -11,12 +11,22 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from hansard.errors import Conflict, HansardError, Outcome, RateLimited, TimedOut, Unauthenticated, ValidationError
+from hansard.errors import (
+    Conflict,
+    HansardError,
+    Outcome,
+    RateLimited,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+    ValidationError,
+)
 from hansard.server import bodies, parameters, problems
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, NO_HEADERS, Answer, Call, Caller, Endpoint, digits
@@ -69,7 +79,7 @@ class Api:
             await exchange.send(self._failed(exchange, error))
 
     async def _answer(self, exchange: Exchange, body: Body) -> Answer:
-        exchange.caller = self._gate.admit(exchange.headers, exchange.scope.get("client"))
+        exchange.caller = await self._gate.admit(exchange.headers, exchange.scope.get("client"))
         endpoint, path = self._router.find(exchange.method, exchange.path)
         exchange.endpoint, exchange.parameters = endpoint, path
         caller = exchange.caller
@@ -78,13 +88,13 @@ class Api:
         exchange.tenant, exchange.user = view.tenant_id, view.user_id
         call: Call[Any, Any] = Call(self._store, view, caller, path, body)
         call.headers = exchange.headers
+        body.charge = partial(self._gate.charge, caller)
         self._read_conditions(endpoint, exchange.headers, call)
         call.query = parameters.decode(exchange.scope["query_string"], endpoint.query)
         if endpoint.takes is not None:
             bodies.need_type(exchange.headers, endpoint.takes)
             return self._shaped(endpoint, await endpoint.handler(call))
         call.body = await self._body(endpoint, exchange.headers, body)
-        self._gate.charge(caller, body.size)
         try:
             async with asyncio.timeout(self._settings.request_seconds):
                 return self._shaped(endpoint, await endpoint.handler(call))
@@ -140,9 +150,13 @@ class Api:
             headers = ((b"retry-after", str(failure.retry_after).encode()),)
         if isinstance(failure, Unauthenticated):
             headers = ((b"www-authenticate", b"Bearer"),)
+        try:
+            self._watchers.answered(exchange, status, failure.code)
+        except Unavailable as error:
+            _LOG.error("request %s: %s", exchange.request_id, error)
+            failure, status = error, error.status
         is_trusted = exchange.caller is not None and exchange.caller.is_operator
         body = problems.encode(failure, status, exchange.request_id, is_trusted=is_trusted)
-        self._watchers.answered(exchange, status, failure.code)
         return Answer(body, status, headers, problems.MEDIA_TYPE.decode())
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import msgspec
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.server import api, openapi
 from hansard.server.api import Api
+from hansard.server.audit import AuditLog
 from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.routes import ENDPOINTS
@@ -42,7 +44,7 @@ class App:
 _API = api.PREFIX.decode() + "/"
 
 
-def create_app(store: Store, settings: Settings | None = None) -> App:
+def create_app(store: Store, settings: Settings | None = None) -> ASGIApp:
     """The application. Whoever opened the store closes it."""
     settings = settings or Settings()
     described = msgspec.json.encode(openapi.document(ENDPOINTS))
@@ -59,4 +61,18 @@ def create_app(store: Store, settings: Settings | None = None) -> App:
             Route(_OPENAPI, describe),
         ]
     )
-    return App(Api(store, ENDPOINTS, Gate(), Watchers(), settings), pages)
+    gate = Gate(settings)
+    gate.check_settings()
+    watchers = Watchers(*([AuditLog(settings.audit_log)] if settings.audit_log is not None else []))
+    app = App(Api(store, ENDPOINTS, gate, watchers, settings), pages)
+    return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=("Authorization", "Content-Type", "If-Match", "If-None-Match", "Idempotency-Key", "Range"),
+        expose_headers=("ETag", "Request-Id", "Retry-After"),
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.types import Receive
 
-from hansard.errors import QuotaExceeded, TimedOut, Unavailable, ValidationError
+from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.problems import Refused
 from hansard.server.settings import Settings
 
@@ -23,6 +23,8 @@ class Body:
         self._receive = receive
         self._settings = settings
         self._declared = headers.get(b"content-length")
+        self.charge: Callable[[int], None] | None = None
+        """Told of every piece before it is used: it may refuse."""
         self.size = 0
         """How many bytes have arrived so far."""
 
@@ -42,6 +44,8 @@ class Body:
             self.size += len(piece)
             more = event.get("more_body", False)
             if piece:
+                if self.charge is not None:
+                    self.charge(len(piece))
                 yield piece
 
     async def whole(self) -> bytes:
@@ -84,8 +88,3 @@ def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
     if given != wanted.encode():
         shown = given.decode("latin-1") or "nothing"
         raise Refused(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))
-
-
-def after_a_stream_began(error: Unavailable) -> Unavailable:
-    """What fails in the middle of a stream fails after something was stored."""
-    return type(error)(str(error), retryable=error.retryable, outcome="unknown")

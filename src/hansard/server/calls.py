@@ -13,10 +13,8 @@ from msgspec import Struct
 
 from hansard.errors import HansardError, ValidationError
 from hansard.server.bodies import Body
+from hansard.server.scopes import Scope
 from hansard.store import Store
-
-Scope = Literal["read", "write", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

@@ -64,13 +64,26 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
     )
 
 
-async def serve(
-    url: str, host: str, port: int, announce: Callable[[str], None], settings: Settings | None = None
-) -> None:
+def run(url: str, port: int, announce: Callable[[str], None], settings: Settings) -> None:
     """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it answers."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(url, port, announce, settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop, where there is one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def serve(url: str, port: int, announce: Callable[[str], None], settings: Settings) -> None:
     async with connect(url) as store:
-        with listen(host, port) as listening:
+        app = create_app(store, settings)
+        with listen(settings.host, port) as listening:
             bound = listening.getsockname()[1]
-            shown = f"[{host}]" if ":" in host else host
+            shown = f"[{settings.host}]" if ":" in settings.host else settings.host
             announce(f"http://{shown}:{bound}")
-            await Server(config_of(create_app(store, settings))).serve(sockets=[listening])
+            await Server(config_of(app)).serve(sockets=[listening])

@@ -12,6 +12,8 @@ MEGABYTE = 1_000_000
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything that an operator may decide. The defaults are safe on loopback, and open nothing beyond it."""
 
+    host: str = "127.0.0.1"
+    """Where the server listens. Beyond loopback everybody needs a key."""
     keys: Path | None = None
     """The file of API keys. One that holds a key is enough to demand a key of everybody."""
     require_key: bool = False
