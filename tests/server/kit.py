@@ -12,8 +12,9 @@ import uvicorn
 
 from hansard import connect
 from hansard.server.app import create_app
-from hansard.server.running import config_of, listen
+from hansard.server.running import Server, config_of, listen
 from hansard.server.settings import Settings
+from hansard.server.tail import Stopping
 from hansard.store import Store
 
 
@@ -25,7 +26,7 @@ class Served(httpx.Client):
     loop: asyncio.AbstractEventLoop
 
 
-class _Quiet(uvicorn.Server):
+class _Quiet(Server):
     """A server in a thread has no signals to catch."""
 
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -58,7 +59,8 @@ def _start(url: str, settings: Settings, listening: object, served: Served) -> t
     async def run() -> None:
         async with connect(url) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
-            server = _Quiet(config_of(create_app(store, settings)))
+            stopping = Stopping()
+            server = _Quiet(config_of(create_app(store, settings, stopping)), stopping)
             servers.append(server)
             is_ready.set()
             await server.serve(sockets=[listening])  # type: ignore[list-item]

@@ -23,6 +23,7 @@ PLACES = {
     "ids": [MESSAGE],
     "at": MESSAGE,
     "sha256": "a" * 64,
+    "id": ID,
 }
 """What names something behind the wall, by the name of the parameter."""
 
@@ -42,29 +43,26 @@ BODIES: dict[str, Any] = {
 LINES = b'{"role":"user","content":"x"}\n'
 
 
+SMALLEST: dict[type[inspect.Type], Any] = {
+    inspect.StrType: "x",
+    inspect.IntType: 1,
+    inspect.FloatType: 0.1,
+    inspect.BoolType: False,
+    inspect.DateTimeType: "2026-01-01T00:00:00Z",
+    inspect.ListType: [],
+    inspect.CollectionType: [],
+    inspect.VarTupleType: [],
+    inspect.DictType: {},
+}
+
+
 def made_up(kind: Any) -> Any:
     """The smallest value of a type."""
-    match inspect.type_info(kind) if not isinstance(kind, inspect.Type) else kind:
-        case inspect.StructType(fields=fields):
-            return {
-                field.encode_name: PLACES.get(field.encode_name, made_up(field.type))
-                for field in fields
-                if field.required
-            }
-        case inspect.StrType():
-            return "x"
-        case inspect.IntType():
-            return 1
-        case inspect.BoolType():
-            return False
-        case inspect.ListType() | inspect.CollectionType() | inspect.VarTupleType():
-            return []
-        case inspect.LiteralType(values=values):
-            return values[0]
-        case inspect.DictType():
-            return {}
-        case _:
-            return None
+    found = kind if isinstance(kind, inspect.Type) else inspect.type_info(kind)
+    if isinstance(found, inspect.StructType):
+        required = [field for field in found.fields if field.required]
+        return {field.encode_name: PLACES.get(field.encode_name, made_up(field.type)) for field in required}
+    return found.values[0] if isinstance(found, inspect.LiteralType) else SMALLEST.get(type(found))
 
 
 def request_of(endpoint: Endpoint, **places: str) -> dict[str, Any]:

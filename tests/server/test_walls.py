@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from hansard.server.keys import KeyFile
 from hansard.server.routes import ENDPOINTS
 from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
+from hansard.server.tail import EVENTS
 from hansard.testing import state
 from hansard.testing.contract.walls import SECRET, keep_a_secret
 
@@ -56,7 +58,13 @@ class Walled:
     def ask(self, endpoint: Endpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
         request = request_of(endpoint, conversation_id=id)
         given = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        return self.api.request(**request | {"headers": request.get("headers", {}) | given | headers})
+        request["headers"] = request.get("headers", {}) | given | headers
+        with self.api.stream(**request) as answer:
+            # A live tail does not end: what it says first is enough.
+            live = endpoint.gives == EVENTS and answer.status_code == 200
+            content = next(answer.iter_bytes()) if live else answer.read()
+            plain = {name: answer.headers[name] for name in answer.headers if name != "content-encoding"}
+        return httpx.Response(answer.status_code, headers=plain, content=content)
 
     def behind(self) -> Any:
         """What lies behind the wall. The tenant's own view also sees what its other users have made: not that."""
@@ -135,7 +143,7 @@ def test_what_is_behind_looks_as_if_it_were_not_there(walled: Walled, endpoint: 
         for id in (ID, "never-1"):
             answer = walled.ask(endpoint, walled.tokens[who], id)
             text = answer.text.replace(id, "…").replace(answer.headers["request-id"], "")
-            answers.append((answer.status_code, _timeless(text)))
+            answers.append((answer.status_code, _timeless(re.sub(r"cursor:[\w-]+", "", text))))
         assert answers[0] == answers[1], who
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -35,6 +35,11 @@ def serve(
         tuple[str, ...], Parameter(negative="", help="A web page's origin that browsers may let in; may be repeated.")
     ] = (),
     audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
+    workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Parameter(help="How much to log on stderr, as JSON: every request from info on."),
+    ] = "warning",
     session: Given,
 ) -> None:
     """Serve a store over HTTP.
@@ -44,6 +49,8 @@ def serve(
     """
     if not 0 <= port <= 65535:
         raise ValidationError(f"--port is {port}: it must be between 0 and 65535")
+    if not 1 <= workers <= 64:
+        raise ValidationError(f"--workers is {workers}: it must be between 1 and 64")
     try:
         from hansard.server.running import run
         from hansard.server.settings import Settings
@@ -66,4 +73,4 @@ def serve(
     def announce(address: str) -> None:
         output.note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
 
-    run(where, port, announce, settings)
+    run(where, port, announce, settings, workers=workers, log_level=log_level)

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from hansard.server.gate import Gate
 from hansard.server.problems import Refused
 from hansard.server.routing import Router
 from hansard.server.settings import Settings
+from hansard.server.tail import Stopping
 from hansard.server.watchers import Watchers
 from hansard.store import Store
 
@@ -47,26 +48,35 @@ _SAFE_HEADERS = (
 _encode = msgspec.json.Encoder().encode
 
 
+_decoder = cache(msgspec.json.Decoder)
+
+
 class Api:
     """The application below `/api/v1`."""
 
     def __init__(
-        self, store: Store, endpoints: Sequence[Endpoint], gate: Gate, watchers: Watchers, settings: Settings
+        self,
+        store: Store,
+        endpoints: Sequence[Endpoint],
+        gate: Gate,
+        watchers: Watchers,
+        settings: Settings,
+        stopping: Stopping,
     ) -> None:
         self._store = store
         self._router = Router(endpoints)
         self._gate = gate
         self._watchers = watchers
         self._settings = settings
-        self._decoders = {
-            endpoint: msgspec.json.Decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None
-        }
+        self._stopping = stopping
+        self._decoders = {endpoint: _decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, send, time.perf_counter())
         body = Body(receive, exchange.headers, self._settings)
         try:
             answer = await self._answer(exchange, body)
+            exchange.received = body.size
             self._watchers.answered(exchange, answer.status)
             await exchange.send(answer)
         except Gone:
@@ -88,6 +98,7 @@ class Api:
         exchange.tenant, exchange.user = view.tenant_id, view.user_id
         call: Call[Any, Any] = Call(self._store, view, caller, path, body)
         call.headers = exchange.headers
+        call.stopping, call.heartbeat = self._stopping, self._settings.heartbeat_seconds
         body.charge = partial(self._gate.charge, caller)
         self._read_conditions(endpoint, exchange.headers, call)
         call.query = parameters.decode(exchange.scope["query_string"], endpoint.query)
@@ -176,6 +187,8 @@ class Exchange:
         self.tenant: str | None = None
         self.user: str | None = None
         self.has_begun = False
+        self.received = 0
+        """How many bytes of the body have arrived."""
         self._send = send
 
     async def send(self, answer: Answer) -> None:
@@ -199,7 +212,7 @@ class Exchange:
         async for piece in pieces:
             held.append(piece)
             size += len(piece)
-            if size >= _STREAM_BYTES:
+            if size >= _STREAM_BYTES or answer.is_live:
                 if not self.has_begun:
                     await self._start(answer)
                 await self._send({"type": "http.response.body", "body": b"".join(held), "more_body": True})

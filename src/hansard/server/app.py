@@ -3,10 +3,14 @@
 - `/`: a page that says what is running.
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
+- `/metrics`: counts and times, for Prometheus and an operator's key.
 - `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -15,14 +19,19 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hansard.server import api, openapi
+from hansard.errors import Denied, HansardError
+from hansard.server import api, openapi, problems, tracing
 from hansard.server.api import Api
 from hansard.server.audit import AuditLog
 from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
-from hansard.server.routes import ENDPOINTS
+from hansard.server.logs import RequestLog
+from hansard.server.metrics import Metrics
+from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
-from hansard.server.watchers import Watchers
+from hansard.server.sockets import Sockets, not_found
+from hansard.server.tail import Stopping
+from hansard.server.watchers import Watcher, Watchers
 from hansard.store import Store
 
 _OPENAPI = "/api/v1/openapi.json"
@@ -31,41 +40,77 @@ _OPENAPI = "/api/v1/openapi.json"
 class App:
     """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, api: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
+        self._sockets = sockets
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
-        is_call = scope["type"] == "http" and inside.startswith(_API) and inside != _OPENAPI
-        await (self._api if is_call else self._pages)(scope, receive, send)
+        if scope["type"] == "websocket":
+            handler = self._sockets if inside.startswith(_API) else not_found
+        else:
+            handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
+        await handler(scope, receive, send)
 
 
 _API = api.PREFIX.decode() + "/"
 
 
-def create_app(store: Store, settings: Settings | None = None) -> ASGIApp:
-    """The application. Whoever opened the store closes it."""
-    settings = settings or Settings()
-    described = msgspec.json.encode(openapi.document(ENDPOINTS))
+@cache
+def _described() -> bytes:
+    return msgspec.json.encode(openapi.document(PUBLIC))
 
-    async def describe(request: Request) -> Response:
-        return Response(described, media_type="application/json", headers=HEADERS)
 
+async def _describe(request: Request) -> Response:
+    return Response(_described(), media_type="application/json", headers=HEADERS)
+
+
+def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+    """The metrics, for an operator: how much is asked is nobody else's affair."""
+
+    async def measure(request: Request) -> Response:
+        try:
+            caller = await gate.admit(dict(request.scope["headers"]), request.scope.get("client"))
+            if not caller.is_operator or "read" not in caller.scopes:
+                raise Denied("metrics are for an operator's key with the scope 'read'")
+        except HansardError as error:
+            body = problems.encode(error, error.status, "", is_trusted=False)
+            return Response(body, error.status, HEADERS, problems.MEDIA_TYPE.decode())
+        return Response(metrics.render(), headers={"Content-Type": metrics.media_type, **HEADERS})
+
+    return measure
+
+
+def create_app(store: Store, settings: Settings | None = None, stopping: Stopping | None = None) -> ASGIApp:
+    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first."""
+    settings, stopping = settings or Settings(), stopping or Stopping()
+    gate = Gate(settings)
+    gate.check_settings()
+    metrics = Metrics(store.capabilities.name)
+    watchers = _watchers(metrics, settings)
     health = Health(store)
     pages = Router(
         routes=[
             Route("/", health.page),
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
-            Route(_OPENAPI, describe),
+            Route(_OPENAPI, _describe),
+            Route("/metrics", _measured(gate, metrics)),
         ]
     )
-    gate = Gate(settings)
-    gate.check_settings()
-    watchers = Watchers(*([AuditLog(settings.audit_log)] if settings.audit_log is not None else []))
-    app = App(Api(store, ENDPOINTS, gate, watchers, settings), pages)
+    api = Api(store, ENDPOINTS, gate, watchers, settings, stopping)
+    app = App(api, Sockets(store, gate, settings, stopping), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+def _watchers(metrics: Metrics, settings: Settings) -> Watchers:
+    watchers: list[Watcher] = [metrics, RequestLog()]
+    if (traces := tracing.tracer()) is not None:
+        watchers.append(traces)
+    if settings.audit_log is not None:
+        watchers.append(AuditLog(settings.audit_log))
+    return Watchers(*watchers)
 
 
 def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:

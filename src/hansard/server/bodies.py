@@ -48,6 +48,11 @@ class Body:
                     self.charge(len(piece))
                 yield piece
 
+    async def gone(self) -> None:
+        """Returns when the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     async def whole(self) -> bytes:
         """All of it, unless it is larger than allowed: then nothing more is read."""
         most = self._settings.max_body_bytes

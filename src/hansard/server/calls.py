@@ -14,6 +14,7 @@ from msgspec import Struct
 from hansard.errors import HansardError, ValidationError
 from hansard.server.bodies import Body
 from hansard.server.scopes import Scope
+from hansard.server.tail import Stopping
 from hansard.store import Store
 
 JSON = "application/json"
@@ -48,7 +49,20 @@ class Caller(Struct, frozen=True):
 class Call(Generic[Q, B]):
     """One request, decoded and let in."""
 
-    __slots__ = ("body", "caller", "headers", "key", "path", "query", "root", "store", "stream", "version")
+    __slots__ = (
+        "body",
+        "caller",
+        "headers",
+        "heartbeat",
+        "key",
+        "path",
+        "query",
+        "root",
+        "stopping",
+        "store",
+        "stream",
+        "version",
+    )
 
     def __init__(self, root: Store, store: Store, caller: Caller, path: tuple[str, ...], stream: Body) -> None:
         self.root = root
@@ -60,6 +74,9 @@ class Call(Generic[Q, B]):
         """What stands in the path for its parameters, in their order."""
         self.stream = stream
         self.headers: dict[bytes, bytes] = {}
+        self.stopping: Stopping
+        """That the server is about to end."""
+        self.heartbeat: float
         self.query: Q
         self.body: B
         self.version: int | None = None
@@ -75,6 +92,8 @@ class Answer(Struct, frozen=True):
     status: int = 200
     headers: Headers = ()
     media_type: str = JSON
+    is_live: bool = False
+    """Each piece of the stream is sent at once."""
 
 
 Handler = Callable[[Any], Awaitable[Any]]
@@ -105,6 +124,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """`If-Match` is honoured."""
     repeat: Literal["natural", "key", "no"] = "natural"
     """Whether doing it twice does no harm by itself, with an `Idempotency-Key`, or not at all."""
+    is_public: bool = True
+    """It stands in the OpenAPI document, and may not change. What does not is between one version and itself."""
     errors: tuple[type[HansardError], ...] = ()
     """What it may answer beside what every route may."""
 

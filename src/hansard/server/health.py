@@ -34,7 +34,7 @@ class Health:
 
     async def page(self, request: Request) -> Response:
         stats = await self._count()
-        text = page.render(__version__, self._store.capabilities, stats)
+        text = page.render(__version__, self._store.capabilities, stats, request.scope.get("root_path", ""))
         return HTMLResponse(text, status_code=503 if stats is None else 200, headers=HEADERS)
 
     async def _count(self) -> Stats | None:

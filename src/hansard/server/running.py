@@ -11,10 +11,13 @@ from collections.abc import Callable, Generator
 import uvicorn
 from starlette.types import ASGIApp
 
-from hansard.errors import Unavailable
+from hansard.errors import Unavailable, ValidationError
 from hansard.opening import connect
+from hansard.server import logs
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
+from hansard.server.tail import Stopping
+from hansard.server.workers import Task, supervise
 
 HOST = "127.0.0.1"
 PORT = 8787
@@ -23,7 +26,15 @@ _BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """A server for which being told to stop is the normal end, not a failure."""
+    """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping | None = None) -> None:
+        super().__init__(config)
+        self._stopping = stopping or Stopping()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -53,7 +64,7 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
     """How the application is run: without uvicorn's own logs, which would hold addresses and paths."""
     return uvicorn.Config(
         app,
-        log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -64,10 +75,32 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
     )
 
 
-def run(url: str, port: int, announce: Callable[[str], None], settings: Settings) -> None:
-    """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it answers."""
+def run(
+    url: str,
+    port: int,
+    announce: Callable[[str], None],
+    settings: Settings,
+    *,
+    workers: int = 1,
+    log_level: str = "warning",
+) -> None:
+    """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it is there."""
+    logs.set_up(log_level)
+    with listen(settings.host, port) as listening:
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = f"http://{shown}:{listening.getsockname()[1]}"
+        if workers == 1:
+            run_on(listening, url, settings, lambda: announce(address))
+            return
+        asyncio.run(_check(url, settings))
+        announce(address)
+        supervise(Task(url, listening.fileno(), settings, log_level), listening, workers)
+
+
+def run_on(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None) -> None:
+    """Serves a store on a socket that listens already."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(url, port, announce, settings))
+        runner.run(_serve(listening, url, settings, announce))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -79,11 +112,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def serve(url: str, port: int, announce: Callable[[str], None], settings: Settings) -> None:
+async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
     async with connect(url) as store:
-        app = create_app(store, settings)
-        with listen(settings.host, port) as listening:
-            bound = listening.getsockname()[1]
-            shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-            announce(f"http://{shown}:{bound}")
-            await Server(config_of(app)).serve(sockets=[listening])
+        stopping = Stopping()
+        app = create_app(store, settings, stopping)
+        announce()
+        await Server(config_of(app), stopping).serve(sockets=[listening])
+
+
+async def _check(url: str, settings: Settings) -> None:
+    """What several workers need, said once and before they start."""
+    async with connect(url) as store:
+        create_app(store, settings)
+        if not store.capabilities.shared:
+            raise ValidationError(f"{store.capabilities.name} cannot be shared by several workers: use one")
