@@ -15,7 +15,7 @@ COMMANDS = [name for name in app if not name.startswith("-")]
 GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--version"}
 WANTED = (
     "conversations show append delete branches export import copy backup restore tenants stats usage check upgrade "
-    "purge erase-user bench serve keys watch version"
+    "purge erase-user bench serve mcp keys watch version"
 )
 
 

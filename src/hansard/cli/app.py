@@ -59,6 +59,7 @@ for _command in (
     caring.erase_user,
     measuring.bench,
     serving.serve,
+    serving.mcp,
     keys.keys,
     caring.version,
 ):

@@ -74,3 +74,22 @@ def serve(
         output.note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
 
     run(where, port, announce, settings, workers=workers, log_level=log_level)
+
+
+def mcp(
+    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    /,
+    *,
+    session: Given,
+) -> None:
+    """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
+
+    A model may list and read what --tenant and --user see, and nothing else.
+    """
+    try:
+        from hansard.server.mcp import run_stdio
+    except ModuleNotFoundError as error:
+        raise Unsupported("hansard mcp needs an extra: pip install 'hansard[mcp]'", capability="mcp") from error
+    import asyncio
+
+    asyncio.run(run_stdio(session.url if url is None else url, session.tenant, session.user))

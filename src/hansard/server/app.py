@@ -4,6 +4,7 @@
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
 - `/metrics`: counts and times, for Prometheus and an operator's key.
+- `/mcp`: conversations as tools of the Model Context Protocol, where that extra is installed.
 - `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
 """
 
@@ -97,11 +98,23 @@ def create_app(store: Store, settings: Settings | None = None, stopping: Stoppin
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _describe),
             Route("/metrics", _measured(gate, metrics)),
+            *_mcp(store, gate),
         ]
     )
     api = Api(store, ENDPOINTS, gate, watchers, settings, stopping)
     app = App(api, Sockets(store, gate, settings, stopping), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+def _mcp(store: Store, gate: Gate) -> list[Route]:
+    """The tools for models, where their extra is installed."""
+    try:
+        from hansard.server.mcp import PATH, McpOverHttp
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "pydantic"):
+            raise
+        return []
+    return [Route(PATH, McpOverHttp(store, gate))]
 
 
 def _watchers(metrics: Metrics, settings: Settings) -> Watchers:
