@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, cached_property
+from importlib.util import find_spec
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -106,15 +107,26 @@ def create_app(store: Store, settings: Settings | None = None, stopping: Stoppin
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
+class _LaterMcp:
+    """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
+
+    def __init__(self, store: Store, gate: Gate) -> None:
+        self._store = store
+        self._gate = gate
+
+    @cached_property
+    def _app(self) -> ASGIApp:
+        from hansard.server.mcp import McpOverHttp
+
+        return McpOverHttp(self._store, self._gate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
 def _mcp(store: Store, gate: Gate) -> list[Route]:
-    """The tools for models, where their extra is installed."""
-    try:
-        from hansard.server.mcp import PATH, McpOverHttp
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "pydantic"):
-            raise
-        return []
-    return [Route(PATH, McpOverHttp(store, gate))]
+    """The route for models, where its extra is installed."""
+    return [Route("/mcp", _LaterMcp(store, gate))] if find_spec("mcp") is not None else []
 
 
 def _watchers(metrics: Metrics, settings: Settings) -> Watchers:

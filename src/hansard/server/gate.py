@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
@@ -48,19 +51,12 @@ class Gate:
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
-        key = self._file_of_keys().find(token, datetime.now(UTC)) if self._keys is not None else None
+        with _readable():
+            key = self._keys.find(token, datetime.now(UTC)) if self._keys is not None else None
         if key is None:
             raise Unauthenticated("the key does not hold")
         self._meter(key).request()
         return Caller(key.id, frozenset(key.scopes), key.tenant, key.user)
-
-    def _file_of_keys(self) -> KeyFile:
-        assert self._keys is not None
-        try:
-            self._keys.list()
-        except (Corrupt, OSError) as error:
-            raise Unavailable("the file of keys cannot be read") from error
-        return self._keys
 
     def _admit_without_key(self, headers: dict[bytes, bytes], client: Any) -> Caller:
         if self.needs_key:
@@ -77,13 +73,16 @@ class Gate:
 
     @property
     def needs_key(self) -> bool:
-        has_keys = self._keys is not None and not self._file_of_keys().is_empty
-        return self._settings.require_key or not self._is_local or self._tokens is not None or has_keys
+        return self._settings.require_key or not self._is_local or self._tokens is not None or self._has_keys
+
+    @property
+    def _has_keys(self) -> bool:
+        with _readable():
+            return self._keys is not None and not self._keys.is_empty
 
     def check_settings(self) -> None:
         """Refuses to open a server to others that nobody could use."""
-        has_keys = self._keys is not None and not self._file_of_keys().is_empty
-        if not self._is_local and not has_keys and self._tokens is None:
+        if not self._is_local and not self._has_keys and self._tokens is None:
             raise ValidationError(
                 f"{self._settings.host} can be reached by others, and there is no key yet: "
                 "make one with `hansard keys create NAME`"
@@ -118,6 +117,15 @@ class Gate:
         return view if user is None else view.user(user)
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """A file of keys that cannot be read lets nobody in."""
+    try:
+        yield
+    except (Corrupt, OSError) as error:
+        raise Unavailable("the file of keys cannot be read") from error
+
+
 def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:
     given = headers.get(name)
     if given is None:
@@ -132,6 +140,7 @@ def _without_port(host: str) -> str:
     return host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can be behind an address or a name."""
     if host == "localhost":

@@ -32,10 +32,9 @@ class Traces:
         action = exchange.endpoint.name if exchange.endpoint else "none"
         end = time.time_ns()
         start = end - int((time.perf_counter() - exchange.began) * 1e9)
-        carrier = {"traceparent": exchange.headers.get(b"traceparent", b"").decode("latin-1")}
-        span = self._tracer.start_span(
-            action, context=self._extract(carrier), kind=self._trace.SpanKind.SERVER, start_time=start
-        )
+        parent = exchange.headers.get(b"traceparent")
+        context = None if parent is None else self._extract({"traceparent": parent.decode("latin-1")})
+        span = self._tracer.start_span(action, context=context, kind=self._trace.SpanKind.SERVER, start_time=start)
         span.set_attribute("http.request.method", exchange.method)
         span.set_attribute("http.response.status_code", status)
         span.set_attribute("hansard.request_id", exchange.request_id)
