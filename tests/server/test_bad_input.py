@@ -141,7 +141,9 @@ def test_content_that_is_too_large(api: Served) -> None:
 
 def test_a_slow_client() -> None:
     with serving(settings=Settings(body_seconds=0.2)) as api, connected(api) as wire:
-        head = b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = (
+            b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         wire.sendall(head + b"Content-Length: 100\r\n\r\n{")
         answer = read_some(wire)
         assert answer.startswith(b"HTTP/1.1 408"), answer
@@ -153,7 +155,7 @@ def read_some(wire: socket.socket) -> bytes:
 
 
 def test_a_client_that_goes_away(api: Served) -> None:
-    head = b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for sent in (head, head + b"Content-Length: 100\r\n\r\n{", head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"):
         with connected(api) as wire:
             wire.sendall(sent)

@@ -162,8 +162,8 @@ class HttpBackend:
         found: Conversation = await self._ask("update_conversation", context, context, id, change)
         return found
 
-    async def delete_conversation(self, context: Context, id: str) -> Receipt:
-        found: Receipt = await self._ask("delete_conversation", context, context, id)
+    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
+        found: Receipt = await self._ask("delete_conversation", context, context, id, expected_version)
         return found
 
     # Messages

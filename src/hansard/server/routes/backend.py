@@ -35,6 +35,8 @@ def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[An
         _guard(call, arguments)
         for name, value in zip(call.body.__struct_fields__, arguments, strict=True):
             _check(value, call.root.limits, name)
+        if method.name == "put_blob":
+            _check_blobs({arguments[1]: arguments[2]})
         if method.name == "wait":
             return Answer(msgspec.json.encode(await _wait(call.root, *arguments)))
         found = await getattr(call.root.backend, method.name)(*arguments)
