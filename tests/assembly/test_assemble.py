@@ -173,6 +173,12 @@ def test_names_as_fields(store: sync.Store) -> None:
     assert [block["text"] for block in spoken.messages[0]["content"]] == ["Ann: Hi", "Scout (agent): Found it."]
 
 
+@pytest.mark.parametrize("names", ["prefix", "field", "none"])
+def test_json_has_no_place_for_a_name(store: sync.Store, names: Any) -> None:
+    store.append_message("c", "user", {"a": 1}, participant=ANN)
+    assert texts(store.assemble_prompt("c", agent_id="helper", names=names)) == [{"a": 1}]
+
+
 def test_aliases_of_channels(store: sync.Store) -> None:
     store.append("c", [said(ANN, "hey", mentions=("U1",)), said(BEN, "x"), said(BEN, "y")])
     assert len(store.assemble_prompt("c", agent_id="helper", channels=[{"bot_user_id": "U1"}]).messages) == 2

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from hansard.formats.dialogue import side_of
+from hansard.formats.dialogue import passes, side_of
 from hansard.formats.parts import AnyPart, Reading, Reasoning, Text, ToolCall
 from hansard.model import Message, Participant
 
@@ -204,7 +204,8 @@ def project(message: Message, reading: Reading, view: Viewpoint, labels: Labels,
     # What another agent called or thought is not this one's to answer for.
     parts: list[AnyPart] = [part for part in reading.parts if not isinstance(part, ToolCall | Reasoning)]
     name = labels.field_of(who) if names == "field" else reading.name
-    if names == "prefix" and parts:
+    # Content of the format `json` has no place for a name.
+    if names == "prefix" and parts and not passes(parts[0]):
         parts = _prefixed(parts, labels.of(who), labels)
     return Reading(parts, "user", name)
 

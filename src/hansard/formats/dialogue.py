@@ -102,6 +102,17 @@ def split(message: Message, reading: Reading) -> list[Entry]:
     return entries
 
 
+def passes(part: AnyPart) -> bool:
+    """Content of the format `json`, which passes through as it is."""
+    return isinstance(part, Other) and part.origin == JSON
+
+
+def passing(message: Message, reading: Reading) -> Entry:
+    """Such content; heard as a user's where a tool says it, for it names no call."""
+    side = side_of(reading.role or message.role)
+    return Entry("user" if side == "tool" else side, reading.parts, message, reading.name, is_json=True)
+
+
 def _says_nothing(part: AnyPart) -> bool:
     return (type(part) is Text or type(part) is Refusal) and (not part.text or part.text.isspace())
 

@@ -33,6 +33,7 @@ from hansard.formats.parts import (
 
 FORMAT = "gemini"
 
+_FROM_URLS = str.maketrans("-_", "+/")
 _HUMP = re.compile(r"(?<=[a-z])([A-Z])")
 
 
@@ -122,7 +123,7 @@ def _part(known: GeminiPart, origin: dict[str, Any]) -> AnyPart:
         return ToolResult(answer.id or answer.name, answer.response or "", name=answer.name)
     if known.inline_data is not None:
         blob = known.inline_data
-        return _media_kind(blob.mime_type)(blob.mime_type, blob.data, name=blob.display_name, **origin)
+        return _media_kind(blob.mime_type)(blob.mime_type, _standard(blob.data), name=blob.display_name, **origin)
     file = cast(FileData, known.file_data)
     return _media_kind(file.mime_type)(file.mime_type, url=file.file_uri, name=file.display_name, **origin)
 
@@ -134,10 +135,15 @@ def _media_kind(media_type: str | None) -> type[Image] | type[Audio] | type[Docu
 
 def _is_base64(text: str) -> bool:
     try:
-        base64.b64decode(text, validate=True)
+        base64.b64decode(_standard(text), validate=True)
     except (binascii.Error, ValueError):
         return False
     return True
+
+
+def _standard(text: str) -> str:
+    """Base64 in the alphabet that the other providers know: Google's SDK writes the one for URLs."""
+    return text.translate(_FROM_URLS)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def _part(item: Any) -> AnyPart:
         return Other(native=item, origin=FORMAT)
     # What a caller claims to be the native piece is not believed: it would be sent to a provider unchecked.
     if isinstance(part, Other):
-        return msgspec.structs.replace(part, is_hosted=False)
+        return msgspec.structs.replace(part, is_hosted=False, origin="" if part.origin == "json" else part.origin)
     return msgspec.structs.replace(part, native=None, origin="") if part.origin else part
 
 

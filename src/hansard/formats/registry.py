@@ -119,8 +119,8 @@ def convert_readings(
     losses: Losses = []
     entries: list[Entry] = []
     for message, reading in readings:
-        if message.format == JSON or (not message.format and not isinstance(message.content, str)):
-            entries.append(Entry(dialogue.side_of(message.role), reading.parts, message, is_json=True))
+        if reading.parts and dialogue.passes(reading.parts[0]):
+            entries.append(dialogue.passing(message, reading))
             continue
         said = dialogue.split(message, reading)
         # The whole native content is of use only where it came from.
