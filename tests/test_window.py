@@ -142,3 +142,16 @@ def test_a_text_result_names_its_call_in_its_metadata() -> None:
     assert formats.tool_links(answer).results == ("1",)
     assert len(window.valid([call, answer])) == 2
     assert window.valid([answer]) == []
+
+
+def test_langchain_wraps_its_messages() -> None:
+    asked = {"type": "ai", "data": {"content": "Let me see.", "tool_calls": [{"name": "f", "args": {}, "id": "t1"}]}}
+    answered = {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["ToolMessage"],
+        "kwargs": {"content": "42", "tool_call_id": "t1"},
+    }
+    call, result = (Message("assistant", each, format="langchain") for each in (asked, answered))
+    assert (call.text, result.text) == ("Let me see.", "42")
+    assert (formats.tool_links(call).calls, formats.tool_links(result).results) == (("t1",), ("t1",))

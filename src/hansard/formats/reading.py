@@ -2,7 +2,8 @@
 
 The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
 Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
-(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts).
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts). LangChain
+wraps its messages in `data` or `kwargs`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ def _texts(content: Any) -> Iterator[str]:
         for key in _TEXT_KEYS:
             if key in content:
                 yield from _texts(content[key])
+        yield from _texts(_wrapped(content))
+
+
+def _wrapped(item: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields of a message that LangChain has wrapped; elsewhere `data` is no object."""
+    fields = item.get("data") or item.get("kwargs")
+    return fields if isinstance(fields, dict) and "content" in fields else None
 
 
 def tool_links(message: Message) -> ToolLinks:
@@ -88,7 +96,8 @@ def _collect_inside(item: dict[str, Any], calls: list[str], results: list[str]) 
         if isinstance(call, dict):
             _add(calls, call.get("id"))
     for key in ("content", "parts"):
-        _collect(item.get(key), calls, results)
+        _collect(item.get(key), [] if made else calls, results)
+    _collect(_wrapped(item), calls, results)
 
 
 def _add(ids: list[str], id: Any) -> None:
