@@ -22,8 +22,8 @@ SUMMARY_SHARE = 0.25
 """How much of the budget a new summary may take."""
 SUMMARY_OPENING = "[Summary of what was said before the messages below]: "
 _NO_LINKS = ToolLinks()
-_NAMED_FORMATS = ("openai.chat", "langchain", "parts", "text")
-"""Formats with a place for a speaker's name."""
+_NAMED_FORMATS = ("openai.chat", "langchain", "parts")
+"""Formats with a place for a speaker's name, out of reach of what is said."""
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -15,17 +15,26 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from hansard.formats.dialogue import passes, side_of
-from hansard.formats.parts import AnyPart, Reading, Reasoning, Text, ToolCall
+from hansard.formats.parts import AnyPart, Reading, Reasoning, Text, ToolCall, ToolResult
 from hansard.model import Message, Participant
 
 Names = Literal["prefix", "field", "none"]
 
 _INSTRUCTING = ("system", "developer")
 _ROLE_WORDS = ("system", "developer", "assistant", "user", "tool", "agent")
-_BREAKS = re.compile(r"[\s:\x00-\x1f\x7f]+")
+_COLONS = ":\uff1a\ufe55\ufe13\u2236\ua789\u02d0\u0589"
+"""The colon, and what looks like one."""
+_BREAKS = re.compile(rf"[\s{_COLONS}\x00-\x1f\x7f]+")
 _FIELD_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
-_LINE_START = re.compile(r"(?m)^(?=[^\n:]{1,400}:)")
+_LINE_ENDS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE_START = re.compile(rf"(?<=[{_LINE_ENDS}])(?=([^{_LINE_ENDS}{_COLONS}]{{1,400}})[{_COLONS}])")
+_PARENTHESES = re.compile(r"[()\uff08\uff09\ufe59\ufe5a\u207d\u207e\u208d\u208e\u2768-\u276b]")
 _FIELD_LENGTH = 64
+_NAME_LENGTH = 100
+_ALIKE = str.maketrans("авекмнорстухіјѕԁһӏԛԝαβεικνορτυχ", "abekmhopctyxijsdhlqwabeiknoptux")
+"""Small Cyrillic and Greek letters that pass for Latin ones, in one of their cases."""
+_BLANK = "\u115f\u1160\u2800"
+"""Letters and signs that show nothing."""
 
 
 class Viewpoint(Struct, frozen=True):
@@ -131,7 +140,8 @@ class Labels:
     def __init__(self, messages: Iterable[Message], view: Viewpoint) -> None:
         self._labels: dict[tuple[str, str], str] = {}
         self._fields: dict[tuple[str, str], str] = {}
-        self._taken: set[str] = set(_ROLE_WORDS)
+        # The agent's own names too: nobody else may pass for it.
+        self._taken: set[str] = {*_ROLE_WORDS, *map(_folded, view.names)}
         for message in messages:
             who = message.participant
             if who is not None and who.kind != "system" and not view.is_own(message):
@@ -141,9 +151,12 @@ class Labels:
         key = (who.kind, who.id)
         if key in self._labels:
             return
-        name = _BREAKS.sub(" ", who.display_name or who.id).strip() or "unnamed"
-        # "(agent)" is ours to say.
-        name = re.sub(r"\(agent\)", "", name, flags=re.IGNORECASE).strip() or "unnamed"
+        name = _BREAKS.sub(" ", who.display_name or who.id)[:_NAME_LENGTH]
+        # "(agent)" is ours to say, however it is spelled.
+        name = re.sub(r"\(agent\)", "", name, flags=re.IGNORECASE)
+        if "agent" in _folded(name):
+            name = _PARENTHESES.sub("", name)
+        name = name.strip() or "unnamed"
         unique, number = name, 1
         while _folded(unique) in self._taken:
             number += 1
@@ -169,20 +182,21 @@ class Labels:
 
     def quoted(self, text: str) -> str:
         """The text with each line that begins like somebody's prefix, after the first, made a quotation."""
-        head, newline, rest = text.partition("\n")
-        if not newline or ":" not in rest:
-            return text
-        return head + newline + _LINE_START.sub(lambda found: "> " if self._imitates(rest, found.start()) else "", rest)
+        return _LINE_START.sub(lambda found: "> " if self._imitates(found[1]) else "", text)
 
-    def _imitates(self, text: str, start: int) -> bool:
-        name = text[start : text.index(":", start)]
-        return _folded(re.sub(r"\(agent\)", "", name, flags=re.IGNORECASE)) in self._taken
+    def _imitates(self, name: str) -> bool:
+        spelled = _folded(_PARENTHESES.sub(" ", name))
+        return spelled in self._taken or _folded(spelled.removesuffix("agent")) in self._taken
 
 
 def _folded(name: str) -> str:
     """Spelled so that what looks alike is equal: width, case, spaces and marks around it do not matter."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    visible = "".join(each for each in folded if unicodedata.category(each) != "Cf")
+    if name.isascii():
+        return " ".join(name.lower().split()).strip("*_`~>#- ")
+    folded = unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)
+    visible = "".join(
+        each for each in folded if unicodedata.category(each) not in ("Cf", "Mn", "Me") and each not in _BLANK
+    )
     return " ".join(visible.split()).strip("*_`~>#- ")
 
 
@@ -223,4 +237,6 @@ def _prefixed(parts: list[AnyPart], label: str, labels: Labels) -> list[AnyPart]
         else:
             prefixed.append(Text(f"{label}: {labels.quoted(part.text)}"))
             named = True
-    return prefixed if named else [Text(f"{label}:"), *parts]
+    # Results of tools say nothing that needs a name.
+    is_shown = any(not isinstance(part, ToolResult) for part in parts)
+    return [Text(f"{label}:"), *parts] if is_shown and not named else prefixed
