@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.formats.histories import DATA_URL, PNG
-from tests.formats.sdks import gemini
+from tests.formats.sdks import ANTHROPIC, accept, gemini
 
 from hansard import Message, formats, sync
 from hansard.errors import ValidationError
@@ -230,6 +230,57 @@ def test_audio_and_documents() -> None:
     assert [loss.what for loss in formats.to_anthropic_messages(history).losses] == ["audio"]
     assert [loss.what for loss in formats.to_openai_responses(history).losses] == ["audio"]
     assert len(formats.to_gemini_contents(history)[0]["parts"]) == 3
+
+
+def test_a_result_that_is_no_text_is_said_as_one() -> None:
+    history = [parts("assistant", call("t")), parts("tool", answer("t", [{"type": "refusal", "text": "no"}]))]
+    assert [item["content"] for item in formats.to_openai_input(history)[1:]] == ["no"]
+
+
+def test_thinking_inside_a_result_is_no_block_of_it() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [THINKING]}
+    history = [parts("assistant", call("t")), Message("user", [result], format="anthropic")]
+    converted = formats.to_anthropic_messages(history)
+    accept(ANTHROPIC, list(converted))
+    assert isinstance(converted[-1]["content"][0]["content"], str)
+
+
+def test_names_that_a_provider_refuses() -> None:
+    history = [parts("assistant", call("t", "server.tool/x")), parts("tool", answer("t"))]
+    assert formats.to_openai_input(history)[0]["tool_calls"][0]["function"]["name"] == "server_tool_x"
+    assert formats.to_openai_responses(history)[0]["name"] == "server_tool_x"
+    assert formats.to_anthropic_messages(history)[1]["content"][0]["name"] == "server_tool_x"
+    assert formats.to_gemini_contents(history)[1]["parts"][0]["function_call"]["name"] == "server.tool/x"
+    for named in (
+        {"role": "user", "content": "Hi", "name": "Ann Lee"},
+        {"type": "human", "content": "Hi", "name": "Ann Lee"},
+    ):
+        message = Message("user", named, format="openai.chat" if "role" in named else "langchain")
+        assert formats.to_openai_input([message]) == [{"role": "user", "content": "Hi", "name": "Ann_Lee"}]
+
+
+def test_anthropic_has_at_most_four_cache_marks() -> None:
+    marked = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
+    roles = ("system", "user", "assistant", "user", "assistant", "user")
+    converted = formats.to_anthropic_messages([Message(role, [marked], format="anthropic") for role in roles])
+    assert ["cache_control" in turn["content"][0] for turn in converted] == [False, True, True, True, True]
+    assert converted.system == [{"type": "text", "text": "Hi"}]
+
+
+def test_thinking_without_its_signature_stays_behind() -> None:
+    content = [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "Yes"}]
+    converted = formats.to_anthropic_messages([text("user", "?"), Message("assistant", content, format="anthropic")])
+    assert converted[1] == {"role": "assistant", "content": "Yes"}
+    assert converted.losses[0].what == "reasoning"
+
+
+def test_langchain_blocks_go_back_as_they_came() -> None:
+    used = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    call = {"name": "f", "args": {}, "id": "t", "type": "tool_call"}
+    asked = {"type": "ai", "data": {"content": [THINKING, used], "tool_calls": [call]}}
+    answered = {"type": "tool", "data": {"content": "done", "tool_call_id": "t"}}
+    history = [Message("assistant", asked, format="langchain"), Message("tool", answered, format="langchain")]
+    assert formats.to_langchain_messages(history)[0] == asked
 
 
 def test_arguments_that_are_no_object() -> None:

@@ -23,11 +23,15 @@ from hansard.formats.parts import (
     ToolResult,
     arguments_object,
     result_parts,
+    tool_name,
 )
 
 FORMAT = "anthropic"
 OPENING = "(The conversation so far.)"
 """What a user says before an assistant who speaks first: the provider wants a user to begin."""
+
+_MOST_MARKS = 4
+"""How many blocks of a prompt may have a `cache_control`."""
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 _IMAGE_TYPES = frozenset(ImageType.__args__)  # type: ignore[attr-defined]
@@ -245,7 +249,8 @@ def _part(known: AnyBlock, origin: dict[str, Any]) -> AnyPart:
     if isinstance(known, TextBlock):
         return Text(known.text, **origin)
     if isinstance(known, ThinkingBlock):
-        return Reasoning(known.thinking, **origin)
+        # An interrupted stream leaves thinking without its signature: nobody takes it back.
+        return Reasoning(known.thinking, **origin) if known.signature else Reasoning(known.thinking)
     if isinstance(known, RedactedThinkingBlock):
         return Reasoning(**origin)
     if isinstance(known, ToolUseBlock):
@@ -263,7 +268,7 @@ def _read_output(content: Any) -> Any:
     if not isinstance(content, list):
         return "" if content is None else content
     parts = [_read_block(block) for block in content]
-    return content if any(isinstance(part, Other) for part in parts) else parts
+    return content if any(isinstance(part, Other | Reasoning) for part in parts) else parts
 
 
 def _read_image(source: Base64Image | Url, origin: dict[str, Any]) -> Image:
@@ -299,7 +304,8 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
             system += blocks
         elif blocks:
             turns.append({"role": _role(entry), "content": blocks})
-    return Written(items + _tidied(turns, losses, begins=not items), _system(system))
+    items += _tidied(turns, losses, begins=not items)
+    return Written(*_with_few_marks(items, _system(system)))
 
 
 def _role(entry: Entry) -> str:
@@ -350,7 +356,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     if part.origin == FORMAT:
         native = cast("dict[str, Any]", part.native)
         return native if native["id"] == part.id else {**native, "id": part.id}
-    return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part)}
+    return {"type": "tool_use", "id": part.id, "name": tool_name(part), "input": arguments_object(part)}
 
 
 def _result(part: ToolResult, entry: Entry, losses: Losses) -> dict[str, Any]:
@@ -385,6 +391,29 @@ def _plain(turn: dict[str, Any]) -> dict[str, Any]:
     blocks = turn["content"]
     is_plain = isinstance(blocks, list) and len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
     return {"role": turn["role"], "content": blocks[0]["text"]} if is_plain else turn
+
+
+def _with_few_marks(items: list[dict[str, Any]], system: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The prompt with the newest of its cache marks: whoever marks each prompt's end stores more than one may have."""
+    left = _MOST_MARKS
+    unmarked: list[dict[str, Any]] = []
+    for item in reversed(items):
+        blocks, left = _marked(item["content"], left)
+        unmarked.append({**item, "content": blocks} if blocks is not item["content"] else item)
+    return unmarked[::-1], _marked(system, left)[0]
+
+
+def _marked(blocks: Any, left: int) -> tuple[Any, int]:
+    """The blocks with at most so many marks, the last ones, and how many are left for what stands before them."""
+    if not isinstance(blocks, list) or not any(isinstance(each, dict) and each.get("cache_control") for each in blocks):
+        return blocks, left
+    kept: list[Any] = []
+    for block in reversed(blocks):
+        if isinstance(block, dict) and block.get("cache_control"):
+            left -= 1
+            block = block if left >= 0 else {key: value for key, value in block.items() if key != "cache_control"}
+        kept.append(block)
+    return kept[::-1], max(left, 0)
 
 
 def _system(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]] | None:

@@ -11,14 +11,13 @@ Providers agree on what a valid dialogue is, and differ in how they write it. He
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from hansard.formats.parts import AnyPart, Other, Reading, Reasoning, Refusal, Text, ToolCall, ToolResult
+from hansard.formats.parts import AnyPart, Other, Reading, Reasoning, Refusal, Text, ToolCall, ToolResult, plain_name
 from hansard.model import Message
 
 Side = Literal["system", "developer", "user", "assistant", "tool"]
@@ -43,7 +42,6 @@ _SIDES: dict[str, Side] = {
     "mcp_response": "tool",
     "pcp_response": "tool",
 }
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 64
 
 
@@ -248,7 +246,7 @@ class _Pairing:
 
     def _fresh(self, id: str) -> str:
         """The id, unless it is taken or holds characters that a provider refuses."""
-        plain = fresh = _ODD.sub("_", id)[:_ID_LENGTH] or "call"
+        plain = fresh = plain_name(id) or "call"
         number = self._ids.get(plain, 0)
         while fresh in self._ids:
             number += 1

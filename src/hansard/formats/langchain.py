@@ -102,12 +102,12 @@ def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_known(data: dict[str, Any], said: str | None) -> bool:
-    """Whether the framework takes the fields back as they are. Only plain content: blocks are written anew."""
+    """Whether the framework takes the fields back as they are."""
     try:
         known = msgspec.convert(data, Data)
     except msgspec.ValidationError:
         return False
-    return isinstance(known.content, str) and (said == "tool") == isinstance(known.tool_call_id, str)
+    return (said == "tool") == isinstance(known.tool_call_id, str)
 
 
 def _read_said(data: dict[str, Any]) -> list[AnyPart]:

@@ -23,9 +23,11 @@ from hansard.formats.parts import (
     arguments_of,
     as_text,
     data_url,
+    plain_name,
     result_parts,
     result_text,
     split_data_url,
+    tool_name,
 )
 
 FORMAT = "openai.chat"
@@ -165,13 +167,17 @@ def _read_message(message: dict[str, Any], role: str) -> Reading:
 
 def _whole(message: dict[str, Any]) -> dict[str, Any] | None:
     """The message, where the provider takes it back as it is."""
-    if message.get("tool_calls", True) == []:
+    if message.get("tool_calls", True) == [] or not _is_plain(message.get("name", "")):
         return None
     try:
         msgspec.convert(message, AnyMessage)
     except msgspec.ValidationError:
         return None
     return message
+
+
+def _is_plain(name: Any) -> bool:
+    return isinstance(name, str) and plain_name(name) == name
 
 
 def _read_said(message: dict[str, Any]) -> list[AnyPart]:
@@ -262,8 +268,8 @@ def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
     if entry.native is not None:
         return cast("dict[str, Any]", entry.native)
     item = _assistant(entry, losses) if entry.side == "assistant" else _said(entry, losses)
-    if item and entry.name:
-        item["name"] = entry.name
+    if item and entry.name and (name := plain_name(entry.name)):
+        item["name"] = name
     return item
 
 
@@ -323,7 +329,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     if part.origin == FORMAT:
         native = cast("dict[str, Any]", part.native)
         return native if native["id"] == part.id else {**native, "id": part.id}
-    function = {"name": part.name, "arguments": as_text(part.arguments)}
+    function = {"name": tool_name(part), "arguments": as_text(part.arguments)}
     return {"id": part.id, "type": "function", "function": function}
 
 
@@ -332,7 +338,9 @@ def _results(entry: Entry, seen: list[dict[str, Any]], losses: Losses) -> list[d
     for part in entry.parts:
         if not isinstance(part, ToolResult):
             continue
-        shown = [write_piece(each, entry, losses) for each in result_parts(part) if not isinstance(each, Text)]
+        shown = [
+            write_piece(each, entry, losses) for each in result_parts(part) if not isinstance(each, Text | Refusal)
+        ]
         seen += filter(None, shown)
         if part.is_error:
             losses.append(Loss(entry.message.id, "is_error", "Chat Completions cannot say that a result is an error"))

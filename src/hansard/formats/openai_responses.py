@@ -27,6 +27,7 @@ from hansard.formats.parts import (
     data_url,
     result_parts,
     split_data_url,
+    tool_name,
 )
 
 FORMAT = "openai.responses"
@@ -336,7 +337,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     if part.origin == FORMAT:
         native = cast("dict[str, Any]", part.native)
         return native if native["call_id"] == part.id else {**native, "call_id": part.id}
-    return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": as_text(part.arguments)}
+    return {"type": "function_call", "call_id": part.id, "name": tool_name(part), "arguments": as_text(part.arguments)}
 
 
 def _output(part: ToolResult, entry: Entry, kinds: dict[str, str], losses: Losses) -> dict[str, Any]:

@@ -10,12 +10,16 @@ As content of the format `parts`, a part is the JSON object of the same fields, 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 FORMAT = "parts"
+
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_NAME_LENGTH = 64
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,7 +144,7 @@ def result_parts(result: ToolResult) -> list[AnyPart]:
 
 
 def result_text(result: ToolResult) -> str:
-    return "\n".join(part.text for part in result_parts(result) if isinstance(part, Text) and part.text)
+    return "\n".join(part.text for part in result_parts(result) if isinstance(part, Text | Refusal) and part.text)
 
 
 def as_text(value: Any) -> str:
@@ -168,6 +172,15 @@ def arguments_object(call: ToolCall) -> dict[str, Any]:
     if isinstance(call.arguments, dict):
         return call.arguments
     return {"input": call.arguments}
+
+
+def tool_name(call: ToolCall) -> str:
+    """The tool's name in characters that OpenAI and Anthropic take: others, and MCP servers, know more."""
+    return plain_name(call.name) or "tool"
+
+
+def plain_name(name: str) -> str:
+    return _ODD.sub("_", name)[:_NAME_LENGTH]
 
 
 def data_url(media: Media, default_type: str) -> str | None:
