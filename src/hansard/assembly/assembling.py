@@ -130,15 +130,13 @@ def _excluded(
         concerns = projection.addressed(loaded, options.view)
         for call, result in window.links(linked).pairs:
             concerns[result] = concerns[result] or concerns[call]
-    covered = summary.to_seq if summary is not None else -1
-    # What was said last is what has to be answered, whatever a summary covers.
-    newest = loaded[-1] if loaded else None
+    covered = _covered(loaded, linked, summary)
     reasons: list[Why | None] = []
-    for message, reading, stay, concerned in zip(loaded, readings, stays, concerns, strict=True):
+    for message, reading, stay, concerned, is_covered in zip(loaded, readings, stays, concerns, covered, strict=True):
         reason: Why | None = None
         if message.status == "blocked":
             reason = "blocked"
-        elif message.seq <= covered and not stay and message is not newest:
+        elif is_covered and not stay:
             reason = "summarized"
         elif not concerned and not stay:
             reason = "not_addressed"
@@ -146,6 +144,20 @@ def _excluded(
             reason = "empty"
         reasons.append(reason)
     return reasons
+
+
+def _covered(loaded: Sequence[Message], linked: Sequence[ToolLinks], summary: Summary | None) -> list[bool]:
+    """Which messages a summary stands for: groups that it covers whole, and not what was said last.
+
+    That has to be answered; and a result whose call the summary covers would be nowhere.
+    """
+    if summary is None:
+        return [False] * len(loaded)
+    covered = [message.seq <= summary.to_seq for message in loaded]
+    covered[-1:] = [False] * len(covered[-1:])
+    group = window.groups(len(loaded), window.links(linked).pairs)
+    needed = {group[index] for index, is_covered in enumerate(covered) if not is_covered}
+    return [each not in needed for each in group]
 
 
 def _says_something(part: AnyPart) -> bool:

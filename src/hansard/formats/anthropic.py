@@ -411,7 +411,9 @@ def _marked(blocks: Any, left: int) -> tuple[Any, int]:
     for block in reversed(blocks):
         if isinstance(block, dict) and block.get("cache_control"):
             left -= 1
-            block = block if left >= 0 else {key: value for key, value in block.items() if key != "cache_control"}
+            if left < 0:
+                kept.append({key: value for key, value in block.items() if key != "cache_control"})
+                continue
         kept.append(block)
     return kept[::-1], max(left, 0)
 

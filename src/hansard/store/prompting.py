@@ -77,10 +77,12 @@ async def assemble(view: View, asked: Asked) -> Prompt:
     loaded = await loading.load(
         reader, asked.options.view, asked.max_turns, addressed_only=asked.options.addressed_only
     )
-    summary = await summarizing.latest(view, context, conversation, branch)
+    # A summary tells of the whole branch: also of what was said in other scopes, and before the time window.
+    is_narrowed = asked.scope is not None or asked.since is not None
+    summary = None if is_narrowed else await summarizing.latest(view, context, conversation, branch)
     chosen = assembling.choose(loaded.messages, asked.options, summary)
     problems: list[str] = []
-    if asked.summarizer is not None:
+    if asked.summarizer is not None and not is_narrowed:
         until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
         newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
         if newer is not None:

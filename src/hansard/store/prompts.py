@@ -197,7 +197,7 @@ class Prompts(Core):
             counter=counter,
             in_metadata=in_metadata,
         )
-        return await summarizing.rebuild(self._view, task) if task.until_seq else []
+        return await summarizing.rebuild(self._view, task)
 
     async def _task(
         self,

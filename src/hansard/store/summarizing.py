@@ -70,6 +70,9 @@ async def roll(view: View, task: Task, *, total: float | None = None) -> Summary
             made = await _next(view, task, previous)
             if made is None:
                 break
+            await _check(view, task, made)
+            if previous is not None and await latest(view, view.context(), conversation, task.branch) != previous:
+                raise _outdated()
             await view.backend.put_summary(view.context(), made.summary)
             done = made.summary
             if task.in_metadata:
@@ -82,10 +85,19 @@ async def roll(view: View, task: Task, *, total: float | None = None) -> Summary
 
 
 async def rebuild(view: View, task: Task) -> list[Summary]:
-    """Writes all summaries of a branch anew, from its first message. Stored only once all of them are there."""
+    """Writes all summaries of a branch anew, from its first message. Stored only once all of them are there.
+
+    They reach at least as far as the one in use, which would be used further otherwise.
+    """
+    conversation = await view.backend.get_conversation(view.context(), task.conversation_id)
+    used = await latest(view, view.context(), conversation, task.branch) if conversation is not None else None
+    if used is not None and used.to_seq > task.until_seq:
+        task = structs.replace(task, until_seq=used.to_seq)
     built: list[_Made] = []
     while made := await _next(view, task, built[-1].summary if built else None):
         built.append(made)
+    for made in built:
+        await _check(view, task, made)
     for made in built:
         await view.backend.put_summary(view.context(), made.summary)
     if built and task.in_metadata:
@@ -95,7 +107,9 @@ async def rebuild(view: View, task: Task) -> list[Summary]:
 
 class _Made(Struct, frozen=True):
     summary: Summary
-    last: Message
+    seqs: list[int]
+    """Of the messages that it was made of, beside the summary before it."""
+    last_id: str
 
 
 async def _next(view: View, task: Task, previous: Summary | None) -> _Made | None:
@@ -110,18 +124,22 @@ async def _next(view: View, task: Task, previous: Summary | None) -> _Made | Non
         limit=_CHUNK,
         max_bytes=view.limits.page_bytes,
     )
-    taken = await view.backend.get_messages(view.context(), task.conversation_id, query)
-    messages = _bounded(taken.messages)
-    if not messages:
-        return None
+    read: list[Message] = []
     before = previous.text if previous is not None else None
-    text = await _asked(task, SummaryRequest(tuple(messages), before, task.max_tokens))
-    if text is None:
-        return None
+    text: str | None = None
+    while text is None:
+        taken = await view.backend.get_messages(view.context(), task.conversation_id, query)
+        if not taken.messages:
+            return None
+        messages = _bounded(taken.messages)
+        read += messages
+        text = await _asked(task, SummaryRequest(tuple(messages), before, task.max_tokens))
+        # Nobody said a word yet: there is nothing to keep, and what follows is asked about.
+        query = structs.replace(query, above=(0, messages[-1].seq))
     summary = Summary(
         task.conversation_id,
-        previous.from_seq if previous is not None else messages[0].seq,
-        messages[-1].seq,
+        previous.from_seq if previous is not None else read[0].seq,
+        read[-1].seq,
         text,
         task.branch,
         task.summarizer.model,
@@ -129,7 +147,25 @@ async def _next(view: View, task: Task, previous: Summary | None) -> _Made | Non
         task.counter.count(text),
         view.clock(),
     )
-    return _Made(summary, messages[-1])
+    return _Made(summary, [message.seq for message in read], read[-1].id)
+
+
+async def _check(view: View, task: Task, made: _Made) -> None:
+    """Raises where one of the messages was deleted meanwhile: it must not live on in a summary."""
+    above: int = made.seqs[0] - 1
+    for at in range(0, len(made.seqs), _CHUNK):
+        wanted = made.seqs[at : at + _CHUNK]
+        query = MessageQuery(branch=task.branch, above=(0, above), below=(0, wanted[-1] + 1))
+        taken = await view.backend.get_messages(view.context(), task.conversation_id, query)
+        if [message.seq for message in taken.messages] != wanted:
+            raise _outdated()
+        above = wanted[-1]
+
+
+def _outdated() -> Unavailable:
+    return Unavailable(
+        "what is summarized was deleted meanwhile: the summary was not used", retryable=True, outcome="not_applied"
+    )
 
 
 def _bounded(messages: Sequence[Message]) -> list[Message]:
@@ -164,7 +200,7 @@ async def _asked(task: Task, request: SummaryRequest) -> str | None:
 
 
 async def _note(view: View, made: _Made) -> None:
-    metadata = {"summary": made.summary.text, "summarizedUntil": made.last.id}
+    metadata = {"summary": made.summary.text, "summarizedUntil": made.last_id}
     change = ConversationChange(metadata=metadata)
     await view.backend.update_conversation(view.context(), made.summary.conversation_id, change)
 
