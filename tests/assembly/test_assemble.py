@@ -302,3 +302,31 @@ def test_of_a_branch(store: sync.Store) -> None:
     store.append("c", Message("user", "c"))
     assert texts(store.assemble_prompt("c")) == ["a", "c"]
     assert texts(store.assemble_prompt("c", branch="main")) == ["a", "b"]
+
+
+DATA = base64.b64encode(bytes(range(256)) * 1000).decode()
+PICTURES: dict[str, Any] = {
+    "openai.chat": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}],
+    "openai.responses": [{"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}],
+    "anthropic": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}],
+    "gemini": [{"inlineData": {"mimeType": "image/png", "data": DATA}}],
+    "langchain": {"type": "human", "data": {"content": [{"type": "image", "base64": DATA, "mime_type": "image/png"}]}},
+    "parts": [{"type": "image", "media_type": "image/png", "data": DATA}],
+}
+
+
+@pytest.mark.parametrize("format", sorted(PICTURES))
+def test_pictures_of_every_format_come_whole(store: sync.Store, format: str) -> None:
+    store.append_message("c", "user", PICTURES[format], format=format)
+    assert store.get_messages("c", blobs="refs")[0].blobs
+    for target in PICTURES:
+        prompt = store.assemble_prompt("c", format=target)  # type: ignore[arg-type]
+        assert DATA in str(prompt.messages)
+        assert prompt.tokens < 1000
+    assert DATA not in str(store.get_messages("c", blobs="refs")[0].content)
+
+
+def test_base64_that_is_text_costs_what_it_is(store: sync.Store) -> None:
+    store.append("c", [Message("user", DATA), Message("user", "What is that?")])
+    prompt = store.assemble_prompt("c")
+    assert whys(prompt) == ["over_budget", "newest"]

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from hansard import rules
+from hansard import codec, rules
 from hansard.assembly import assembling, loading, projection, tokens, window
 from hansard.assembly.assembling import Chosen, Options
 from hansard.assembly.explanation import Decision, Prompt
@@ -27,6 +27,8 @@ from hansard.store.core import View
 logger = logging.getLogger("hansard.prompts")
 
 _CHUNK = 100
+_STAND_IN = 48_000
+"""Bytes. Where base64 is text and no picture, that is more than most budgets have."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -47,7 +49,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class BranchReader:
-    """A branch, read backwards; bodies without what was moved out of them, which only the chosen messages need."""
+    """A branch, read backwards; with stand-ins for the blobs, which only the chosen messages need."""
 
     def __init__(self, view: View, context: Context, conversation_id: str, query: MessageQuery) -> None:
         self._view = view
@@ -59,11 +61,20 @@ class BranchReader:
         below = rules.position(before) if before is not None else None
         query = structs.replace(self._query, below=below, limit=limit)
         taken = await self._view.backend.get_messages(self._context, self._id, query)
-        return taken.messages, taken.has_more
+        return [_with_stand_ins(message) for message in taken.messages], taken.has_more
 
     async def first(self, limit: int) -> list[Message]:
         query = MessageQuery(branch=self._query.branch, limit=limit, max_bytes=self._view.limits.page_bytes)
-        return (await self._view.backend.get_messages(self._context, self._id, query)).messages
+        taken = await self._view.backend.get_messages(self._context, self._id, query)
+        return [_with_stand_ins(message) for message in taken.messages]
+
+
+def _with_stand_ins(message: Message) -> Message:
+    """The message with something like its blobs in their places, so that it is read and measured as what it is."""
+    if not message.blobs:
+        return message
+    zeros = {ref.sha256: bytes(min(ref.size, _STAND_IN)) for ref in message.blobs}
+    return structs.replace(message, content=codec.restore(message.content, message.blobs, zeros))
 
 
 async def assemble(view: View, asked: Asked) -> Prompt:
