@@ -11,7 +11,7 @@ provider reported for messages that are stored with their usage.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -33,6 +33,7 @@ from hansard.formats.parts import (
 from hansard.model import Message
 
 _CACHED_TEXTS = 16_384
+_SHORT = 256
 _LEAST_SAMPLES = 3
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0
 
@@ -82,7 +83,18 @@ class Tokenizer:
         encode = Splintr.from_pretrained(vocabulary).encode_ordinary
         self.name = vocabulary
         self.is_exact = True
-        self.count = lru_cache(_CACHED_TEXTS)(lambda text: len(encode(text)))
+        self._encode = encode
+        self._counts: dict[str | bytes, int] = {}
+
+    def count(self, text: str) -> int:
+        # A long text is remembered by its hash: thousands of them would fill the memory.
+        key = text if len(text) <= _SHORT else blake2b(text.encode()).digest()
+        found = self._counts.get(key)
+        if found is None:
+            if len(self._counts) >= _CACHED_TEXTS:
+                self._counts.clear()
+            found = self._counts[key] = len(self._encode(text))
+        return found
 
 
 class Prices(Struct, frozen=True, kw_only=True):
