@@ -186,7 +186,7 @@ def test_a_summary_tells_nothing_of_other_scopes(store: sync.Store) -> None:
     store.append("c", [Message("user", "Hello everybody", scope="channel")])
     store.summarize("c", Model(lambda request: "Secrets."), keep=1)
     for narrowed in ({"scope": "channel"}, {"time_window": timedelta(days=1)}):
-        prompt = store.assemble_prompt("c", summarizer=Model(), **narrowed)  # type: ignore[arg-type]
+        prompt = store.assemble_prompt("c", summarizer=Model(), **narrowed)
         assert prompt.summary is None
     assert store.assemble_prompt("c").summary is not None
 

@@ -213,6 +213,14 @@ def test_what_the_sdk_of_gemini_writes_is_read() -> None:
     assert gemini.Content.model_validate(back).parts == [image]
 
 
+def test_a_response_has_an_id_where_its_call_has_one() -> None:
+    asked = {"role": "model", "parts": [{"functionCall": {"name": "f"}}, {"functionCall": {"name": "g", "id": "1"}}]}
+    given = [{"functionResponse": {"name": "f", "response": {"a": 1}}}, {"functionResponse": {"name": "g", "id": "1"}}]
+    history = [Message("assistant", asked, format="gemini"), Message("user", given, format="gemini")]
+    answers = [part["function_response"] for part in formats.to_gemini_contents(history)[-1]["parts"]]
+    assert [answer.get("id") for answer in answers] == [None, "1"]
+
+
 def test_an_image_that_a_tool_gave() -> None:
     history = [parts("assistant", call("1")), parts("tool", answer("1", [{"type": "text", "text": "r"}, IMAGE]))]
     chat = formats.to_openai_input(history)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.formats.anthropic import OPENING
 from hansard.formats.dialogue import Entry, Loss, Losses, Written
@@ -152,7 +152,11 @@ def _standard(text: str) -> str:
 def write(entries: Sequence[Entry], losses: Losses) -> Written:
     system: list[str] = []
     contents: list[dict[str, Any]] = []
+    nameless: set[str] = set()
     for entry in entries:
+        nameless.update(
+            part.id for part in entry.parts if isinstance(part, ToolCall) and not _called(_call(part)).get("id")
+        )
         role = "model" if entry.side == "assistant" else "user"
         if entry.is_json:
             native = cast(Other, entry.parts[0]).native
@@ -161,7 +165,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
         if entry.side in ("system", "developer"):
             system += [part.text for part in entry.parts if isinstance(part, Text)]
             continue
-        pieces = [piece for part in entry.parts for piece in _pieces(part, entry, losses)]
+        pieces = [piece for part in entry.parts for piece in _pieces(_like_its_call(part, nameless), entry, losses)]
         if pieces and contents and contents[-1]["role"] == role:
             contents[-1]["parts"] = [*contents[-1]["parts"], *pieces]
         elif pieces:
@@ -200,17 +204,29 @@ def _media(part: Media) -> dict[str, Any] | None:
 def _call(part: ToolCall) -> dict[str, Any]:
     if part.origin == FORMAT:
         native = cast("dict[str, Any]", part.native)
-        key = "functionCall" if "functionCall" in native else "function_call"
-        had = native[key].get("id")
-        return native if had in (None, part.id) else {**native, key: {**native[key], "id": part.id}}
+        called = _called(native)
+        if called.get("id") in (None, part.id):
+            return native
+        return {**native, "functionCall" if "functionCall" in native else "function_call": {**called, "id": part.id}}
     return {"function_call": {"id": part.id, "name": part.name, "args": arguments_object(part)}}
+
+
+def _called(piece: dict[str, Any]) -> dict[str, Any]:
+    called: dict[str, Any] = piece["functionCall" if "functionCall" in piece else "function_call"]
+    return called
+
+
+def _like_its_call(part: AnyPart, nameless: set[str]) -> AnyPart:
+    """The part; a result without an id where its call has none: the provider pairs them by their order then."""
+    return structs.replace(part, id="") if isinstance(part, ToolResult) and part.id in nameless else part
 
 
 def _response(part: ToolResult, entry: Entry, losses: Losses) -> list[dict[str, Any]]:
     pieces = [piece for each in result_parts(part) if isinstance(each, Media) for piece in _pieces(each, entry, losses)]
     key = "error" if part.is_error else "output"
     response = part.output if isinstance(part.output, dict) else {key: result_text(part)}
-    return [{"function_response": {"id": part.id, "name": part.name or part.id, "response": response}}, *pieces]
+    answer = {"name": part.name or part.id, "response": response}
+    return [{"function_response": {"id": part.id, **answer} if part.id else answer}, *pieces]
 
 
 def _responses_first(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
