@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import textwrap
@@ -268,6 +269,35 @@ def test_a_bad_answer_changes_nothing(store: sync.Store, answer: Callable[[Summa
 def test_a_summary_about_errors_is_one(text: str) -> None:
     request = SummaryRequest((Message("user", "x" * 900),))
     assert summaries.problem_with(text, request, DEFAULT_COUNTER) is None
+
+
+def test_one_that_will_not_be_cancelled() -> None:
+    class Stubborn(Model):
+        async def summarize(self, request: SummaryRequest) -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(0.5)
+            return "Too late."
+
+    async def main() -> None:
+        async with hansard.connect("memory://") as store:
+            await store.append("c", [Message("user", f"This is what was said as number {at}.") for at in range(60)])
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimedOut):
+                await store.summarize("c", Stubborn(), timeout=0.05)
+            assert asyncio.get_running_loop().time() - began < 0.5
+
+    asyncio.run(main())
+
+
+def test_one_that_cancels_itself(store: sync.Store) -> None:
+    def cancelled(request: SummaryRequest) -> str:
+        raise asyncio.CancelledError
+
+    talk(store, 60)
+    assert store.assemble_prompt("c", summarizer=Model(cancelled)).problems == [
+        "the summarizer failed: RuntimeError: it was cancelled"
+    ]
 
 
 def test_one_that_hangs(store: sync.Store) -> None:

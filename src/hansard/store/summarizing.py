@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -183,7 +184,7 @@ async def _asked(task: Task, request: SummaryRequest) -> str | None:
     if not request.transcript:
         return request.previous
     try:
-        text = await asyncio.wait_for(task.summarizer.summarize(request), task.timeout)
+        text = await answer_of(task.summarizer, request, task.timeout)
     except TimeoutError as error:
         raise TimedOut(
             f"the summarizer gave no answer in {task.timeout:g} seconds", retryable=True, outcome="not_applied"
@@ -196,7 +197,21 @@ async def _asked(task: Task, request: SummaryRequest) -> str | None:
         ) from error
     if problem := summaries.problem_with(text, request, task.counter):
         raise Unavailable(f"the summarizer's answer was not used: {problem}", retryable=True, outcome="not_applied")
-    return text.strip()
+    return str(text).strip()
+
+
+async def answer_of(summarizer: Summarizer, request: SummaryRequest, timeout: float) -> Any:
+    """What the summarizer says, unverified. `TimeoutError` in time, even of one that will not be cancelled."""
+    asking = asyncio.ensure_future(summarizer.summarize(request))
+    try:
+        done, _ = await asyncio.wait({asking}, timeout=timeout)
+    finally:
+        asking.cancel()
+    if not done:
+        raise TimeoutError
+    if asking.cancelled():
+        raise RuntimeError("it was cancelled")
+    return asking.result()
 
 
 async def _note(view: View, made: _Made) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from hansard.requests import Context, MessageQuery, RecordWrite
 from hansard.store import reading
 from hansard.store.core import View
 from hansard.store.prompting import Asked, BranchReader
+from hansard.store.summarizing import answer_of
 
 ROLLS = ("hansard", "toolpack")
 
@@ -88,7 +88,7 @@ async def _shortened(
     raw = tuple(message for message in covered if message.id not in own)
     request = SummaryRequest(raw, max_tokens=int(asked.options.token_budget * toolpack.SUMMARY_SHARE))
     try:
-        text = await asyncio.wait_for(asked.summarizer.summarize(request), asked.summary_timeout)
+        text = await answer_of(asked.summarizer, request, asked.summary_timeout)
     except Exception as error:
         logger.warning("no summary of conversation %s: %s", asked.conversation_id, error)
         problems.append(f"the summarizer failed: {type(error).__name__}: {error}")
