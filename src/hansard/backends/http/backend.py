@@ -98,7 +98,11 @@ class HttpBackend:
             found = msgspec.json.decode(answer.content, type=_About).capabilities
         except msgspec.MsgspecError as error:
             raise Unavailable("this is not a Hansard server, or one of another version", retryable=False) from error
-        self.capabilities = structs.replace(found, name="http", shared=True, backup=False, blocking=False)
+        # The contract's own route for an index is not written yet: the Store looks at each message.
+        search = "scan" if found.search == "index" else found.search
+        self.capabilities = structs.replace(
+            found, name="http", shared=True, backup=False, blocking=False, search=search
+        )
 
     async def close(self) -> None:
         self._is_closed = True
