@@ -107,3 +107,23 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 0
         assert store.check() == []
+
+
+@pytest.mark.timeout(180)
+def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None:
+    """Places pass over what is older than what they have seen: so the older must come first."""
+    for step in itertools.count(1):
+        url = redis_servers.fresh_cluster()
+        run(url, dying.prepare)
+        died = die(url, "append", step)
+        run(url, dying.append_more)
+        with sync.connect(url) as store:
+            landed = "a" in [message.id for message in store.get_messages("old")]
+            assert sum(row.input_tokens for row in store.usage()) == (12 if landed else 0) + 11, f"step {step}"
+            backend = store.backend
+            assert isinstance(backend, RedisBackend)
+            key = f"{backend._keys.tenant('default')}:updated_at"
+            assert store._runner.call(backend._nodes.ask(key, ("ZCARD", key), write=False)) == 2, f"step {step}"
+            assert store.check() == []
+        if not died:
+            break
