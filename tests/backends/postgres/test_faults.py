@@ -18,7 +18,17 @@ from tests.servers import postgres
 from tools.postgres import PASSWORD_ROLE, Server
 
 import hansard
-from hansard import Closed, Denied, FormatMismatch, Message, Store, TimedOut, Unavailable, ValidationError, connect
+from hansard import (
+    Closed,
+    Denied,
+    FormatMismatch,
+    Message,
+    Store,
+    TimedOut,
+    Unavailable,
+    ValidationError,
+    connect,
+)
 from hansard.backends.postgres import errors, schema
 from hansard.backends.postgres.pool import Pool
 
@@ -413,6 +423,23 @@ def test_old_and_silent_connections_are_replaced(url: str, monkeypatch: pytest.M
             await store.get_conversation("c")
             (third,) = pool._idle
             assert third.connection.get_server_pid() != pid
+
+    play(check)
+
+
+def test_a_call_that_is_cancelled_while_its_connection_is_tried_leaves_none_open(url: str) -> None:
+    async def check() -> None:
+        async with connect(f"{url}&pool_size=1") as store:
+            await store.get_conversation("c")
+            (link,) = backend_of(store)._engine.pool._idle
+            link.used_at -= 100
+            call = asyncio.create_task(store.get_conversation("c"))
+            while not call.done() and backend_of(store)._engine.pool._idle:
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+            assert call.cancelled() and link.connection.is_closed()
+            assert await store.get_conversation("c") is None
 
     play(check)
 
