@@ -210,6 +210,23 @@ def test_a_value_that_no_index_takes(url: str) -> None:
     play(check)
 
 
+def test_a_value_that_is_refused_is_its_callers_matter(url: str) -> None:
+    """Those whose appends were on the same statement do not hear of it."""
+
+    async def check() -> None:
+        async with connect(url) as store:
+            long = "".join(f"{number}" for number in range(20_000))
+            bad = [Message("assistant", "x", usage=hansard.Usage(1, model=long))]
+            good = [Message("assistant", "x", usage=hansard.Usage(1, model="m"))]
+            appends = [store.append(f"c{number}", bad if number == 5 else good) for number in range(10)]
+            answers = await asyncio.gather(*appends, return_exceptions=True)
+            refused = [number for number, answer in enumerate(answers) if isinstance(answer, BaseException)]
+            assert refused == [5] and isinstance(answers[5], ValidationError)
+            assert (await store.stats()).messages == 9
+
+    play(check)
+
+
 # Lost connections
 
 
