@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import warnings
@@ -20,6 +21,7 @@ from tools.postgres import PASSWORD_ROLE, Server
 import hansard
 from hansard import (
     Closed,
+    Conflict,
     Denied,
     FormatMismatch,
     Message,
@@ -228,6 +230,28 @@ def test_a_value_that_is_refused_is_its_callers_matter(url: str) -> None:
 
 
 # Writers at the same place
+
+
+def test_records_that_several_processes_count_up(url: str) -> None:
+    """Whoever was slower is told so by a conflict, however many there are."""
+
+    async def count_up(store: Store) -> None:
+        done = 0
+        while done < 25:
+            record = await store.records.get(["n"], "k")
+            assert record is not None
+            with contextlib.suppress(Conflict):
+                await store.records.put(["n"], "k", record.value + 1, expected_revision=record.revision)
+                done += 1
+
+    async def check() -> None:
+        async with connect(url) as one, connect(url) as other:
+            await one.records.put(["n"], "k", 0)
+            await asyncio.gather(*(count_up(store) for store in (one, other) * 4))
+            record = await one.records.get(["n"], "k")
+            assert record is not None and record.value == 200
+
+    play(check)
 
 
 def test_a_large_batch_is_found_by_its_ids(url: str) -> None:

@@ -292,6 +292,12 @@ WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r
 SELECT id, user_id, expires_at FROM hansard.conversations
 WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR KEY SHARE;
 
+-- save_record --
+-- A record that is there, and locked. In place: whoever waits for its lock finds it again.
+UPDATE hansard.records SET value = $5, data = $6, revision = $7, created_at = $8, updated_at = $9, expires_at = $10,
+    conversation = $11
+WHERE tenant = $1 AND owner = $2 AND namespace = $3 AND key = $4;
+
 -- insert_record --
 -- A new record; nothing when somebody else was first.
 INSERT INTO hansard.records (tenant, owner, namespace, key, value, data, revision, created_at, updated_at, expires_at,
