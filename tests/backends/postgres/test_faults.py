@@ -223,7 +223,8 @@ def test_a_value_that_is_refused_is_its_callers_matter(url: str) -> None:
             appends = [store.append(f"c{number}", bad if number == 5 else good) for number in range(10)]
             answers = await asyncio.gather(*appends, return_exceptions=True)
             refused = [number for number, answer in enumerate(answers) if isinstance(answer, BaseException)]
-            assert refused == [5] and isinstance(answers[5], ValidationError)
+            assert refused == [5]
+            assert isinstance(answers[5], ValidationError)
             assert (await store.stats()).messages == 9
 
     play(check)
@@ -249,7 +250,8 @@ def test_records_that_several_processes_count_up(url: str) -> None:
             await one.records.put(["n"], "k", 0)
             await asyncio.gather(*(count_up(store) for store in (one, other) * 4))
             record = await one.records.get(["n"], "k")
-            assert record is not None and record.value == 200
+            assert record is not None
+            assert record.value == 200
 
     play(check)
 
@@ -490,11 +492,11 @@ def test_a_call_that_is_cancelled_while_its_connection_is_tried_leaves_none_open
             (link,) = backend_of(store)._engine.pool._idle
             link.used_at -= 100
             call = asyncio.create_task(store.get_conversation("c"))
-            while not call.done() and backend_of(store)._engine.pool._idle:
-                await asyncio.sleep(0)
+            await until(lambda: asyncio.sleep(0, not backend_of(store)._engine.pool._idle))
             call.cancel()
             await asyncio.wait([call])
-            assert call.cancelled() and link.connection.is_closed()
+            assert call.cancelled()
+            assert link.connection.is_closed()
             assert await store.get_conversation("c") is None
 
     play(check)
