@@ -16,6 +16,7 @@ from tests.servers import redis as redis_servers
 import hansard
 from hansard import sync
 from hansard.backends.redis import RedisBackend, settling
+from hansard.errors import Unavailable
 from hansard.testing.comparing import facts, state
 
 REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
@@ -127,3 +128,21 @@ def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None
             assert store.check() == []
         if not died:
             break
+
+
+def test_a_write_whose_last_step_fails_may_have_landed(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has: whoever reads next finishes it. So nobody may be told that nothing was applied."""
+    run(cluster_url, dying.prepare)
+    with sync.connect(cluster_url) as store:
+
+        async def refused(*_: Any) -> tuple[int, int]:
+            raise Unavailable("a node of the cluster is down", outcome="not_applied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(settling.Settling, "_apply", refused)
+            with pytest.raises(Unavailable) as told:
+                store.append_message("old", "user", "in the end", id="z")
+        assert told.value.outcome == "unknown"
+        assert store.list_conversations().items[0].id == "old"
+        assert [message.id for message in store.get_messages("old")] == ["f", "p", "z"]
+        assert store.check() == []
