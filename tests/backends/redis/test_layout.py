@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections import defaultdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.transfer import rich
 
 import hansard
 from hansard import sync
-from hansard.backends.redis import batch, writing
+from hansard.backends.redis import batch, coding, writing
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
 from hansard.model import Message, Participant, Usage
 
@@ -164,3 +165,25 @@ def test_the_largest_batch_fits_into_a_command(url: str, monkeypatch: pytest.Mon
     assert largest is not None
     assert len(sizes) == 1
     assert sizes[0] * largest / many < batch._MOST
+
+
+def test_large_bodies_are_decoded_beside_the_event_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    original = coding.messages_from
+
+    def watched(rows: Any, id: str) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return original(rows, id)
+
+    async def play() -> None:
+        async with hansard.connect(url) as store:
+            await store.append("c", Message("user", {"text": "a b " * 500_000}, id="m"))
+            monkeypatch.setattr(coding, "messages_from", watched)
+            assert len(await store.get_messages("c", last=1)) == 1
+            assert len(await store.get_messages("c", roles=["user"])) == 1
+            assert len(await store.get_messages("c", sort="time")) == 1
+            await store.get_message("c", "m")
+
+    asyncio.run(play())
+    assert threads
+    assert not any(threads)
