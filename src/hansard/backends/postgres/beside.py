@@ -73,8 +73,8 @@ async def write_records(work: Work, context: Context, writes: Sequence[RecordWri
     for key, record in planned.items():
         if record is None:
             continue
-        name = "save_record" if key in stored else "insert_record"
-        if not await work.link.run(name, *place, *rows.record_row(record)):
+        row = (*place, *rows.record_row(record))
+        if not await (work.link.run("save_record", *row) if key in stored else work.link.run("insert_record", *row)):
             raise Raced(f"record {record.key!r} was made by somebody else at the same moment")
     return [own_record(record) if record else None for record in results]
 
