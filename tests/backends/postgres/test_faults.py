@@ -32,6 +32,7 @@ from hansard import (
     connect,
 )
 from hansard.backends.postgres import errors, schema
+from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.pool import Pool
 
 
@@ -286,6 +287,26 @@ def test_connections_that_were_killed_while_idle(own: Server) -> None:
                 assert len(await texts(store)) == round + 1
                 assert await kill_all(connection) > 0
             assert await texts(store) == ["0", "1", "2"]
+
+    play(check)
+
+
+def test_an_append_that_the_driver_did_not_send_is_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection was just being told that it is over: nothing is in doubt."""
+
+    async def check() -> None:
+        async with connect(url) as store:
+            await store.append_message("c", "user", "0")
+            original, refusals = Link.one, [asyncpg.InternalClientError("cannot switch to state 11; another operation")]
+
+            async def refusing(self: Link, name: str, *values: Any) -> Any:
+                if refusals:
+                    raise refusals.pop()
+                return await original(self, name, *values)
+
+            monkeypatch.setattr(Link, "one", refusing)
+            await store.append_message("c", "user", "1")
+            assert await texts(store) == ["0", "1"]
 
     play(check)
 

@@ -49,6 +49,11 @@ def may_run_again(error: BaseException) -> bool:
     return is_lost(error) and not isinstance(error, TimeoutError)
 
 
+def was_refused_by_driver(error: BaseException) -> bool:
+    """Whether the driver has sent nothing: its connection was just being told that it is over."""
+    return isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error)
+
+
 def is_bad_value(error: BaseException) -> bool:
     """Whether the server refuses what one caller gave it: nothing is wrong with what others gave."""
     return (_state(error) or "")[:2] in ("22", "54")
