@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import warnings
@@ -18,8 +19,20 @@ from tests.servers import postgres
 from tools.postgres import PASSWORD_ROLE, Server
 
 import hansard
-from hansard import Closed, Denied, FormatMismatch, Message, Store, TimedOut, Unavailable, ValidationError, connect
+from hansard import (
+    Closed,
+    Conflict,
+    Denied,
+    FormatMismatch,
+    Message,
+    Store,
+    TimedOut,
+    Unavailable,
+    ValidationError,
+    connect,
+)
 from hansard.backends.postgres import errors, schema
+from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.pool import Pool
 
 
@@ -200,6 +213,62 @@ def test_a_value_that_no_index_takes(url: str) -> None:
     play(check)
 
 
+def test_a_value_that_is_refused_is_its_callers_matter(url: str) -> None:
+    """Those whose appends were on the same statement do not hear of it."""
+
+    async def check() -> None:
+        async with connect(url) as store:
+            long = "".join(f"{number}" for number in range(20_000))
+            bad = [Message("assistant", "x", usage=hansard.Usage(1, model=long))]
+            good = [Message("assistant", "x", usage=hansard.Usage(1, model="m"))]
+            appends = [store.append(f"c{number}", bad if number == 5 else good) for number in range(10)]
+            answers = await asyncio.gather(*appends, return_exceptions=True)
+            refused = [number for number, answer in enumerate(answers) if isinstance(answer, BaseException)]
+            assert refused == [5]
+            assert isinstance(answers[5], ValidationError)
+            assert (await store.stats()).messages == 9
+
+    play(check)
+
+
+# Writers at the same place
+
+
+def test_records_that_several_processes_count_up(url: str) -> None:
+    """Whoever was slower is told so by a conflict, however many there are."""
+
+    async def count_up(store: Store) -> None:
+        done = 0
+        while done < 25:
+            record = await store.records.get(["n"], "k")
+            assert record is not None
+            with contextlib.suppress(Conflict):
+                await store.records.put(["n"], "k", record.value + 1, expected_revision=record.revision)
+                done += 1
+
+    async def check() -> None:
+        async with connect(url) as one, connect(url) as other:
+            await one.records.put(["n"], "k", 0)
+            await asyncio.gather(*(count_up(store) for store in (one, other) * 4))
+            record = await one.records.get(["n"], "k")
+            assert record is not None
+            assert record.value == 200
+
+    play(check)
+
+
+def test_a_large_batch_is_found_by_its_ids(url: str) -> None:
+    """Not by comparing every message with every id, which takes longer than a statement may."""
+
+    async def check() -> None:
+        async with connect(f"{url}&statement_timeout=4000") as store:
+            batch = [Message("user", "x", id=f"m{number}") for number in range(20_000)]
+            assert (await store.append("c", batch)).stored == 20_000
+            assert (await store.append("c", batch)).stored == 0
+
+    play(check)
+
+
 # Lost connections
 
 
@@ -218,6 +287,26 @@ def test_connections_that_were_killed_while_idle(own: Server) -> None:
                 assert len(await texts(store)) == round + 1
                 assert await kill_all(connection) > 0
             assert await texts(store) == ["0", "1", "2"]
+
+    play(check)
+
+
+def test_an_append_that_the_driver_did_not_send_is_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection was just being told that it is over: nothing is in doubt."""
+
+    async def check() -> None:
+        async with connect(url) as store:
+            await store.append_message("c", "user", "0")
+            original, refusals = Link.one, [asyncpg.InternalClientError("cannot switch to state 11; another operation")]
+
+            async def refusing(self: Link, name: str, *values: Any) -> Any:
+                if refusals:
+                    raise refusals.pop()
+                return await original(self, name, *values)
+
+            monkeypatch.setattr(Link, "one", refusing)
+            await store.append_message("c", "user", "1")
+            assert await texts(store) == ["0", "1"]
 
     play(check)
 
@@ -413,6 +502,34 @@ def test_old_and_silent_connections_are_replaced(url: str, monkeypatch: pytest.M
             await store.get_conversation("c")
             (third,) = pool._idle
             assert third.connection.get_server_pid() != pid
+
+    play(check)
+
+
+def test_a_call_that_is_cancelled_while_its_connection_is_tried_leaves_none_open(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        tried = asyncio.Event()
+
+        async def silent(_: Any) -> bool:
+            tried.set()
+            await asyncio.sleep(60)
+            return True
+
+        async with connect(f"{url}&pool_size=1") as store:
+            await store.get_conversation("c")
+            (link,) = backend_of(store)._engine.pool._idle
+            link.used_at -= 100
+            with monkeypatch.context() as patched:
+                patched.setattr("hansard.backends.postgres.pool._answers", silent)
+                call = asyncio.create_task(store.get_conversation("c"))
+                await tried.wait()
+                call.cancel()
+                await asyncio.wait([call])
+            assert call.cancelled()
+            assert link.connection.is_closed()
+            assert await store.get_conversation("c") is None
 
     play(check)
 

@@ -34,6 +34,10 @@ async def append(store: hansard.Store) -> None:
     await store.append("old", [said, Message("assistant", "b", id="b", usage=Usage(5, model="m"))])
 
 
+async def append_more(store: hansard.Store) -> None:
+    await store.append("old", Message("assistant", "c", id="c", usage=Usage(11, model="m")))
+
+
 async def make(store: hansard.Store) -> None:
     await store.append("new", [Message("user", [PICTURE], id="a", usage=Usage(3))], user_id="bob", agent_id="agent")
 

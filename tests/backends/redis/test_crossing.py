@@ -16,6 +16,7 @@ from tests.servers import redis as redis_servers
 import hansard
 from hansard import sync
 from hansard.backends.redis import RedisBackend, settling
+from hansard.errors import Unavailable
 from hansard.testing.comparing import facts, state
 
 REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
@@ -106,4 +107,42 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(settling, "_GRACE", -settling.DEADLINE - 5)
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 0
+        assert store.check() == []
+
+
+@pytest.mark.timeout(180)
+def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None:
+    """Places pass over what is older than what they have seen: so the older must come first."""
+    for step in itertools.count(1):
+        url = redis_servers.fresh_cluster()
+        run(url, dying.prepare)
+        died = die(url, "append", step)
+        run(url, dying.append_more)
+        with sync.connect(url) as store:
+            landed = "a" in [message.id for message in store.get_messages("old")]
+            assert sum(row.input_tokens for row in store.usage()) == (12 if landed else 0) + 11, f"step {step}"
+            backend = store.backend
+            assert isinstance(backend, RedisBackend)
+            key = f"{backend._keys.tenant('default')}:updated_at"
+            assert store._runner.call(backend._nodes.ask(key, ("ZCARD", key), write=False)) == 2, f"step {step}"
+            assert store.check() == []
+        if not died:
+            break
+
+
+def test_a_write_whose_last_step_fails_may_have_landed(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has: whoever reads next finishes it. So nobody may be told that nothing was applied."""
+    run(cluster_url, dying.prepare)
+    with sync.connect(cluster_url) as store:
+
+        async def refused(*_: Any) -> tuple[int, int]:
+            raise Unavailable("a node of the cluster is down", outcome="not_applied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(settling.Settling, "_apply", refused)
+            with pytest.raises(Unavailable) as told:
+                store.append_message("old", "user", "in the end", id="z")
+        assert told.value.outcome == "unknown"
+        assert store.list_conversations().items[0].id == "old"
+        assert [message.id for message in store.get_messages("old")] == ["f", "p", "z"]
         assert store.check() == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
@@ -13,8 +15,9 @@ from tests.transfer import rich
 
 import hansard
 from hansard import sync
+from hansard.backends.redis import batch, coding, writing
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
-from hansard.model import Message, Participant
+from hansard.model import Message, Participant, Usage
 
 ODD = ["a}b", "{a}", "a:b", "a%3Ab", "%", "{", "}", ":", "ü😀", "a b", "\t"]
 
@@ -131,3 +134,56 @@ def test_an_erased_user_leaves_no_name(url: str) -> None:
         assert [key for key in client.keys("*") if b"zoe-9" in key] == []
         assert client.smembers("hansard:{default:shared}:participants") <= {b"zoe-9"}
         assert store.check() == []
+
+
+def test_the_largest_batch_fits_into_a_command(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its messages have: ids of their own, a participant and usage each, after a deletion."""
+    many, sizes = 1000, []
+    monkeypatch.setattr(writing, "_HOPEFUL", many - 1)
+    original = batch.Batch.command
+
+    def measured(self: batch.Batch, deadline: str = "") -> Any:
+        keys, values = original(self, deadline)
+        sizes.append(len(values))
+        return keys, values
+
+    with sync.connect(url) as store:
+        store.append("c", [Message("user", "x", id="x"), Message("user", "y", id="y")])
+        store.delete_message("c", "x")
+        messages = [
+            Message(
+                "user", "z", id=f"{number}", participant=Participant("user", f"{number}"), usage=Usage(1, cost=0.25)
+            )
+            for number in range(many)
+        ]
+        monkeypatch.setattr(batch.Batch, "command", measured)
+        assert store.append("c", messages).stored == many
+        assert store.append("c", messages).stored == 0
+        (row,) = store.usage()
+        assert (row.messages, row.input_tokens, row.cost) == (many, many, many / 4)
+        largest = store.capabilities.atomic_batch
+    assert largest is not None
+    assert len(sizes) == 1
+    assert sizes[0] * largest / many < batch._MOST
+
+
+def test_large_bodies_are_decoded_beside_the_event_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    original = coding.messages_from
+
+    def watched(rows: Any, id: str) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return original(rows, id)
+
+    async def play() -> None:
+        async with hansard.connect(url) as store:
+            await store.append("c", Message("user", {"text": "a b " * 500_000}, id="m"))
+            monkeypatch.setattr(coding, "messages_from", watched)
+            assert len(await store.get_messages("c", last=1)) == 1
+            assert len(await store.get_messages("c", roles=["user"])) == 1
+            assert len(await store.get_messages("c", sort="time")) == 1
+            await store.get_message("c", "m")
+
+    asyncio.run(play())
+    assert threads
+    assert not any(threads)

@@ -22,7 +22,14 @@ import asyncpg
 from hansard.backends.postgres import writing
 from hansard.backends.postgres.batches import Batch, Job, Pending
 from hansard.backends.postgres.engine import Engine, Work
-from hansard.backends.postgres.errors import DRIVER, is_lost, may_run_again, translate
+from hansard.backends.postgres.errors import (
+    DRIVER,
+    is_bad_value,
+    is_lost,
+    may_run_again,
+    translate,
+    was_refused_by_driver,
+)
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
 from hansard.backends.postgres.watching import payload_of
@@ -162,8 +169,13 @@ class Appender:
             batch.look_up(pending)
         except DRIVER as error:
             await link.undo(error)
+            if was_refused_by_driver(error):
+                outcome = "not_applied"
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
                 batch.decide_again(pending)
+            elif is_bad_value(error) and len(jobs) > 1:
+                # Each alone, so that only the one who gave it is refused.
+                batch.long += jobs
             else:
                 _settle(jobs, translate(error, self._engine.where, outcome))
         else:

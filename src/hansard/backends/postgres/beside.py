@@ -67,9 +67,14 @@ async def write_records(work: Work, context: Context, writes: Sequence[RecordWri
         planned[key] = rules.plan_record(context, write, current)
         results.append(current if write.delete else planned[key])
     place = (work.tenant, context.user or "")
-    await work.link.run("delete_records", *place, *rows.columns(list(stored), 2))
-    for record in planned.values():
-        if record is not None and not await work.link.run("insert_record", *place, *rows.record_row(record)):
+    gone = [key for key in stored if planned[key] is None]
+    if gone:
+        await work.link.run("delete_records", *place, *rows.columns(gone, 2))
+    for key, record in planned.items():
+        if record is None:
+            continue
+        row = (*place, *rows.record_row(record))
+        if not await (work.link.run("save_record", *row) if key in stored else work.link.run("insert_record", *row)):
             raise Raced(f"record {record.key!r} was made by somebody else at the same moment")
     return [own_record(record) if record else None for record in results]
 

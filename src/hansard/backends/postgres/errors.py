@@ -49,6 +49,16 @@ def may_run_again(error: BaseException) -> bool:
     return is_lost(error) and not isinstance(error, TimeoutError)
 
 
+def was_refused_by_driver(error: BaseException) -> bool:
+    """Whether the driver has sent nothing: its connection was just being told that it is over."""
+    return isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error)
+
+
+def is_bad_value(error: BaseException) -> bool:
+    """Whether the server refuses what one caller gave it: nothing is wrong with what others gave."""
+    return (_state(error) or "")[:2] in ("22", "54")
+
+
 def translate(error: BaseException, where: str, outcome: Outcome = "not_applied") -> HansardError:
     """By SQLSTATE, else by its class (the first two characters). `outcome` is for a connection that was lost."""
     if isinstance(error, HansardError):

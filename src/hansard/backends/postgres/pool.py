@@ -88,14 +88,26 @@ class Pool:
         """The one that was used last: the others may rest, and be found old."""
         while self._idle:
             link = self._idle.pop()
-            now = time.monotonic()
-            if now - link.made_at > _LIFETIME:
-                await _close(link)
-            elif not link.is_usable or (now - link.used_at > _CHECK_AFTER and not await _answers(link)):
+            try:
+                if await _stands(link):
+                    return link
+            except BaseException:
+                # Cancelled: it is nobody's any longer, and nobody else would close it.
                 link.terminate()
-            else:
-                return link
+                raise
         return None
+
+
+async def _stands(link: Link) -> bool:
+    """Whether it may be used; one that may not is closed."""
+    now = time.monotonic()
+    if now - link.made_at > _LIFETIME:
+        await _close(link)
+        return False
+    if not link.is_usable or (now - link.used_at > _CHECK_AFTER and not await _answers(link)):
+        link.terminate()
+        return False
+    return True
 
 
 async def _answers(link: Link) -> bool:

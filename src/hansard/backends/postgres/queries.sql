@@ -150,20 +150,23 @@ SELECT $1, m.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $
 AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra);
 
 -- find_messages --
--- Messages by id, as far as they exist.
-SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
-WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
+-- Messages by id, as far as they exist. Joined, not `= ANY`: that may compare each message with each of many ids.
+SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM unnest($3::text[]) AS wanted (id)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.id = wanted.id;
 
 -- read_messages --
 -- The same for a reader, who may not see the conversation.
-SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra FROM hansard.messages m
+SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra
+FROM unnest($3::text[]) AS wanted (id)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.id = wanted.id
 JOIN hansard.conversations c ON c.tenant = m.tenant AND c.id = m.conversation
-WHERE m.tenant = $1 AND m.conversation = $2 AND m.id = ANY($3::text[])
-    AND (c.expires_at IS NULL OR c.expires_at > $4) AND ($5::text IS NULL OR c.user_id = $5);
+WHERE (c.expires_at IS NULL OR c.expires_at > $4) AND ($5::text IS NULL OR c.user_id = $5);
 
 -- find_ids --
 -- Those of these ids that messages have.
-SELECT id FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = ANY($3::text[]);
+SELECT m.id FROM unnest($3::text[]) AS wanted (id)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.id = wanted.id;
 
 -- find_place --
 -- Where a message lies.
@@ -288,6 +291,12 @@ WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r
 -- Keeps conversations from being deleted, but not from being appended to, and gives those that exist.
 SELECT id, user_id, expires_at FROM hansard.conversations
 WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR KEY SHARE;
+
+-- save_record --
+-- A record that is there, and locked. In place: whoever waits for its lock finds it again.
+UPDATE hansard.records SET value = $5, data = $6, revision = $7, created_at = $8, updated_at = $9, expires_at = $10,
+    conversation = $11
+WHERE tenant = $1 AND owner = $2 AND namespace = $3 AND key = $4;
 
 -- insert_record --
 -- A new record; nothing when somebody else was first.

@@ -141,7 +141,10 @@ class Watch:
         for key in [key for key, at in self._followed.items() if now - at > _FORGET_AFTER]:
             del self._followed[key]
             self._stamps.pop(key, None)
-            self._marks[mark_of(*key)].discard(key)
+            mark = mark_of(*key)
+            self._marks[mark].discard(key)
+            if not self._marks[mark]:
+                del self._marks[mark]
 
     # Looking, where listening is not to be had
 

@@ -57,7 +57,8 @@ from hansard.requests import (
 
 _INTERVAL = 0.05
 """Seconds between two looks of somebody who waits for others' writes."""
-_LARGEST_BATCH = 100_000
+_LARGEST_BATCH = 50_000
+"""So that a command can carry it (see `batch`) whatever ids, participants and usage the messages have."""
 
 
 class RedisBackend:

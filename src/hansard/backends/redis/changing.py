@@ -156,7 +156,7 @@ async def update_message(writer: Writer, context: Context, id: str, message_id: 
         edit.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", message.seq, message.seq)
         edit.batch.do("ZADD", f"messages:{line}", message.seq, coding.message_of(message, body))
         await edit.release(saving.references([before]))
-        saving.count_usage(edit.batch, head.conversation, message, before)
+        saving.count_usage(edit.batch, head.conversation, [(message, before)])
         after = edit.save(head, change.draft.size if change.draft else 0)
         return Write(edit.batch, after, lambda _: message)
 
@@ -284,8 +284,7 @@ async def replace_messages(writer: Writer, context: Context, id: str, replace: R
         if planned.fresh:
             newest = planned.fresh[-1][0].created_at
         head = with_summary(rules.replaced(context, planned, len(gone), newest), edit.head.conversation.summary)
-        for message, _ in planned.fresh:
-            saving.count_usage(edit.batch, edit.head.conversation, message, None)
+        saving.count_usage(edit.batch, edit.head.conversation, ((message, None) for message, _ in planned.fresh))
         after = edit.save(head, max((draft.size for _, draft in planned.fresh), default=0))
         result = [*planned.kept, *(message for message, _ in planned.fresh)]
         appended = Appended(result, head.conversation.version, len(planned.fresh))

@@ -6,8 +6,11 @@ head came with the answer, and it asks again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from heapq import merge
+from typing import TypeVar
 
 from hansard import rules
 from hansard.backends.redis import coding, documents
@@ -19,10 +22,27 @@ from hansard.backends.values import own_conversation
 from hansard.model import MAIN, Conversation, Message, Summary, to_micros
 from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
 
+T = TypeVar("T")
+
 Piece = list[tuple[int, StoredMessage]]
 """Messages in the order of seq, each with its line."""
 _FIRST = Lane(MAIN, 1)
 """Where most conversations have all their messages."""
+_LONG = 1_000_000
+"""Bytes that are decoded on the event loop; more go to a thread."""
+
+
+async def _decoded(size: int, make: Callable[[], T]) -> T:
+    """What takes long to decode leaves the event loop alone."""
+    return await asyncio.to_thread(make) if size > _LONG else make()
+
+
+def _total(found: Iterable[bytes | None]) -> int:
+    return sum([len(data) for data in found if data is not None])
+
+
+async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
+    return await _decoded(_total(found), partial(coding.rows_of, found, id))
 
 
 def visible(seen: Seen, context: Context) -> Entry | None:
@@ -53,7 +73,8 @@ async def find_messages(heads: Heads, context: Context, id: str, message_ids: Se
         seen = await heads.look((context.tenant, id), [("find", "", *message_ids[start : start + PIECE])])
         if visible(seen, context) is None:
             return []
-        found += [message for _, message in found_of(seen.answers[0], id)]
+        answer = seen.answers[0]
+        found += [message for _, message in await _decoded(_total(answer), partial(found_of, answer, id))]
     return found
 
 
@@ -71,8 +92,9 @@ async def get_messages(heads: Heads, context: Context, id: str, query: MessageQu
         seen = await heads.look((context.tenant, id), asks)
         known = visible(seen, context)
         if known is not None and rules.segments(known.head.lane(query.branch)) == rules.segments(lane):
-            rows = coding.rows_of([data for answer in seen.answers for data in answer], id)
-            return _bounded(rows, id, query, cannot_pass=_is_short(query, lane, known.largest))
+            found = [data for answer in seen.answers for data in answer]
+            page = partial(_page, found, id, query, cannot_pass=_is_short(query, lane, known.largest))
+            return await _decoded(_total(found), page)
     return Slice([], False)
 
 
@@ -99,6 +121,10 @@ def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | Non
     if query.newest_first:
         return "ZREVRANGEBYSCORE", f"messages:{line}", high, f"({low}", "LIMIT", 0, limit
     return "ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit
+
+
+def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: bool) -> Slice:
+    return _bounded(coding.rows_of(found, id), id, query, cannot_pass=cannot_pass)
 
 
 def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
@@ -142,10 +168,10 @@ async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: 
         if not is_wanted(row, query):
             continue
         if len(rows) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
-            return Slice(coding.messages_from(rows, id), True)
+            return Slice(await _decoded(size, partial(coding.messages_from, rows, id)), True)
         rows.append(row)
         size += coding.size_of(row)
-    return Slice(coding.messages_from(rows, id), False)
+    return Slice(await _decoded(size, partial(coding.messages_from, rows, id)), False)
 
 
 async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
@@ -154,7 +180,8 @@ async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query:
     above = [row for row in rows if query.above is None or (row.created_at, row.seq) > query.above]
     between = [row for row in above if query.below is None or (row.created_at, row.seq) < query.below]
     between.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)
-    return _bounded(between, id, query)
+    size = sum([len(row.body) for row in between])
+    return await _decoded(size, partial(_bounded, between, id, query))
 
 
 def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
@@ -185,7 +212,7 @@ async def _walk(
         seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit) for line, upto in group])
         _check_same(seen, context, entry, query)
         for (line, upto), answer in zip(group, seen.answers, strict=True):
-            rows = [coding.row_of(data, id) for data in answer]
+            rows = await _rows(answer, id)
             while rows:
                 for row in rows:
                     yield row
@@ -193,7 +220,7 @@ async def _walk(
                     break
                 seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit, rows[-1].seq)])
                 _check_same(seen, context, entry, query)
-                rows = [coding.row_of(data, id) for data in seen.answers[0]]
+                rows = await _rows(seen.answers[0], id)
         at += len(group)
 
 
@@ -227,9 +254,7 @@ async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, afte
         return None
     if sorted(lines_of(now.head)) != lines:
         return await read_lines(heads, context, id, now, after_seq, limit)
-    found = [
-        [(line, coding.row_of(data, id)) for data in answer] for line, answer in zip(lines, seen.answers, strict=True)
-    ]
+    found = [[(line, row) for row in await _rows(answer, id)] for line, answer in zip(lines, seen.answers, strict=True)]
     return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]
 
 

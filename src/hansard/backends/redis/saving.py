@@ -84,7 +84,7 @@ def insert(batch: Batch, line: int, placed: Sequence[tuple[Message, bytes]]) -> 
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
         batch.first(mark).add("HSET", mark, batch.id, batch.n)
-        batch.do("SADD", "participants", user)
+    batch.do_many("SADD", "participants", sorted(users))
 
 
 def keep_blobs(batch: Batch, blobs: Mapping[str, bytes]) -> None:
@@ -126,14 +126,19 @@ def references(messages: Iterable[Message]) -> Counter[str]:
     return Counter(sha256 for message in messages for sha256 in {ref.sha256 for ref in message.blobs})
 
 
-def count_usage(batch: Batch, conversation: Conversation, message: Message, before: Message | None) -> None:
-    old = before.usage if before else None
-    if old != message.usage:
-        for _, row in rules.usage_change(conversation, message, old, message.usage):
-            add_usage(batch, row)
+def count_usage(batch: Batch, conversation: Conversation, changes: Iterable[tuple[Message, Message | None]]) -> None:
+    """What messages add to usage, each given with what it was before: one operation a row, however many add to it."""
+    rows: dict[rules.UsageKey, UsageRow] = {}
+    for message, before in changes:
+        old = before.usage if before else None
+        if old != message.usage:
+            for key, row in rules.usage_change(conversation, message, old, message.usage):
+                rows[key] = rules.add_usage(rows[key], row) if key in rows else row
+    for row in rows.values():
+        _add_usage(batch, row)
 
 
-def add_usage(batch: Batch, row: UsageRow) -> None:
+def _add_usage(batch: Batch, row: UsageRow) -> None:
     root = batch.keys.usage(batch.tenant)
     numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
     usage = batch.then(root)

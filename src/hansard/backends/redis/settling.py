@@ -6,9 +6,9 @@ any two steps. So:
 1. The write is *marked* in its tenant's place, with a deadline, and what others will rely on is done (`before`).
 2. The script changes the conversation, unless the deadline has passed, and puts what follows (`after`) into the
    conversation's *outbox* in the same step. From here on the write has happened.
-3. What follows is applied, place by place: once and in order, because each place remembers the newest `n` of each
-   conversation that it has seen.
-4. The outbox and the mark are cleared.
+3. The outbox is emptied, oldest first: what follows is applied, place by place, once and in order, because each place
+   remembers the newest `n` of each conversation that it has seen.
+4. The mark is cleared.
 
 Whoever reads a place that others write to (a list, usage, a sweep) first settles the tenant's marks: it does steps 3
 and 4 for writers that have not come to it yet, or never will. A mark whose deadline is long over is cleared, and what
@@ -28,6 +28,7 @@ from hansard.backends.redis.batch import Batch, Operations
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import APPLY, MARK, WRITE
+from hansard.errors import Unavailable
 
 DEADLINE = 10
 """Seconds that a write may take from its mark to its commit."""
@@ -79,10 +80,16 @@ class Settling:
         answer = await self._write(batch, str(deadline))
         if answer[0] != 0:
             await self._undo(batch.tenant, _mark_of(batch))
-        else:
-            answer = [0, *await self._apply(batch.id, batch.n, following)]
-        await self._clear(batch.tenant, batch.id, batch.n, outgoing if following else None)
-        return answer
+            await self._unmark(batch)
+            return answer
+        try:
+            # What others left there before comes first: a place passes over what is older than what it has seen.
+            gone = await self._finish(batch.tenant, batch.id, batch.n)
+            await self._unmark(batch)
+        except Unavailable as error:
+            # Whatever became of this step, the write itself has happened.
+            raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
+        return [0, *gone]
 
     async def _write(self, batch: Batch, deadline: str = "") -> list[int]:
         keys, values = batch.command(deadline)
@@ -106,12 +113,9 @@ class Settling:
         gone = await asyncio.gather(*(APPLY.run(self._nodes, each.keys, [id, n, *each.values]) for each in following))
         return sum(blobs for blobs, _ in gone), sum(records for _, records in gone)
 
-    async def _clear(self, tenant: str, id: str, n: int, outgoing: bytes | None) -> None:
-        if outgoing is not None:
-            outbox = f"{self._keys.conversation(tenant, id)}:outbox"
-            await self._nodes.ask(outbox, ("LREM", outbox, 1, outgoing), write=True)
-        pending = f"{self._keys.tenant(tenant)}:pending"
-        await self._nodes.ask(pending, ("HDEL", pending, f"{n}:{id}"), write=True)
+    async def _unmark(self, batch: Batch) -> None:
+        pending = f"{self._keys.tenant(batch.tenant)}:pending"
+        await self._nodes.ask(pending, ("HDEL", pending, f"{batch.n}:{batch.id}"), write=True)
 
     async def _undo(self, tenant: str, mark: Mark) -> None:
         """Takes back the uses of blobs that a write announced and did not make."""
@@ -143,12 +147,16 @@ class Settling:
                 await self._undo(tenant, mark)
                 await self._nodes.ask(pending, ("HDEL", pending, name), write=True)
 
-    async def _finish(self, tenant: str, id: str) -> None:
+    async def _finish(self, tenant: str, id: str, n: int = 0) -> tuple[int, int]:
+        """Empties the outbox of a conversation, oldest first. Gives what went with the write `n`."""
         outbox = f"{self._keys.conversation(tenant, id)}:outbox"
+        gone = (0, 0)
         for entry in await self._nodes.ask(outbox, ("LRANGE", outbox, 0, -1), write=True):
             outgoing = _OUTGOING.decode(entry)
-            await self._apply(outgoing.id, outgoing.n, outgoing.following)
+            went = await self._apply(outgoing.id, outgoing.n, outgoing.following)
+            gone = went if outgoing.n == n else gone
             await self._nodes.ask(outbox, ("LREM", outbox, 1, entry), write=True)
+        return gone
 
 
 def _mark_of(batch: Batch) -> Mark:

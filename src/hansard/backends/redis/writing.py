@@ -19,6 +19,9 @@ from hansard.model import NOT_YET, Appended, Conversation, Message, Receipt, fro
 from hansard.requests import Append, Context, ConversationChange, Draft, Restore, RestoredRow
 from hansard.rules import Head
 
+_HOPEFUL = 10_000
+"""Messages of a batch up to which the script checks each id. More of them would leave no room for what they bring."""
+
 
 async def make(writer: Writer, context: Context, id: str, found: Entry | Tomb) -> Batch:
     """A batch that may store a new conversation where there is none, or where one has expired."""
@@ -131,6 +134,8 @@ async def append(writer: Writer, context: Context, id: str, append: Append) -> A
             await refuse_deleted(writer, context, found, head, new)
         return await _planned(writer, context, id, append, found, stored)
 
+    if len(append.drafts) > _HOPEFUL:
+        return await writer.change(context, id, careful)
     try:
         return await writer.change(context, id, hopeful, hold=False)
     except (Duplicate, Conflict):
@@ -182,9 +187,8 @@ def add(batch: Batch, head: Head, line: int, fresh: Iterable[tuple[Message, Draf
     saving.insert(batch, line, placed)
     messages = [message for message, _ in placed]
     saving.use_blobs(batch, messages)
-    for message in messages:
-        if count and message.usage is not None:
-            saving.count_usage(batch, head.conversation, message, None)
+    if count:
+        saving.count_usage(batch, head.conversation, ((message, None) for message in messages))
 
 
 async def find(writer: Writer, context: Context, entry: Entry, ids: list[str]) -> list[tuple[int, Message]]:

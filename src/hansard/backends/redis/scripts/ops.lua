@@ -68,7 +68,7 @@ function operations.forget(key, field, n)
 end
 
 -- Tokens and cost, added up.             key: hash of a day; values: field, messages, four kinds of tokens, cost
--- All are doubles, as in Python: sums of costs come out the same to the last bit.
+-- All are doubles, as in Python.
 function operations.count(key, field, ...)
   local more, sums = { ... }, {}
   local now = redis.call('HGET', key, field) or '0 0 0 0 0 0'
