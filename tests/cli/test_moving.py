@@ -130,6 +130,8 @@ def test_an_import_that_was_stopped_goes_on(shell: Shell) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
+    # Its input stays open until it has ended: an end of input would be another reason to stop.
+    process.wait(timeout=60)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out == b""
