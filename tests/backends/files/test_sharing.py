@@ -15,6 +15,7 @@ import pytest
 from tests.backends.files import kit
 
 from hansard import ConversationNotFound, Message, Unavailable, sync
+from hansard.backends.files.locks import Locks
 from hansard.testing import processes
 
 
@@ -84,6 +85,29 @@ def test_threads_of_one_store(tmp_path: Path, mode: str) -> None:
         assert store.check() == []
     for path in kit.journals(tmp_path):
         kit.lines(path)
+
+
+def test_readers_that_overlap_do_not_keep_a_writer_out(tmp_path: Path) -> None:
+    locks = Locks(timeout=30)
+    path, done = tmp_path / "lock", threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            with locks.hold(path, "it", shared=True):
+                time.sleep(0.05)
+
+    readers = [threading.Thread(target=read) for _ in range(8)]
+    for number, reader in enumerate(readers):
+        reader.start()
+        time.sleep(0.003 * number)
+    try:
+        for _ in range(3):
+            with locks.hold(path, "it"):
+                pass
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
 
 
 def test_readers_see_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:

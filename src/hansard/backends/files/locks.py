@@ -17,6 +17,8 @@ from hansard.backends.files import disk
 from hansard.errors import TimedOut
 
 _FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02
+_COURTESY = 1.0
+"""Seconds that a reader lets a writer of its process go first, who may be kept out by others."""
 
 try:
     import fcntl
@@ -65,6 +67,8 @@ class Locks:
         self._timeout = timeout
         self._guard = threading.Lock()
         self._threads: dict[Path, tuple[threading.Lock, int]] = {}
+        self._starved: set[Path] = set()
+        """Where a writer has waited for long: readers that overlap would keep it out for ever."""
 
     @contextlib.contextmanager
     def hold(
@@ -73,11 +77,17 @@ class Locks:
         """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
         deadline = time.monotonic() + (self._timeout if patience is None else patience)
         if shared:
-            with _held(path, what, deadline, shared=True, flags=flags) as fd:
+            self._give_way(path)
+            with self._held(path, what, deadline, shared=True, flags=flags) as fd:
                 yield fd
             return
-        with self._thread(path, what, deadline), _held(path, what, deadline, shared=False, flags=flags) as fd:
+        with self._thread(path, what, deadline), self._held(path, what, deadline, shared=False, flags=flags) as fd:
             yield fd
+
+    def _give_way(self, path: Path) -> None:
+        until = time.monotonic() + _COURTESY
+        while path in self._starved and time.monotonic() < until:
+            time.sleep(_FIRST_NAP)
 
     @contextlib.contextmanager
     def _thread(self, path: Path, what: str, deadline: float) -> Iterator[None]:
@@ -97,28 +107,32 @@ class Locks:
                 if users > 1:
                     self._threads[path] = (lock, users - 1)
 
+    @contextlib.contextmanager
+    def _held(self, path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> Iterator[int]:
+        while True:
+            with disk.opened(path, flags) as fd:
+                self._wait(fd, path, what, deadline, shared=shared)
+                try:
+                    if is_at(fd, path):
+                        yield fd
+                        return
+                finally:
+                    # Closing would not do it while a process that was forked meanwhile holds the same open file.
+                    _unlock(fd)
 
-@contextlib.contextmanager
-def _held(path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> Iterator[int]:
-    while True:
-        with disk.opened(path, flags) as fd:
-            _wait(fd, path, what, deadline, shared=shared)
-            try:
-                if is_at(fd, path):
-                    yield fd
-                    return
-            finally:
-                # Closing would not do it while a process that was forked meanwhile holds the same open file.
-                _unlock(fd)
-
-
-def _wait(fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
-    nap = _FIRST_NAP
-    while not _try_lock(fd, shared=shared):
-        if time.monotonic() + nap > deadline:
-            raise _timed_out(path, what)
-        time.sleep(nap)
-        nap = min(2 * nap, _LONGEST_NAP)
+    def _wait(self, fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
+        nap = _FIRST_NAP
+        try:
+            while not _try_lock(fd, shared=shared):
+                if time.monotonic() + nap > deadline:
+                    raise _timed_out(path, what)
+                time.sleep(nap)
+                nap = min(2 * nap, _LONGEST_NAP)
+                if nap == _LONGEST_NAP and not shared:
+                    self._starved.add(path)
+        finally:
+            if not shared:
+                self._starved.discard(path)
 
 
 def _timed_out(path: Path, what: str) -> TimedOut:
