@@ -257,18 +257,6 @@ def test_records_that_several_processes_count_up(url: str) -> None:
     play(check)
 
 
-def test_a_large_batch_is_found_by_its_ids(url: str) -> None:
-    """Not by comparing every message with every id, which takes longer than a statement may."""
-
-    async def check() -> None:
-        async with connect(f"{url}&statement_timeout=4000") as store:
-            batch = [Message("user", "x", id=f"m{number}") for number in range(20_000)]
-            assert (await store.append("c", batch)).stored == 20_000
-            assert (await store.append("c", batch)).stored == 0
-
-    play(check)
-
-
 # Lost connections
 
 

@@ -189,6 +189,20 @@ def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
     assert_indexed(plan)
 
 
+@pytest.mark.parametrize("name", ["find_messages", "read_messages", "find_ids"])
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_each_of_many_ids_is_looked_up_in_the_index(place: str, name: str, count: int) -> None:
+    """Without statistics too, as after a bulk append: not by comparing every message with every id."""
+
+    async def check() -> None:
+        await make(place)
+        values = {"read_messages": (0, None)}.get(name, ())
+        plan = await plan_of(place, QUERIES[name], ("t", "c", [f"m{n}" for n in range(count)], *values))
+        assert re.search(r"Index Cond: .*\(id = wanted\.id\)", plan), plan
+
+    play(check)
+
+
 def test_an_append_uses_indexes(full: str) -> None:
     conversations: list[Any] = [["c7"], [""], [7], [8], [None], [1], [1], [1], [1], [1], [1], [1]]
     messages: list[Any] = [["c7"], [1], [11], ["m"], ["user"], [None], ["x"], [1], [1], [None], [None], [None], [None]]
