@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hansard import codec, rules
 from hansard.backends.postgres import heads, rows
 from hansard.backends.postgres.engine import Work
+from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.heads import Entry, new_stamp
 from hansard.backends.values import own_conversation
 from hansard.errors import Conflict
@@ -32,6 +33,8 @@ async def make(work: Work, context: Context, head: Head, *, largest: int = 0, li
     id = head.conversation.id
     old = await heads.load(work, id)
     if old is not None:
+        if rules.is_visible(old.head.conversation, context):
+            raise Raced(f"conversation {id!r} was made by somebody else at the same moment")
         expires = old.head.conversation.expires_at
         if expires is None or expires > context.now:
             # Behind the wall of a user's view: it must look as if it were not there.

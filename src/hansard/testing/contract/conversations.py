@@ -48,6 +48,11 @@ class TestConversations(Contract):
             store.create_conversation("c", title="other")
         assert state(store) == before
 
+    def test_one_of_many_creates_it(self, store: Driver) -> None:
+        for id in ("c", "d", "e"):
+            results = store.together([lambda each, id=id: each.create_conversation(id)] * 8)
+            assert sorted(type(result).__name__ for result in results) == ["Conflict"] * 7 + ["Conversation"]
+
     def test_ids_are_given(self, store: Driver) -> None:
         made = [store.create_conversation().id for _ in range(3)]
         assert made == sorted(set(made))
