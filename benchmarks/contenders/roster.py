@@ -17,6 +17,7 @@ _OURS = {
 _PLACES = {
     "sqlite": {
         "raw": "benchmarks.contenders.raw:Raw",
+        "raw-indexed": "benchmarks.contenders.raw:RawIndexed",
         **_OURS,
         "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
         "langgraph": "benchmarks.contenders.langgraph:LangGraph",

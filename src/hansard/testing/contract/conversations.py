@@ -50,7 +50,8 @@ class TestConversations(Contract):
 
     def test_one_of_many_creates_it(self, store: Driver) -> None:
         for id in ("c", "d", "e"):
-            results = store.together([lambda each, id=id: each.create_conversation(id)] * 8)
+            calls = [lambda each, id=id: each.create_conversation(id) for _ in range(8)]
+            results = store.together(calls)
             assert sorted(type(result).__name__ for result in results) == ["Conflict"] * 7 + ["Conversation"]
 
     def test_ids_are_given(self, store: Driver) -> None:
