@@ -107,6 +107,8 @@ class MessageQuery(Struct, frozen=True, gc=False):
     scope: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    pinned: bool | None = None
+    """True for pinned messages only, whose number the cost follows; False for the others; None for both."""
 
 
 class Slice(Struct, frozen=True, gc=False):

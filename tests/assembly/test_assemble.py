@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -237,6 +237,59 @@ def test_a_pinned_result_keeps_its_call(store: sync.Store) -> None:
     prompt = store.assemble_prompt("c", token_budget=100)
     assert [message["role"] for message in prompt.messages[:3]] == ["assistant", "tool", "tool"]
     assert whys(prompt)[:4] == ["over_budget", "pinned", "pinned", "pinned"]
+
+
+def test_what_is_pinned_in_the_middle_stays(store: sync.Store) -> None:
+    store.append("c", [Message("system", "Be kind.")] + [Message("user", "x") for _ in range(300)])
+    pinned = store.append("c", [Message("user", "Call me Ann.", pinned=True), call("1"), result("1")]).messages[0]
+    store.append("c", [Message("user", f"{at}") for at in range(300)])
+    prompt = store.assemble_prompt("c", max_turns=10)
+    assert texts(prompt)[:3] == ["Be kind.", "Call me Ann.", "290"]
+    assert whys(prompt)[:3] == ["system", "pinned", "fits"]
+    assert prompt.has_older
+    store.update_message("c", pinned.id, pinned=False)
+    assert texts(store.assemble_prompt("c", max_turns=10))[1] == "290"
+
+
+def test_a_pin_outlasts_the_time_window_but_not_the_scope(store: sync.Store) -> None:
+    old = datetime.now(UTC) - timedelta(days=9)
+    store.append(
+        "c",
+        [
+            Message("system", "Be kind.", created_at=old),
+            Message("user", "Call me Ann.", pinned=True, created_at=old, scope="channel"),
+            Message("user", "My secret.", pinned=True, created_at=old, scope="dm"),
+            Message("user", "Now.", scope="channel"),
+        ],
+    )
+    window = timedelta(days=1)
+    assert texts(store.assemble_prompt("c", time_window=window)) == ["Be kind.", "Call me Ann.", "My secret.", "Now."]
+    told = texts(store.assemble_prompt("c", time_window=window, scope="channel"))
+    assert told == ["Be kind.", "Call me Ann.", "Now."]
+
+
+def test_each_text_is_counted_once(store: sync.Store) -> None:
+    asked: list[str] = []
+
+    class Words:
+        name = "words"
+        is_exact = True
+
+        def count(self, text: str) -> int:
+            asked.append(text)
+            return len(text.split())
+
+    store.append("c", [said(ANN, "one two"), said(BEN, "three " * 100), call("1"), result("1", "four")])
+    first = store.assemble_prompt("c", counter=Words(), system="Be kind.")
+    counted = list(asked)
+    assert len(counted) == len(set(counted)) > 4
+    assert store.assemble_prompt("c", counter=Words(), system="Be kind.") == first
+    store.window("c", tokens=500, counter=Words())
+    store.window("c", tokens=500, counter=Words())
+    assert len(asked) == len(set(asked)), "a counter is known by its class and name"
+    store.update_message("c", store.get_messages("c")[0].id, content="one")
+    changed = store.assemble_prompt("c", counter=Words(), system="Be kind.")
+    assert changed.tokens == first.tokens - 1
 
 
 def test_what_was_blocked_or_says_nothing_is_left_out(store: sync.Store) -> None:

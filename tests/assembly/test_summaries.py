@@ -379,6 +379,24 @@ def test_instructions_and_pins_are_not_summarized_away(store: sync.Store) -> Non
     ]
 
 
+def test_a_message_in_progress_is_not_summarized(store: sync.Store) -> None:
+    talk(store, 30)
+    growing = store.append("c", Message("assistant", "It begins", status="in_progress")).messages[0]
+    talk(store, 30)
+    model = Model()
+    summary = store.summarize("c", model, keep=0)
+    assert summary is not None
+    assert summary.to_seq == growing.seq - 1
+    assert store.summarize("c", model, keep=0) is None, "there is nothing to do until it has ended"
+    prompt = store.assemble_prompt("c", summarizer=model, summary_threshold=5)
+    assert prompt.summary == summary
+    assert "It begins" in [message["content"] for message in prompt.messages]
+    store.update_message("c", growing.id, content="It begins, and ends.", status="complete")
+    summary = store.summarize("c", model, keep=10)
+    assert summary is not None
+    assert summary.to_seq == 51
+
+
 def test_a_deleted_message_takes_the_summary(store: sync.Store) -> None:
     talk(store, 60)
     store.summarize("c", Model())

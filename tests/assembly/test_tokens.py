@@ -35,8 +35,9 @@ def test_the_estimate_is_near_a_real_tokenizer(text: str) -> None:
     assert len(text) / 4 < 0.5 * real, "characters / 4 alone would be far off"
 
 
-def test_the_tokenizer_counts_exactly_and_remembers() -> None:
-    tokenizer = Tokenizer()
+def test_the_tokenizer_counts_exactly_and_is_asked_once() -> None:
+    assert Tokenizer().count("hello world") == 2
+    tokenizer = costs.remembering(Tokenizer())
     assert tokenizer.is_exact
     assert tokenizer.name == "o200k_base"
     assert tokenizer.count("hello world") == 2
@@ -46,6 +47,22 @@ def test_the_tokenizer_counts_exactly_and_remembers() -> None:
     assert tokenizer.count(long) == tokenizer.count(long) > 900
     assert sys.getrefcount(long) == held, "a long text is not held in memory"
     assert tokenizer.count("<|endoftext|>") > 1, "typed by a user, it is text"
+    assert costs.remembering(None) is costs.remembering(costs.DEFAULT_COUNTER)
+
+
+def test_no_more_counts_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Length:
+        name = "length"
+        is_exact = False
+
+        def count(self, text: str) -> int:
+            return len(text)
+
+    monkeypatch.setattr(costs, "_CACHED_TEXTS", 10)
+    monkeypatch.setattr(costs, "_counts", {})
+    counter = costs.remembering(Length())
+    assert [counter.count("x" * number) for number in range(25)] == list(range(25))
+    assert 0 < len(costs._counts) <= 10
 
 
 def test_an_image_costs_the_same_however_large() -> None:

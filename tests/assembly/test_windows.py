@@ -8,7 +8,7 @@ import pytest
 from tests.assembly.talk import call, result
 
 from hansard import Message, sync
-from hansard.assembly import window
+from hansard.assembly import loading, window
 from hansard.errors import ValidationError
 from hansard.formats.dialogue import CLOSED
 
@@ -39,6 +39,28 @@ def test_instructions_and_pinned_messages_stay(store: sync.Store) -> None:
     store.append("c", [Message("user", "z"), Message("assistant", "z")])
     assert roles(store.window("c", turns=1)) == "suua"
     assert roles(store.window("c", messages=60)) == "suu" + "a" * 50 + "ua", "none of them twice"
+
+
+def test_what_is_pinned_in_the_middle_stays_with_its_group(store: sync.Store) -> None:
+    store.append("c", [Message("user", "x") for _ in range(300)])
+    middle = [Message("user", "q"), call("1", "2"), result("1"), result("2", "fact", pinned=True), Message("user", "p")]
+    pinned = store.append("c", middle).messages[-1]
+    store.append("c", [Message("assistant", "y") for _ in range(300)])
+    assert roles(store.window("c", messages=2)) == "attaa"
+    store.update_message("c", pinned.id, pinned=True)
+    assert roles(store.window("c", messages=2)) == "attuaa"
+    assert roles(store.window("c", tokens=70)) == "attuaaa"
+    store.append("c", Message("user", "z"))
+    assert roles(store.window("c", turns=1)) == "attuu"
+    assert [message.content for message in store.get_messages("c", pinned=True)][-1] == "p"
+
+
+def test_the_newest_pins_are_kept_where_there_are_too_many(store: sync.Store) -> None:
+    store.append("c", [Message("user", f"{number}", pinned=True) for number in range(loading.MOST_PINNED + 5)])
+    store.append("c", [Message("assistant", "y") for _ in range(5)])
+    kept = store.window("c", messages=2)
+    assert len(kept) == loading.MOST_PINNED + 2
+    assert kept[0].content == "5"
 
 
 def test_groups_within_tokens(store: sync.Store) -> None:

@@ -117,6 +117,35 @@ def test_reasoning_goes_back_untouched_to_its_own_provider() -> None:
     assert len(formats.to_openai_input(history).losses) == 2
 
 
+def test_a_call_without_the_reasoning_that_led_to_it_has_no_id() -> None:
+    """By its id OpenAI would ask for the reasoning, which a window may have left out."""
+
+    def asked(*ids: str) -> list[dict[str, Any]]:
+        return [
+            {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": "f", "arguments": "{}"} for id in ids
+        ]
+
+    def answers(*ids: str) -> list[Message]:
+        return [
+            Message("tool", {"type": "function_call_output", "call_id": id, "output": "x"}, format="openai.responses")
+            for id in ids
+        ]
+
+    def model(*items: dict[str, Any]) -> list[Message]:
+        return [Message("assistant", item, format="openai.responses") for item in items]
+
+    led = [*model(RESPONSES_REASONING, *asked("1", "2")), *answers("1", "2")]
+    assert [item.get("id") for item in formats.to_openai_responses(led)[:3]] == ["rs_1", "fc_1", "fc_2"]
+    assert [item.get("id") for item in formats.to_openai_responses(led[1:])[:2]] == [None, None]
+    later = [*led, Message("user", "And?"), *model(*asked("3")), *answers("3")]
+    assert formats.to_openai_responses(later)[-2] == {
+        "type": "function_call",
+        "call_id": "3",
+        "name": "f",
+        "arguments": "{}",
+    }
+
+
 def test_reasoning_goes_with_what_it_led_to() -> None:
     claude = Message(
         "assistant", [THINKING, {"type": "tool_use", "id": "1", "name": "f", "input": {}}], format="anthropic"

@@ -1,4 +1,5 @@
-"""What an assembly reads: the newest messages that concern an agent, and the instructions that the history begins with.
+"""What an assembly reads: the newest messages that concern an agent, and from before them the instructions that the
+history begins with and what is pinned.
 
 The cost follows what is loaded, not what is stored: the limit counts messages that concern the agent, and noise between
 them is read past, up to a bound.
@@ -11,18 +12,27 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from hansard.assembly import projection
+from hansard import formats
+from hansard.assembly import projection, window
 from hansard.assembly.projection import Viewpoint
 from hansard.model import Message
 
 MOST_NOISE = 10
 """At most this many times the limit is read, to find as many messages as the limit among noise."""
 HEAD = 10
-"""How many messages at the beginning of a history are looked at for instructions and pinned messages."""
+"""How many messages at the beginning of a history are looked at for instructions."""
+MOST_PINNED = 100
+"""So many pinned messages are kept, the newest ones: each has to be paid for."""
+NEAR = 20
+"""How many messages before and after a pinned call or result are looked at for the rest of its group."""
 
 
 class Reader(Protocol):
-    """A branch, read backwards from its end, and its beginning."""
+    """A branch, read backwards from its end; its beginning; what is pinned in it."""
+
+    @property
+    def has_past(self) -> bool:
+        """Whether something older than what `older` gives may be there: it is narrowed in time."""
 
     async def older(self, before: Message | None, limit: int) -> tuple[list[Message], bool]:
         """Up to `limit` messages before one (None: the newest), newest first, and whether there are more."""
@@ -30,11 +40,20 @@ class Reader(Protocol):
     async def first(self, limit: int) -> list[Message]:
         """The first messages of the history, oldest first, whatever narrows the rest."""
 
+    async def pinned(self, limit: int) -> list[Message]:
+        """The newest pinned messages, oldest first, however old."""
+
+    async def around(self, message: Message, limit: int) -> list[Message]:
+        """A message and up to `limit` on either side of it, oldest first, whatever narrows the rest."""
+
 
 class Loaded(Struct, frozen=True):
     messages: list[Message]
     """Oldest first."""
     has_older: bool
+    """There are more before the newest run of messages."""
+    first_seq: int
+    """Where that run begins; what lies before it was picked."""
 
 
 async def load(reader: Reader, view: Viewpoint, limit: int, *, addressed_only: bool) -> Loaded:
@@ -42,10 +61,8 @@ async def load(reader: Reader, view: Viewpoint, limit: int, *, addressed_only: b
     if more and addressed_only and projection.is_shared(found, view):
         found, more = await _past_noise(reader, view, limit, found)
     newest = found[::-1]
-    if not more:
-        return Loaded(newest, has_older=False)
-    head = await _head(reader, newest)
-    return Loaded([*head, *newest], has_older=True)
+    everything = await with_staying(reader, newest) if more or reader.has_past else newest
+    return Loaded(everything, has_older=more, first_seq=newest[0].seq if newest else 0)
 
 
 async def _past_noise(reader: Reader, view: Viewpoint, limit: int, found: list[Message]) -> tuple[list[Message], bool]:
@@ -73,8 +90,25 @@ def _first_of(newest_first: Sequence[Message], view: Viewpoint, limit: int) -> i
     return len(newest_first)
 
 
-async def _head(reader: Reader, loaded: Sequence[Message]) -> list[Message]:
-    """Instructions and pinned messages at the beginning that are not among those loaded."""
-    first_loaded = loaded[0].seq if loaded else 0
-    head = await reader.first(HEAD)
-    return [message for message in head if projection.always_stays(message) and message.seq < first_loaded]
+async def with_staying(reader: Reader, newest: Sequence[Message]) -> list[Message]:
+    """The newest messages, and what stays of those before: first instructions, pinned messages with their groups."""
+    found = {message.seq: message for message in newest}
+    for message in await reader.first(HEAD):
+        if projection.instructs(message):
+            found.setdefault(message.seq, message)
+    for message in await reader.pinned(MOST_PINNED):
+        if message.seq not in found:
+            for each in await _group(reader, message):
+                found.setdefault(each.seq, each)
+    return [found[seq] for seq in sorted(found)]
+
+
+async def _group(reader: Reader, message: Message) -> list[Message]:
+    """A message with the calls and results that it needs."""
+    links = formats.tool_links(message)
+    if not links.calls and not links.results:
+        return [message]
+    near = await reader.around(message, NEAR)
+    group = window.groups(len(near), window.links([formats.tool_links(each) for each in near]).pairs)
+    own = next((group[at] for at, each in enumerate(near) if each.seq == message.seq), None)
+    return [each for at, each in enumerate(near) if group[at] == own]

@@ -4,6 +4,8 @@ The default needs no package: a token for every four bytes of UTF-8. That is cha
 three quarters of a token for a Chinese, Japanese or Korean character, which is near what current tokenizers give.
 `Tokenizer` is a real one that works offline; it needs the extra `hansard[tokens]`.
 
+Counts are remembered in the process: of a message that did not change, no counter is asked again.
+
 Images, audio and documents have a price of their own: their base64 is no text. Estimates are corrected by what the
 provider reported for messages that are stored with their usage.
 """
@@ -65,8 +67,41 @@ class ByteCounter(Struct, frozen=True):
 DEFAULT_COUNTER = ByteCounter()
 
 
+_counts: dict[tuple[type, str, str | bytes], int] = {}
+
+
+class Remembering:
+    """A counter that is asked once for each text. It is known by its class and its name, whatever object it is.
+
+    By the text and not by the message: what an agent is told has names before it, and what was changed is another text.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.name = counter.name
+        self.is_exact = counter.is_exact
+        self._who = (type(counter), counter.name)
+        self._count = counter.count
+
+    def count(self, text: str) -> int:
+        # A long text is remembered by its hash: thousands of them would fill the memory.
+        key = (*self._who, text if len(text) <= _SHORT else blake2b(text.encode()).digest())
+        found = _counts.get(key)
+        if found is None:
+            if len(_counts) >= _CACHED_TEXTS:
+                _counts.clear()
+            found = _counts[key] = self._count(text)
+        return found
+
+
+def remembering(counter: TokenCounter | None) -> TokenCounter:
+    """The counter to use for what a caller passed. The estimate is cheaper than remembering it."""
+    if counter is None:
+        return DEFAULT_COUNTER
+    return counter if isinstance(counter, ByteCounter) else Remembering(counter)
+
+
 class Tokenizer:
-    """A real tokenizer that works offline, by the name of its vocabulary. Counts are remembered by text.
+    """A real tokenizer that works offline, by the name of its vocabulary.
 
     Needs the extra `hansard[tokens]`.
     """
@@ -84,17 +119,9 @@ class Tokenizer:
         self.name = vocabulary
         self.is_exact = True
         self._encode = encode
-        self._counts: dict[str | bytes, int] = {}
 
     def count(self, text: str) -> int:
-        # A long text is remembered by its hash: thousands of them would fill the memory.
-        key = text if len(text) <= _SHORT else blake2b(text.encode()).digest()
-        found = self._counts.get(key)
-        if found is None:
-            if len(self._counts) >= _CACHED_TEXTS:
-                self._counts.clear()
-            found = self._counts[key] = len(self._encode(text))
-        return found
+        return len(self._encode(text))
 
 
 class Prices(Struct, frozen=True, kw_only=True):

@@ -169,6 +169,7 @@ class McpItem(Struct, tag="mcp_call"):
 HostedItem = WebSearchItem | FileSearchItem | CodeItem | McpItem
 AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
 
+_CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _UNCHECKED = ("async", "caller")
 """Optional fields of calls that we do not look into; a call that has one is written anew."""
@@ -274,7 +275,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
             items += _assistant(entry, kinds, losses)
         elif content := _content(entry.parts, entry, losses):
             items.append({"role": entry.side, "content": content})
-    return Written(_without_lone_reasoning(items, losses))
+    return Written(_without_lone_ids(_without_lone_reasoning(items, losses)))
 
 
 def _role(entry: Entry) -> str:
@@ -360,3 +361,20 @@ def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list
         following = item.get("role") == "assistant" or is_reasoning or str(item.get("type")).endswith("_call")
         kept.append(item)
     return kept[::-1]
+
+
+def _without_lone_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls without their `id` where no reasoning stands before them.
+
+    By that id OpenAI knows which reasoning led to a call, and refuses the call without it: a window may have cut
+    between them. A call without an id needs none; its result is found by `call_id`.
+    """
+    kept: list[dict[str, Any]] = []
+    is_led = False
+    for item in items:
+        kind = str(item.get("type"))
+        is_lone = kind in _CALLS and not is_led
+        kept.append({name: value for name, value in item.items() if name != "id"} if is_lone else item)
+        is_said = item.get("role") == "assistant" or kind.endswith("_call")
+        is_led = kind == "reasoning" or (is_led and is_said)
+    return kept

@@ -107,6 +107,7 @@ def is_wanted(message: Message, query: MessageQuery) -> bool:
         and (query.scope is None or message.scope == query.scope)
         and (query.since is None or message.created_at >= query.since)
         and (query.until is None or message.created_at < query.until)
+        and (query.pinned is None or message.pinned == query.pinned)
     )
 
 

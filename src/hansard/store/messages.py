@@ -156,6 +156,7 @@ class MessageParts(Appending):
         scope: MessageScope | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        pinned: bool | None = None,
         branch: str | None = None,
         sort: MessageSort = "seq",
         blobs: BlobMode = "inline",
@@ -164,14 +165,15 @@ class MessageParts(Appending):
 
         `limit` (20) pages in `order`; `after` and `before` take a message id or `message.cursor` and follow `order`.
         `last=N` is the newest N and `turns=N` the newest N turns, both oldest first. `since` is inclusive, `until` is
-        not. A page ends early when its bodies pass `Limits.page_bytes`; `has_more` tells.
+        not. `pinned=True` gives the pinned ones, at the cost of their number. A page ends early when its bodies pass
+        `Limits.page_bytes`; `has_more` tells.
         """
         checks.only_one(after=after, before=before)
         checks.only_one(last=last, turns=turns, limit=limit)
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
-        narrow = reading.filters(roles, participant_ids, scope, since, until)
+        narrow = reading.filters(roles, participant_ids, scope, since, until, pinned)
         query = reading.query(self.limits, branch, sort, narrow)
         context = self._view.context()
         if last is not None or turns is not None:
@@ -242,6 +244,7 @@ class MessageParts(Appending):
         scope: MessageScope | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        pinned: bool | None = None,
         branch: str | None = None,
         sort: MessageSort = "seq",
         blobs: BlobMode = "inline",
@@ -250,7 +253,7 @@ class MessageParts(Appending):
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
-        narrow = reading.filters(roles, participant_ids, scope, since, until)
+        narrow = reading.filters(roles, participant_ids, scope, since, until, pinned)
         query = structs.replace(reading.query(self.limits, branch, sort, narrow), limit=_CHUNK)
         place = await reading.position(self._view, self._view.context(), id, after)
         more = True

@@ -49,24 +49,40 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class BranchReader:
-    """A branch, read backwards; with stand-ins for the blobs, which only the chosen messages need."""
+    """A branch, read for a prompt; with stand-ins for the blobs, which only the chosen messages need."""
 
     def __init__(self, view: View, context: Context, conversation_id: str, query: MessageQuery) -> None:
         self._view = view
         self._context = context
         self._id = conversation_id
         self._query = structs.replace(query, newest_first=True, max_bytes=view.limits.page_bytes)
+        self._bare = MessageQuery(branch=query.branch, max_bytes=view.limits.page_bytes)
+
+    @property
+    def has_past(self) -> bool:
+        return self._query.since is not None
 
     async def older(self, before: Message | None, limit: int) -> tuple[list[Message], bool]:
         below = rules.position(before) if before is not None else None
-        query = structs.replace(self._query, below=below, limit=limit)
-        taken = await self._view.backend.get_messages(self._context, self._id, query)
-        return [_with_stand_ins(message) for message in taken.messages], taken.has_more
+        return await self._take(structs.replace(self._query, below=below, limit=limit))
 
     async def first(self, limit: int) -> list[Message]:
-        query = MessageQuery(branch=self._query.branch, limit=limit, max_bytes=self._view.limits.page_bytes)
+        return (await self._take(structs.replace(self._bare, limit=limit)))[0]
+
+    async def pinned(self, limit: int) -> list[Message]:
+        # Not from another scope: what was said to one need not be told to all.
+        query = structs.replace(self._bare, newest_first=True, pinned=True, scope=self._query.scope, limit=limit)
+        return (await self._take(query))[0][::-1]
+
+    async def around(self, message: Message, limit: int) -> list[Message]:
+        place = rules.position(message)
+        before, _ = await self._take(structs.replace(self._bare, newest_first=True, below=place, limit=limit))
+        after, _ = await self._take(structs.replace(self._bare, above=place, limit=limit))
+        return [*before[::-1], message, *after]
+
+    async def _take(self, query: MessageQuery) -> tuple[list[Message], bool]:
         taken = await self._view.backend.get_messages(self._context, self._id, query)
-        return [_with_stand_ins(message) for message in taken.messages]
+        return [_with_stand_ins(message) for message in taken.messages], taken.has_more
 
 
 def _with_stand_ins(message: Message) -> Message:
@@ -100,21 +116,13 @@ async def assemble(view: View, asked: Asked) -> Prompt:
             summary = newer
             chosen = assembling.choose(loaded.messages, asked.options, summary)
     prompt = await _written(view, context, asked, chosen, summary, problems)
-    return structs.replace(
-        prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not _reaches(summary, loaded.messages)
-    )
+    # A summary may cover everything before what was loaded.
+    is_reached = summary is not None and summary.to_seq >= loaded.first_seq - 1
+    return structs.replace(prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not is_reached)
 
 
 def _nothing(asked: Asked) -> Chosen:
     return assembling.choose([], asked.options, None)
-
-
-def _reaches(summary: Summary | None, loaded: Sequence[Message]) -> bool:
-    """Whether a summary covers everything before what was loaded."""
-    if summary is None:
-        return False
-    first = next((message.seq for message in loaded if not projection.always_stays(message)), 0)
-    return summary.to_seq >= first - 1
 
 
 async def _written(
@@ -229,9 +237,7 @@ async def in_window(view: View, conversation_id: str, branch: str | None, asked:
     found, more = await _newest(reader, asked)
     messages = found[::-1]
     if more:
-        first = messages[0].seq if messages else 0
-        head = await reader.first(loading.HEAD)
-        messages = [each for each in head if projection.always_stays(each) and each.seq < first] + messages
+        messages = await loading.with_staying(reader, messages)
     if asked.tokens is None:
         kept = window.valid(messages, asked.dangling)
     else:

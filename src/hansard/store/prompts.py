@@ -43,7 +43,7 @@ class Prompts(Core):
         Instructions and pinned messages stay. A group that does not fit is left out whole; a call that nothing
         answered is left out, or closed with a result that says so.
         """
-        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.assembly.tokens import remembering
         from hansard.store import prompting
 
         checks.only_one(messages=messages, turns=turns, tokens=tokens)
@@ -54,7 +54,7 @@ class Prompts(Core):
             checks.optional_count(turns, "turns", least=1),
             checks.optional_count(tokens, "tokens", least=1),
             checks.one_of(dangling, ("drop", "close"), "dangling"),
-            counter or DEFAULT_COUNTER,
+            remembering(counter),
         )
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
@@ -91,7 +91,7 @@ class Prompts(Core):
         `compat="toolpack"` gives the prompt that toolpack would.
         """
         from hansard.assembly import assembling, projection
-        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.assembly.tokens import remembering
         from hansard.formats import registry
         from hansard.store import prompting
 
@@ -107,7 +107,7 @@ class Prompts(Core):
             names=checks.one_of(names, ("prefix", "field", "none"), "names"),
             dangling=checks.one_of(dangling, ("drop", "close"), "dangling"),
             format=format,
-            counter=counter or DEFAULT_COUNTER,
+            counter=remembering(counter),
         )
         text = checks.optional_text(system, "system")
         asked = prompting.Asked(
@@ -211,7 +211,7 @@ class Prompts(Core):
         counter: TokenCounter | None,
         in_metadata: bool,
     ) -> Task:
-        from hansard.assembly.tokens import DEFAULT_COUNTER
+        from hansard.assembly.tokens import remembering
         from hansard.store.summarizing import Task
 
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
@@ -229,7 +229,7 @@ class Prompts(Core):
             summarizer,
             checks.count(max_tokens, "max_tokens"),
             _seconds(timeout),
-            counter or DEFAULT_COUNTER,
+            remembering(counter),
             checks.flag(in_metadata, "in_metadata"),
         )
 

@@ -28,6 +28,7 @@ class Filters(Struct, frozen=True):
     scope: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    pinned: bool | None = None
 
 
 def filters(
@@ -36,6 +37,7 @@ def filters(
     scope: str | None,
     since: datetime | None,
     until: datetime | None,
+    pinned: bool | None = None,
 ) -> Filters:
     wanted = checks.filter_set(roles, "roles")
     for role in wanted or ():
@@ -46,6 +48,7 @@ def filters(
         scope if scope is None else checks.one_of(scope, SCOPES, "scope"),
         checks.optional_time(since, "since"),
         checks.optional_time(until, "until"),
+        pinned if pinned is None else checks.flag(pinned, "pinned"),
     )
 
 
@@ -59,11 +62,12 @@ def query(limits: Limits, branch: str | None, sort: MessageSort, narrow: Filters
         scope=narrow.scope,
         since=narrow.since,
         until=narrow.until,
+        pinned=narrow.pinned,
     )
 
 
 def unfiltered(query: MessageQuery) -> MessageQuery:
-    return structs.replace(query, roles=None, participant_ids=None, scope=None, since=None, until=None)
+    return structs.replace(query, roles=None, participant_ids=None, scope=None, since=None, until=None, pinned=None)
 
 
 def placed(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct, structs
@@ -130,9 +131,9 @@ async def _next(view: View, task: Task, previous: Summary | None) -> _Made | Non
     text: str | None = None
     while text is None:
         taken = await view.backend.get_messages(view.context(), task.conversation_id, query)
-        if not taken.messages:
+        messages = _bounded(_finished(taken.messages))
+        if not messages:
             return None
-        messages = _bounded(taken.messages)
         read += messages
         text = await _asked(task, SummaryRequest(tuple(messages), before, task.max_tokens))
         # Nobody said a word yet: there is nothing to keep, and what follows is asked about.
@@ -167,6 +168,11 @@ def _outdated() -> Unavailable:
     return Unavailable(
         "what is summarized was deleted meanwhile: the summary was not used", retryable=True, outcome="not_applied"
     )
+
+
+def _finished(messages: Sequence[Message]) -> list[Message]:
+    """Those before one that is still growing: a summary that covered it would hide what it is yet to say."""
+    return list(takewhile(lambda message: message.status != "in_progress", messages))
 
 
 def _bounded(messages: Sequence[Message]) -> list[Message]:

@@ -308,6 +308,7 @@ READS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] =
             "scope": rarely(st.sampled_from(SCOPES)),
             "since": rarely(TIMES),
             "until": rarely(TIMES),
+            "pinned": rarely(FLAGS),
             "branch": rarely(LINES),
         },
     ),

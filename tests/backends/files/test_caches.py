@@ -196,6 +196,7 @@ def long_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         store.branch("c", at="10.0", branch_id="b")
         store.append_message("c", "user", "aside", participant={"kind": "user", "id": "p"}, metadata={"big": 2**70})
         store.add_summary("c", "s", from_seq=1, to_seq=3)
+        store.update_message("c", "7.1", pinned=True)
         store.update_conversation("c", metadata={"big": 2**80})
     return tmp_path
 
@@ -211,6 +212,7 @@ def test_the_index_of_a_long_journal_is_written_down(long_journal: Path) -> None
         assert state(store) == changed != expected
         store.append_message("c", "user", "and more", id="0.0")
         assert state(store) == changed, "it knows the ids"
+        assert [message.id for message in store.get_messages("c", pinned=True)] == ["7.1"]
     index = checkpoint.load(saved)
     assert index is not None
     assert len(index.places) == 91

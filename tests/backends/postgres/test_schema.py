@@ -205,7 +205,7 @@ def test_each_of_many_ids_is_looked_up_in_the_index(place: str, name: str, count
 
 def test_an_append_uses_indexes(full: str) -> None:
     conversations: list[Any] = [["c7"], [""], [7], [8], [None], [1], [1], [1], [1], [1], [1], [1]]
-    messages: list[Any] = [["c7"], [1], [11], ["m"], ["user"], [None], ["x"], [1], [1], [None], [None], [None], [None]]
+    messages: list[Any] = [["c7"], [1], [11], ["m"], ["user"], [None], ["x"], [1], [1], *[[None]] * 4, [False]]
     plan = asyncio.run(plan_of(full, QUERIES["append"], ("t", *conversations, *messages, "channel", None)))
     assert_indexed(plan)
     assert "Index Scan using conversations_pkey" in plan, plan
@@ -248,7 +248,41 @@ def test_a_scan_of_records_walks_the_key(full: str) -> None:
     assert "records_pkey" in plan, plan
 
 
+def test_pinned_messages_are_found_by_their_index(full: str) -> None:
+    query = MessageQuery(pinned=True, newest_first=True, limit=10)
+    for sql, values in (
+        reading.select_plain(Context("t", EPOCH), "c7", query),
+        reading.select_messages(Context("t", EPOCH), "c7", query, Lane("main", 1)),
+    ):
+        plan = asyncio.run(plan_of(full, sql, tuple(values)))
+        assert_indexed(plan)
+        assert "messages_pinned" in plan, plan
+
+
 # Migrations
+
+
+def test_what_an_older_schema_has_pinned_is_found_after_its_upgrade(place: str) -> None:
+    async def check() -> None:
+        async with hansard.connect(url_of(place)) as store:
+            messages = [
+                hansard.Message("user", "a", pinned=True),
+                hansard.Message("user", "b", metadata={"pinned": True, "odd": "\0"}),
+                hansard.Message("user", "c", pinned=True, metadata={"text": '"pinned":true \0 \\u0000'}),
+                hansard.Message("user", "d"),
+            ]
+            await store.append("c", messages)
+        async with raw() as connection:
+            await connection.execute(f"ALTER TABLE {place}.messages DROP COLUMN pinned")
+            await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0002_pinned'")
+        with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
+            await hansard.connect(url_of(place))
+        await prepare(place, upgrade=True)
+        async with hansard.connect(url_of(place)) as store:
+            assert [message.text for message in await store.get_messages("c", pinned=True)] == ["a", "c"]
+            assert [message.text for message in await store.get_messages("c", pinned=False)] == ["b", "d"]
+
+    play(check)
 
 
 def options_of(place: str) -> Any:
@@ -266,7 +300,7 @@ async def prepare(place: str, *, upgrade: bool) -> None:
         await link.close()
 
 
-LATER = schema.Migration("0002_later", "-- additive\nCREATE TABLE hansard.later (x bigint);\n")
+LATER = schema.Migration("0099_later", "-- additive\nCREATE TABLE hansard.later (x bigint);\n")
 
 
 def test_an_older_schema_waits_for_upgrade(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +351,7 @@ def test_a_migration_that_fails_changes_nothing(place: str, monkeypatch: pytest.
         await make(place)
         known = schema.migrations()
         twice = "CREATE TABLE hansard.half (x bigint); CREATE TABLE hansard.half (x bigint);"
-        monkeypatch.setattr(schema, "migrations", lambda: [*known, schema.Migration("0002_broken", twice)])
+        monkeypatch.setattr(schema, "migrations", lambda: [*known, schema.Migration("0099_broken", twice)])
         with pytest.raises(asyncpg.DuplicateTableError):
             await prepare(place, upgrade=True)
         async with raw() as connection:

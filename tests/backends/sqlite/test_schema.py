@@ -24,7 +24,7 @@ SOURCE = Path(str(resources.files(PACKAGE)))
 
 def objects(connection: sqlite3.Connection) -> dict[str, str]:
     found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'")
-    return {name: " ".join(sql.split()) for name, sql in found}
+    return {name: re.sub(r"\s*([(),])\s*", r"\1", " ".join(sql.split())) for name, sql in found}
 
 
 def open_raw(path: Path) -> closing[sqlite3.Connection]:
@@ -94,6 +94,48 @@ def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dic
     searches = [step for step in plan if step not in ("MERGE (UNION ALL)", "LEFT", "RIGHT")]
     assert len(searches) == (1 if sort == "last_message_at" else 2)
     assert all(step.startswith("SEARCH conversations USING INDEX") for step in searches), plan
+
+
+def test_pinned_messages_are_found_by_their_index(tmp_path: Path) -> None:
+    from hansard.backends.sqlite import reading
+    from hansard.requests import MessageQuery
+
+    plans: list[str] = []
+    with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
+        connection.set_trace_callback(plans.append)
+        for newest_first in (True, False):
+            query = MessageQuery(pinned=True, newest_first=newest_first, limit=10)
+            assert reading._filtered(connection, 1, 100, query).fetchall() == []
+        connection.set_trace_callback(None)
+        for sql in plans:
+            (step,) = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}")]
+            assert step.startswith("SEARCH messages USING INDEX messages_pinned (key>? AND key<?)")
+    assert len(plans) == 2
+
+
+def test_what_an_older_file_has_pinned_is_found_after_its_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as store:
+        store.append(
+            "c",
+            [
+                hansard.Message("user", "a", pinned=True),
+                hansard.Message("user", "b", metadata={"pinned": True, "odd": "\0"}),
+                hansard.Message("user", "c", pinned=True, metadata={"text": '"pinned":true \0 \\u0000'}),
+                hansard.Message("user", "d"),
+            ],
+        )
+    with open_raw(path) as raw:
+        raw.execute("DROP INDEX messages_pinned")
+        raw.execute("ALTER TABLE messages DROP COLUMN pinned")
+        raw.execute("DELETE FROM migrations WHERE name = '0003_pinned'")
+    with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
+        hansard.sync.connect(f"sqlite:///{path}")
+    schema.prepare(path, "full", upgrade=True).close()
+    with hansard.sync.connect(f"sqlite:///{path}") as store:
+        assert [message.text for message in store.get_messages("c", pinned=True)] == ["a", "c"]
+        assert [message.text for message in store.get_messages("c", pinned=False)] == ["b", "d"]
+        assert store.check() == []
 
 
 def test_only_a_change_that_is_no_append_is_listed_by_update(tmp_path: Path) -> None:

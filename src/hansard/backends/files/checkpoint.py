@@ -23,7 +23,7 @@ from hansard.backends.files.tables import Table
 WORTH = 1 << 22
 """So many bytes are worth a checkpoint."""
 
-_FORMAT = f"1 {sys.byteorder}"
+_FORMAT = f"2 {sys.byteorder}"
 
 
 class Columns(Struct, array_like=True):
@@ -44,6 +44,7 @@ class Saved(Struct, array_like=True):
     places: bytes
     refs: dict[int, tuple[str, ...]]
     users: list[str]
+    pinned: list[int]
     waste: int
 
 
@@ -64,6 +65,7 @@ def save(index: Index, path: Path) -> None:
         array("q", index.places.values()).tobytes(),
         index.refs,
         sorted(index.users),
+        sorted(index.pinned),
         index.waste,
     )
     body = _encode(saved)
@@ -92,7 +94,7 @@ def _restored(saved: Saved) -> Index:
     places = array("q")
     places.frombytes(saved.places)
     index.places = dict(zip(saved.ids, places, strict=True))
-    index.refs, index.users = saved.refs, set(saved.users)
+    index.refs, index.users, index.pinned = saved.refs, set(saved.users), set(saved.pinned)
     index.change(entries.decode_entry(saved.rest))
     index.waste = saved.waste
     return index

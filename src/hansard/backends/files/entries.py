@@ -133,6 +133,7 @@ class Stub(Struct):
     created_at: datetime
     line: int = 1
     participant: Participant | None = None
+    pinned: bool = False
     blobs: tuple[BlobRef, ...] = ()
 
 

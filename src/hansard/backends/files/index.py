@@ -41,6 +41,8 @@ class Index:
         self.usage: dict[rules.UsageKey, UsageRow] = {}
         self.refs: dict[int, tuple[str, ...]] = {}
         """By seq, the blobs of messages that have any."""
+        self.pinned: set[int] = set()
+        """The seqs of pinned messages."""
         self.users: set[str] = set()
         """Participants of kind user, and perhaps some who have left."""
         self.owners: set[str] = set()
@@ -139,7 +141,7 @@ class Index:
     def _remove(self, entry: Entry) -> None:
         if entry.cleared:
             self.waste += sum(sum(table.length) for table in self.tables.values())
-            self.tables, self.places, self.refs, self.top = {}, {}, {}, 0
+            self.tables, self.places, self.refs, self.pinned, self.top = {}, {}, {}, set(), 0
         for id in entry.removed:
             place = self.places.pop(id)
             table = self.tables[place >> _LINE_SHIFT]
@@ -147,6 +149,7 @@ class Index:
             self.waste += table.length[at]
             table.remove(at)
             self.refs.pop(place & _SEQ_MASK, None)
+            self.pinned.discard(place & _SEQ_MASK)
 
     def _put(self, stub: Stub, piece: Piece) -> None:
         place = self.places.get(stub.id)
@@ -163,8 +166,11 @@ class Index:
             self.waste += table.length[at]
             table.put(at, stub.size, piece)
             self.refs.pop(stub.seq, None)
+            self.pinned.discard(stub.seq)
         if stub.blobs:
             self.refs[stub.seq] = tuple({ref.sha256 for ref in stub.blobs})
+        if stub.pinned:
+            self.pinned.add(stub.seq)
         self._meet(stub)
 
     def _meet(self, stub: Stub) -> None:
@@ -216,6 +222,7 @@ class Index:
         twin.tables = {line: table.copy() for line, table in self.tables.items()}
         twin.places, twin.usage, twin.refs = dict(self.places), dict(self.usage), dict(self.refs)
         twin.summaries, twin.users, twin.owners = list(self.summaries), set(self.users), set(self.owners)
+        twin.pinned = set(self.pinned)
         return twin
 
     def whole(self, at: datetime = NOT_YET) -> Entry:

@@ -19,8 +19,7 @@ _FIRST_CHUNK, _LARGEST_CHUNK = 64, 1024
 
 
 def read_slice(book: Book, query: MessageQuery) -> Slice:
-    is_filtered = query.roles is not None or query.participant_ids is not None or query.scope is not None
-    if is_filtered:
+    if any(each is not None for each in (query.roles, query.participant_ids, query.scope, query.pinned)):
         return _filtered(book, query)
     with book.mutex:
         rows, more = take(_rows(_spans(book.index, query), query), query.limit, query.max_bytes)
@@ -42,7 +41,11 @@ def take(rows: Iterator[Row], limit: int | None, max_bytes: int | None) -> tuple
 def _filtered(book: Book, query: MessageQuery) -> Slice:
     """Filters look at messages: they are read in chunks, until there are enough."""
     with book.mutex:
-        spans = [(table.copy(start, end), 0, end - start) for table, start, end in _spans(book.index, query)]
+        spans = _spans(book.index, query)
+        if query.pinned:
+            spans = [_pinned(span, book.index.pinned) for span in spans]
+        else:
+            spans = [(table.copy(start, end), 0, end - start) for table, start, end in spans]
     wanted: list[Message] = []
     total = 0
     for row, message in _each(book, _rows(spans, query)):
@@ -85,6 +88,17 @@ def _spans(index: Index, query: MessageQuery) -> list[Span]:
     low = query.above[1] if query.above is not None else 0
     high = query.below[1] - 1 if query.below is not None else rules.NO_END
     return [(table, table.upto(low), min(end, table.upto(high))) for table, _, end in spans]
+
+
+def _pinned(span: Span, pinned: set[int]) -> Span:
+    """Only the pinned messages of a span: the cost follows their number."""
+    table, start, end = span
+    few = Table(table.line)
+    for seq in sorted(pinned):
+        at = table.find(seq)
+        if start <= at < end and table.seq[at] == seq:
+            few.add(*table.row(at)[1:])
+    return few, 0, len(few)
 
 
 def _rows(spans: list[Span], query: MessageQuery) -> Iterator[Row]:

@@ -372,7 +372,7 @@ class MemoryBackend:
         gone = [message for _, message in kept.all_messages()]
         branches, summaries = len(kept.head.lanes) - 1, len(kept.summaries)
         kept.head = rules.cleared(context, kept.head)
-        kept.lines, kept.places, kept.sizes, kept.summaries = {}, {}, {}, []
+        kept.lines, kept.places, kept.sizes, kept.pinned, kept.summaries = {}, {}, {}, set(), []
         return Removed([], self._receipt(context, gone, summaries, branches), kept.head.conversation.version)
 
     # Branches and summaries

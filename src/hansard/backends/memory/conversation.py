@@ -31,6 +31,7 @@ class Kept:
         self.places: dict[str, Place] = {}
         self.summaries: list[Summary] = []
         self.sizes: dict[str, int] = {}
+        self.pinned: set[Place] = set()
 
     @property
     def head(self) -> Head:
@@ -57,6 +58,8 @@ class Kept:
         self.lines.setdefault(line, []).append(message)
         self.places[message.id] = (line, message.seq)
         self.sizes[message.id] = size
+        if message.pinned:
+            self.pinned.add((line, message.seq))
 
     def at(self, place: Place) -> Message:
         line, seq = place
@@ -71,6 +74,7 @@ class Kept:
         line, seq = self.places[message.id]
         messages = self.lines[line]
         messages[bisect_left(messages, seq, key=_seq)] = message
+        (self.pinned.add if message.pinned else self.pinned.discard)((line, seq))
         if size is not None:
             self.sizes[message.id] = size
 
@@ -78,6 +82,7 @@ class Kept:
         line, seq = self.places.pop(message_id)
         messages = self.lines[line]
         del messages[bisect_left(messages, seq, key=_seq)]
+        self.pinned.discard((line, seq))
         del self.sizes[message_id]
 
     def remove_beyond(self, doomed: Sequence[Place]) -> list[Message]:
@@ -115,6 +120,13 @@ class Kept:
             high = bisect_right(messages, min(upto, below - 1), key=_seq)
             for index in range(high - 1, low - 1, -1) if newest_first else range(low, high):
                 yield line, messages[index]
+
+    def read_pinned(self, branch: str | None, *, newest_first: bool = False) -> Iterator[Message]:
+        """The pinned messages of a branch, at the cost of their number."""
+        lane = self.head.lane(branch)
+        for place in sorted(self.pinned, key=lambda place: place[1], reverse=newest_first):
+            if rules.sees(lane, *place):
+                yield self.at(place)
 
     def cut(self, new: NewBranch) -> rules.Cut:
         """Where a new branch leaves its source."""
@@ -154,6 +166,8 @@ def with_summary(head: Head, summary: str | None) -> Head:
 
 def select(kept: Kept, query: MessageQuery) -> Iterator[Message]:
     """The messages that a query wants, in its order. By time, the branch has to be sorted; by seq, it is walked."""
+    if query.pinned and query.sort == "seq":
+        return filter_by(kept.read_pinned(query.branch, newest_first=query.newest_first), query)
     if query.sort == "time":
         everything = (message for _, message in kept.read(query.branch))
         return iter(sorted(filter_by(everything, query), key=rules.position, reverse=query.newest_first))

@@ -52,11 +52,12 @@ async def _save_message(work: Work, id: str, row: Sequence[Any], message: Messag
     draft = change.draft
     extra = codec.encode_extra(message, rows.micros_of(message.updated_at))
     if draft is None:
-        await work.link.run("save_extra", work.tenant, id, row[0], row[1], extra)
+        await work.link.run("save_extra", work.tenant, id, row[0], row[1], extra, message.pinned)
         return
     format = None if message.format == "text" else rows.escaped(message.format)
     body = rows.body_of(draft.body, message.format)
-    await work.link.run("save_message", work.tenant, id, row[0], row[1], format, body, draft.size, extra)
+    place = (work.tenant, id, row[0], row[1])
+    await work.link.run("save_message", *place, format, body, draft.size, extra, message.pinned)
 
 
 async def newest(work: Work, head: Head) -> datetime | None:

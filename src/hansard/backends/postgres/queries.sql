@@ -46,13 +46,15 @@ WITH given AS (
     RETURNING c.id
 ), inserted AS (
     INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
-        participant_kind, scope, extra)
+        participant_kind, scope, extra, pinned)
     SELECT $1, m.* FROM unnest($14::text[], $15::bigint[], $16::bigint[], $17::text[], $18::text[], $19::text[],
-        $20::text[], $21::bigint[], $22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[])
-    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
+        $20::text[], $21::bigint[], $22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[],
+        $27::boolean[])
+    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
+        pinned)
     WHERE m.conversation IN (SELECT id FROM saved)
 )
-SELECT ARRAY(SELECT id FROM saved), pg_notify($27::text, $28::text);
+SELECT ARRAY(SELECT id FROM saved), pg_notify($28::text, $29::text);
 
 -- append_one --
 -- The same for one message, undated, to one conversation; nothing when it was not saved.
@@ -63,11 +65,11 @@ WITH saved AS (
     RETURNING id
 )
 INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
-    participant_kind, scope, extra)
+    participant_kind, scope, extra, pinned)
 SELECT $1, saved.id, $13::bigint, $14::bigint, $15::text, $16::text, $17::text, $18::text, $19::bigint, $20::bigint,
-    $21::text, $22::text, $23::text, $24::text
+    $21::text, $22::text, $23::text, $24::text, $25::boolean
 FROM saved
-RETURNING pg_notify($25::text, $26::text);
+RETURNING pg_notify($26::text, $27::text);
 
 -- begin --
 -- The appends of many callers to conversations that they make: each unless it exists, or a tombstone stops it. Gives
@@ -93,13 +95,15 @@ WITH made AS (
     SELECT $1, id, 'main', 1, '{}', '{}', created_at FROM made
 ), inserted AS (
     INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
-        participant_kind, scope, extra)
+        participant_kind, scope, extra, pinned)
     SELECT $1, m.* FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::text[],
-        $25::text[], $26::bigint[], $27::bigint[], $28::text[], $29::text[], $30::text[], $31::text[])
-    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra)
+        $25::text[], $26::bigint[], $27::bigint[], $28::text[], $29::text[], $30::text[], $31::text[],
+        $32::boolean[])
+    AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
+        pinned)
     WHERE m.conversation IN (SELECT id FROM made)
 )
-SELECT ARRAY(SELECT id FROM made), pg_notify($32::text, $33::text);
+SELECT ARRAY(SELECT id FROM made), pg_notify($33::text, $34::text);
 
 -- insert_conversation --
 -- A new conversation; nothing when the id is taken.
@@ -144,10 +148,11 @@ DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
 -- insert_messages --
 -- Messages of one conversation.
 INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
-    participant_kind, scope, extra)
+    participant_kind, scope, extra, pinned)
 SELECT $1, m.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-    $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[])
-AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra);
+    $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[])
+AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
+    pinned);
 
 -- find_messages --
 -- Messages by id, as far as they exist. The OFFSET keeps the planner to one look into the index per id: a join without
@@ -181,12 +186,13 @@ SELECT line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = $2 A
 
 -- save_message --
 -- What an update can change of a message.
-UPDATE hansard.messages SET format = $5, body = $6, size = $7, extra = $8
+UPDATE hansard.messages SET format = $5, body = $6, size = $7, extra = $8, pinned = $9
 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 
 -- save_extra --
 -- The same where the content stays.
-UPDATE hansard.messages SET extra = $5 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
+UPDATE hansard.messages SET extra = $5, pinned = $6
+WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 
 -- read_branch --
 -- All that a branch reads: its lines, each up to a seq.

@@ -119,6 +119,8 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
         yield f"created_at >= {parameter(to_micros(query.since), 'bigint')}"
     if query.until is not None:
         yield f"created_at < {parameter(to_micros(query.until), 'bigint')}"
+    if query.pinned is not None:
+        yield "pinned" if query.pinned else "NOT pinned"
     for place, sign in ((query.above, ">"), (query.below, "<")):
         if place is not None and query.sort == "seq":
             yield f"seq {sign} {parameter(place[1], 'bigint')}"

@@ -212,7 +212,7 @@ def lane_row(lane: Lane, *, alone: bool) -> Row:
 
 # Messages
 
-MESSAGE_WIDTH = 13
+MESSAGE_WIDTH = 14
 
 
 def message_row(conversation: str, line: int, message: Message, draft: Draft) -> Row:
@@ -233,6 +233,7 @@ def message_row(conversation: str, line: int, message: Message, draft: Draft) ->
         who.kind if who else None,
         message.scope,
         codec.encode_extra(message, micros_of(message.updated_at)),
+        message.pinned,
     )
 
 

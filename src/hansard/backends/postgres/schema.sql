@@ -59,7 +59,8 @@ CREATE TABLE hansard.branches (
 );
 
 -- One row a message. The tail of a line is one run of the primary key. `format` is NULL for text; `size` is that of the
--- content as its reader gets it, in bytes; `extra` is JSON of what few messages have.
+-- content as its reader gets it, in bytes; `extra` is JSON of what few messages have; `pinned` says again what `extra`
+-- says, for the index.
 CREATE TABLE hansard.messages (
     tenant text COLLATE "C" NOT NULL,
     conversation text COLLATE "C" NOT NULL,
@@ -75,11 +76,13 @@ CREATE TABLE hansard.messages (
     participant_kind text COLLATE "C",
     scope text COLLATE "C",
     extra text COLLATE "C",
+    pinned boolean NOT NULL DEFAULT false,
     PRIMARY KEY (tenant, conversation, line, seq)
 );
 
 CREATE UNIQUE INDEX messages_by_id ON hansard.messages (tenant, conversation, id);
 CREATE INDEX messages_by_user ON hansard.messages (tenant, left(participant, 256)) WHERE participant_kind = 'user';
+CREATE INDEX messages_pinned ON hansard.messages (tenant, conversation, line, seq) WHERE pinned;
 
 CREATE TABLE hansard.summaries (
     tenant text COLLATE "C" NOT NULL,

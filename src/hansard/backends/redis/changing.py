@@ -98,6 +98,9 @@ class Edit:
             self.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", f"({seq}", "+inf")
         for line, message in gone if runs is None else ():
             self.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", message.seq, message.seq)
+        for line, message in gone:
+            if message.pinned:
+                self.batch.do("ZREM", f"pinned:{line}", message.seq)
         self.batch.do_many("HDEL", "ids", (message.id for _, message in gone))
         await self.release(saving.references(message for _, message in gone))
 
@@ -155,6 +158,8 @@ async def update_message(writer: Writer, context: Context, id: str, message_id: 
         saving.use_blobs(edit.batch, [message])
         edit.batch.do("ZREMRANGEBYSCORE", f"messages:{line}", message.seq, message.seq)
         edit.batch.do("ZADD", f"messages:{line}", message.seq, coding.message_of(message, body))
+        if message.pinned != before.pinned:
+            saving.pin(edit.batch, line, message)
         await edit.release(saving.references([before]))
         saving.count_usage(edit.batch, head.conversation, [(message, before)])
         after = edit.save(head, change.draft.size if change.draft else 0)
@@ -247,6 +252,7 @@ async def _clear(edit: Edit, remove: Remove) -> Write[Removed]:
     blobs, summaries = await edit.look(("HKEYS", "blobs"), ("LLEN", "summaries"))
     for line in sorted(lines_of(head)):
         edit.batch.do("UNLINK", f"messages:{line}")
+        edit.batch.do("UNLINK", f"pinned:{line}")
     for part in ("ids", "summaries", "blobs"):
         edit.batch.do("UNLINK", part)
     for sha256 in blobs:

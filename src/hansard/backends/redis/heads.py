@@ -73,7 +73,7 @@ class Heads:
         """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
         commands: list[Command] = []
         for command, part, *rest in asks:
-            if command == "find":
+            if command in ("find", "pinned"):
                 return None
             commands.append((command, f"{root}:{part}", *rest))
         commands.append(("HGET", f"{root}:head", "n"))

@@ -101,7 +101,8 @@ async def get_messages(heads: Heads, context: Context, id: str, query: MessageQu
 def _is_short(query: MessageQuery, lane: Lane, largest: int) -> bool:
     """Whether a page is what it costs: no filter passes over messages, and the bodies cannot pass the bound."""
     narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
-    if query.sort == "time" or query.limit is None or any(each is not None for each in narrow):
+    passes_over = query.pinned is False or any(each is not None for each in narrow)
+    if query.sort == "time" or query.limit is None or passes_over:
         return False
     bound = min(query.max_bytes or PIECE_BYTES, PIECE_BYTES)
     return (query.limit + 1) * max(largest, 1) * len(rules.segments(lane)) <= bound or query.limit == 1
@@ -118,9 +119,10 @@ def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | Non
     high = min(upto, query.below[1] - 1) if query.below and query.sort == "seq" else upto
     if after is not None:
         low, high = (low, min(high, after - 1)) if query.newest_first else (max(low, after), high)
+    command: Ask = ("ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit)
     if query.newest_first:
-        return "ZREVRANGEBYSCORE", f"messages:{line}", high, f"({low}", "LIMIT", 0, limit
-    return "ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit
+        command = ("ZREVRANGEBYSCORE", f"messages:{line}", high, f"({low}", "LIMIT", 0, limit)
+    return ("pinned", "", line, command[0], *command[2:]) if query.pinned else command
 
 
 def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: bool) -> Slice:
@@ -194,6 +196,7 @@ def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
         and (query.scope is None or scope == query.scope)
         and (query.since is None or row.created_at >= to_micros(query.since))
         and (query.until is None or row.created_at < to_micros(query.until))
+        and (query.pinned is None or query.pinned == (extra is not None and extra.pinned))
     )
 
 

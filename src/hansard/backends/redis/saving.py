@@ -80,11 +80,22 @@ def insert(batch: Batch, line: int, placed: Sequence[tuple[Message, bytes]]) -> 
         places += (message.id, f"{line} {message.seq}")
     batch.do_many("ZADD", f"messages:{line}", rows)
     batch.do_many("HSET", "ids", places)
+    for message, _ in placed:
+        if message.pinned:
+            pin(batch, line, message)
     users = {who.id for message, _ in placed if (who := message.participant) and who.kind == "user"}
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
         batch.first(mark).add("HSET", mark, batch.id, batch.n)
     batch.do_many("SADD", "participants", sorted(users))
+
+
+def pin(batch: Batch, line: int, message: Message) -> None:
+    """Notes whether a message is pinned, so that the pinned ones are found without a walk."""
+    if message.pinned:
+        batch.do("ZADD", f"pinned:{line}", message.seq, message.seq)
+    else:
+        batch.do("ZREM", f"pinned:{line}", message.seq)
 
 
 def keep_blobs(batch: Batch, blobs: Mapping[str, bytes]) -> None:
@@ -167,6 +178,7 @@ def remove_everything(
     head = entry.head
     for line in sorted(lines_of(head)):
         batch.do("UNLINK", f"messages:{line}")
+        batch.do("UNLINK", f"pinned:{line}")
     for part in ("head", "ids", "summaries", "blobs", "records", "participants"):
         batch.do("UNLINK", part)
     move(batch, head.conversation, None)

@@ -50,7 +50,7 @@ def update_message(writer: Writer, context: Context, id: str, message_id: str, c
     key, body = row[0], change.draft.body if change.draft else row[4]
     format = None if message.format == "text" else message.format
     extra = codec.encode_extra(message, rows.micros_of(message.updated_at))
-    writer.run("save_message", format, body, extra, key)
+    writer.run("save_message", format, body, extra, message.pinned or None, key)
     indexing.change(writer, key, before, message)
     if head is not entry.head:
         writer.save_later(context.tenant, id, entry, head)

@@ -70,8 +70,8 @@ DELETE FROM branches WHERE conversation = ?;
 
 -- insert_message --
 -- One message.
-INSERT INTO messages (key, conversation, id, role, format, body, created_at, participant, scope, extra)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, participant, scope, extra, pinned)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- find_message --
 -- A message by id.
@@ -79,7 +79,7 @@ SELECT key, id, role, format, body, created_at, extra FROM messages WHERE conver
 
 -- save_message --
 -- What an update can change of a message.
-UPDATE messages SET format = ?, body = ?, extra = ? WHERE key = ?;
+UPDATE messages SET format = ?, body = ?, extra = ?, pinned = ? WHERE key = ?;
 
 -- tail --
 -- The newest messages of a line, downwards from a key.

@@ -106,7 +106,7 @@ def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
 
 
 def _is_filtered(query: MessageQuery) -> bool:
-    narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
+    narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until, query.pinned)
     return any(each is not None for each in narrow)
 
 
@@ -161,8 +161,10 @@ def _filtered(connection: sqlite3.Connection, line: int, upto: int, query: Messa
     direction = "DESC" if query.newest_first else "ASC"
     order = f"key {direction}" if by_seq else f"created_at {direction}, key {direction}"
     limit = "" if query.limit is None else f" LIMIT {query.limit + 1:d}"
+    # The planner would take the primary key, and walk over everything that is not pinned.
+    index = " INDEXED BY messages_pinned" if query.pinned else ""
     sql = (
-        "SELECT key, id, role, format, body, created_at, extra FROM messages "
+        f"SELECT key, id, role, format, body, created_at, extra FROM messages{index} "
         f"WHERE {' AND '.join(conditions)} ORDER BY {order}{limit}"
     )
     return connection.execute(sql, values)
@@ -181,6 +183,8 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
         if value is not None:
             values.append(value)
             yield condition
+    if query.pinned is not None:
+        yield "pinned" if query.pinned else "pinned IS NULL"
     for place, sign in ((query.above, ">"), (query.below, "<")):
         if place is not None and query.sort == "time":
             values += place

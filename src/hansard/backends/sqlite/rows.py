@@ -199,6 +199,7 @@ def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, D
                 who.id if who else None,
                 message.scope,
                 codec.encode_extra(message, micros_of(message.updated_at)),
+                message.pinned or None,
             )
         )
     return made

@@ -56,7 +56,8 @@ CREATE TABLE branches (
 CREATE UNIQUE INDEX branches_by_id ON branches (conversation, id);
 
 -- One row a message. key = line << 30 | seq, so that the tail of a line is one run of pages.
--- `format` is NULL for text; `extra` is JSON of what few messages have.
+-- `format` is NULL for text; `extra` is JSON of what few messages have; `pinned` is 1 or NULL, and says again what
+-- `extra` says, for the index.
 CREATE TABLE messages (
     key INTEGER PRIMARY KEY,
     conversation INTEGER NOT NULL,
@@ -67,10 +68,12 @@ CREATE TABLE messages (
     created_at INTEGER NOT NULL,
     participant TEXT,
     scope TEXT,
-    extra TEXT
+    extra TEXT,
+    pinned INTEGER
 ) STRICT;
 
 CREATE UNIQUE INDEX messages_by_id ON messages (conversation, id);
+CREATE INDEX messages_pinned ON messages (key) WHERE pinned;
 
 CREATE TABLE summaries (
     pk INTEGER PRIMARY KEY,

@@ -17,7 +17,7 @@ from hansard.testing.contract.durability import TestCorruption, TestDurability
 from hansard.testing.contract.erasing import TestEraseUser
 from hansard.testing.contract.expiry import TestExpiry
 from hansard.testing.contract.faults import TestFaults
-from hansard.testing.contract.filters import TestFilters, TestTurns
+from hansard.testing.contract.filters import TestFilters, TestPinned, TestTurns
 from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.paging import TestPaging
@@ -55,6 +55,7 @@ __all__ = [
     "TestListing",
     "TestOrder",
     "TestPaging",
+    "TestPinned",
     "TestPrompts",
     "TestPurge",
     "TestReadYourWrites",

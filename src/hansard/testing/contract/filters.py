@@ -1,4 +1,4 @@
-"""What narrows a read: turns, roles, participants, scope, time; each alone, together, and under paging."""
+"""What narrows a read: turns, roles, participants, scope, time, pins; each alone, together, and under paging."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def mixed(store: Driver) -> None:
             participant=Participant("user", f"p{number % 2}") if number % 4 else None,
             scope=SCOPES[number % 4],
             created_at=NOON + number * TICK,
+            pinned=number % 5 == 0,
         )
         for number in range(24)
     ]
@@ -42,6 +43,11 @@ FILTERS: dict[str, tuple[dict[str, Any], Any]] = {
     "since": ({"since": NOON + 7 * TICK}, lambda n: n >= 7),
     "until": ({"until": NOON + 7 * TICK}, lambda n: n < 7),
     "between": ({"since": NOON + 3 * TICK, "until": NOON + 9 * TICK}, lambda n: 3 <= n < 9),
+    "pinned": ({"pinned": True}, lambda n: n % 5 == 0),
+    "not pinned": ({"pinned": False}, lambda n: n % 5),
+    "pinned, by time": ({"pinned": True, "sort": "time"}, lambda n: n % 5 == 0),
+    "pinned, since": ({"pinned": True, "since": NOON + 7 * TICK}, lambda n: n % 5 == 0 and n >= 7),
+    "pinned, role": ({"pinned": True, "roles": ["user"]}, lambda n: n % 15 == 0),
     "nothing": ({"since": NOON, "until": NOON}, lambda n: False),
     "all together": (
         {"roles": ["user"], "participant_ids": ["p1"], "scope": "channel", "since": NOON + 4 * TICK},
@@ -85,6 +91,61 @@ class TestFilters(Contract):
         store.append("c", [Message("user", name, participant=Participant("agent", name)) for name in odd])
         for name in odd:
             assert contents(store.get_messages("c", participant_ids=[name])) == [name]
+
+
+class TestPinned(Contract):
+    """Pinned messages are found wherever they are, and only while they are pinned."""
+
+    def test_pinned_and_let_go(self, store: Driver) -> None:
+        stored = say(store, "c", *range(6))
+        assert store.get_messages("c", pinned=True) == []
+        for number in (4, 1):
+            store.update_message("c", stored[number].id, pinned=True)
+        assert contents(store.get_messages("c", pinned=True)) == [1, 4]
+        assert contents(store.get_messages("c", pinned=False)) == [0, 2, 3, 5]
+        store.update_message("c", stored[4].id, content="changed", metadata={"pinned": True})
+        assert contents(store.get_messages("c", pinned=True)) == [1, "changed"]
+        store.update_message("c", stored[1].id, pinned=False)
+        store.update_message("c", stored[0].id, metadata={"pinned": True})
+        assert contents(store.get_messages("c", pinned=True)) == ["changed"]
+
+    def test_gone_is_not_pinned(self, store: Driver) -> None:
+        store.append("c", [Message("user", number, id=f"m{number}", pinned=True) for number in range(6)])
+        store.delete_message("c", "m1")
+        store.pop_message("c")
+        assert contents(store.get_messages("c", pinned=True)) == [0, 2, 3, 4]
+        store.replace_messages("c", [Message("user", 9, pinned=True), Message("user", 10)])
+        assert contents(store.get_messages("c", pinned=True)) == [9]
+        store.clear_messages("c")
+        assert store.get_messages("c", pinned=True) == []
+        say(store, "c", "again")
+        assert store.get_messages("c", pinned=True) == []
+        store.append("d", Message("user", 1, pinned=True))
+        store.delete_conversation("d")
+        say(store, "d", "again")
+        assert store.get_messages("d", pinned=True) == []
+
+    def test_pinned_on_branches(self, store: Driver) -> None:
+        require(store, "branches")
+        store.append("c", [Message("user", number, id=f"m{number}", pinned=number % 2 == 0) for number in range(6)])
+        store.branch("c", at="m3", branch_id="side")
+        store.append("c", [Message("user", "s", pinned=True), Message("user", "t")])
+        assert contents(store.get_messages("c", pinned=True)) == [0, 2, "s"]
+        assert contents(store.get_messages("c", pinned=True, order="desc", limit=2)) == ["s", 2]
+        assert contents(store.get_messages("c", pinned=True, branch="main")) == [0, 2, 4]
+        store.update_message("c", "m0", pinned=False)
+        assert contents(store.get_messages("c", pinned=True, branch="main")) == [2, 4], "on every branch"
+        assert contents(store.get_messages("c", pinned=True)) == [2, "s"]
+        forked = store.fork("c", branch="side")
+        assert contents(store.get_messages(forked.id, pinned=True)) == [2, "s"]
+
+    def test_a_pin_in_a_long_history_stays_in_windows(self, store: Driver) -> None:
+        stored = say(store, "c", *map(str, range(150)))
+        store.update_message("c", stored[40].id, pinned=True)
+        assert contents(store.window("c", messages=2)) == ["40", "148", "149"]
+        prompt = store.assemble_prompt("c", max_turns=3)
+        assert [message["content"] for message in prompt.messages] == ["40", "147", "148", "149"]
+        assert prompt.decisions[0].why == "pinned"
 
 
 TURNS = ["system", "user", "assistant", "user", "assistant", "tool", "assistant", "user"]

@@ -3,10 +3,12 @@
 -- KEYS: 1  the head   …  every key that the commands name, by their numbers
 -- ARGV: 1  the n of the head that the reader knows, '' for none
 --       …  commands: a name, the number of a key, how many values follow, the values.
---          `find` gets the root of the conversation's keys and ids of messages; any other is a command of Redis.
+--          `find` gets the root of the conversation's keys and ids of messages; `pinned` gets the root, a line, and a
+--          command with values for the line's pinned seqs; any other is a command of Redis.
 -- Answer: {the head as fields and values in turn, or false when the reader knows it, the answer of each command, …}.
 --         An empty head means that there is no such conversation.
 --         `find` answers with the place (its line and seq) and the message of each id, both false for one that is not there.
+--         `pinned` answers with the messages of the seqs that its command gives.
 
 local function find(root, ...)
   local found = {}
@@ -23,6 +25,14 @@ local function find(root, ...)
   return found
 end
 
+local function pinned(root, line, command, ...)
+  local found = {}
+  for _, seq in ipairs(redis.call(command, root .. ':pinned:' .. line, ...)) do
+    found[#found + 1] = redis.call('ZRANGEBYSCORE', root .. ':messages:' .. line, seq, seq)[1]
+  end
+  return found
+end
+
 local answers = { false }
 local n = redis.call('HGET', KEYS[1], 'n') or ''
 if n == '' or n ~= ARGV[1] then answers[1] = redis.call('HGETALL', KEYS[1]) end
@@ -31,6 +41,8 @@ while at <= #ARGV do
   local name, key, count = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
   if name == 'find' then
     answers[#answers + 1] = find(key, unpack(ARGV, at + 3, at + 2 + count))
+  elseif name == 'pinned' then
+    answers[#answers + 1] = pinned(key, unpack(ARGV, at + 3, at + 2 + count))
   else
     answers[#answers + 1] = redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
   end
