@@ -46,6 +46,8 @@ def test_the_page_says_what_is_running() -> None:
     assert "1,234" in answer.text
     assert "memory" in answer.text
     assert "<script" not in answer.text
+    for link in re.findall(r'href="([^"]+)"', answer.text):
+        assert asked(store, link).status_code in (200, 401), link
 
 
 def test_health_and_readiness() -> None:
