@@ -1,15 +1,17 @@
 """The Backend contract on the wire: the same for the `http` backend, which asks, and the server, which answers.
 
 The methods of `hansard.backend.Backend` are the protocol: their arguments and answers are values of msgspec, and go as
-JSON, typed on both sides. Three things cannot go as they are. A draft's content is left out, because its body says the
+JSON, typed on both sides. Four things cannot go as they are. A draft's content is left out, because its body says the
 same as text. A record's value may be bytes, which JSON cannot tell from text: so JSON goes inside a list of one, and
-bytes as base64. And `NOT_YET` is recognised by identity, so it is put back.
+bytes as base64. `NOT_YET` is recognised by identity, so it is put back. And a query goes as what was typed, because an
+index trusts the terms of a query, which somebody else's could be anything.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, get_type_hints
@@ -18,7 +20,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec
-from hansard.backend import Backend
+from hansard.analysis import Lookup, Matches, Query, parse_query, relaxed
+from hansard.backend import Indexed
 from hansard.errors import Corrupt, ValidationError
 from hansard.model import NOT_YET, Conversation, Problem, Record
 from hansard.requests import Append, Draft, MessageChange, RecordWrite, Replace, Restore, RestoredRow
@@ -27,7 +30,7 @@ Need = Literal["read", "write", "admin", "operator"]
 
 _NEEDS: dict[Need, str] = {
     "read": """get_conversation list_conversations get_messages find_messages list_branches list_summaries get_records
-        scan_records get_blobs read_image read_rows record_owners participations usage stats wait""",
+        scan_records get_blobs read_image read_rows record_owners participations usage stats wait search""",
     "write": """create_conversation update_conversation delete_conversation append replace_messages update_message
         remove_messages create_branch delete_branch put_summary write_records put_blob restore""",
     "admin": "erase_user_data",
@@ -44,11 +47,21 @@ class Method(Struct, frozen=True):
     answer: Any
 
 
+class Sought(Struct, frozen=True, forbid_unknown_fields=True):
+    """A lookup as it goes: the query as it was typed, and whether any one word is enough."""
+
+    text: str
+    any: bool
+    where: Lookup
+    """All the rest of it; its own query is empty."""
+
+
 def _method(name: str, need: Need) -> Method:
-    hints = get_type_hints(getattr(Backend, name))
+    hints = get_type_hints(getattr(Indexed, name), localns={"Lookup": Lookup, "Matches": Matches})
     answer = hints.pop("return")
     title = "".join(word.capitalize() for word in name.split("_")) + "Call"
-    arguments = msgspec.defstruct(title, list(hints.items()), frozen=True, forbid_unknown_fields=True)
+    fields = [(field, Sought if kind is Lookup else kind) for field, kind in hints.items()]
+    arguments = msgspec.defstruct(title, fields, frozen=True, forbid_unknown_fields=True)
     return Method(name, need, arguments, answer)
 
 
@@ -62,6 +75,10 @@ class CheckCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CheckLine = Problem | int
+
+
+class IndexCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """`catch_up` and `reindex` answer with lines: how many messages are done."""
 
 
 # Values that change on their way
@@ -149,5 +166,29 @@ def _born(conversation: Conversation) -> Conversation:
     )
 
 
-_PACKED = _of_drafts(_lean) | _of_records(_value_to_wire) | _of_sequences(pack)
-_UNPACKED = _of_drafts(_whole) | _of_records(_value_from_wire) | _of_sequences(unpack) | {Conversation: _born}
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def _typed(lookup: Lookup) -> Sought:
+    """Half a surrogate pair only parts words, but JSON cannot say it: another character that does stands for it."""
+    text = _HALF_PAIR.sub(".", lookup.query.text)
+    typed = parse_query(text)
+    is_any = _terms(lookup.query) != _terms(typed)
+    if is_any and _terms(lookup.query) != _terms(relaxed(typed)):
+        raise ValidationError("the terms of the query are not those of its text")
+    return Sought(text, is_any, structs.replace(lookup, query=Query("")))
+
+
+def _terms(query: Query) -> Query:
+    return structs.replace(query, text="")
+
+
+def _lookup(sought: Sought) -> Lookup:
+    query = parse_query(sought.text)
+    return structs.replace(sought.where, query=relaxed(query) if sought.any else query)
+
+
+_PACKED = _of_drafts(_lean) | _of_records(_value_to_wire) | _of_sequences(pack) | {Lookup: _typed}
+_UNPACKED = (
+    _of_drafts(_whole) | _of_records(_value_from_wire) | _of_sequences(unpack) | {Conversation: _born, Sought: _lookup}
+)

@@ -6,13 +6,17 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.server.kit import serving
 
 from hansard import connect, sync
+from hansard.analysis import Clause, Lookup, Query
+from hansard.analysis.queries import Row
+from hansard.backend import Indexed
 from hansard.errors import (
     Conflict,
     ConversationNotFound,
@@ -23,6 +27,7 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.model import Message
+from hansard.requests import Context
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
 from hansard.store import Store
@@ -249,6 +254,56 @@ def test_a_tenants_key_opens_that_tenant_alone(tmp_path: Path, monkeypatch: pyte
                 store.tenant("acme").append_message("c", "user", "x")
 
 
+# Searching
+
+
+@pytest.mark.parametrize("storage", ["memory://", "sqlite:///{0}/chats.db"])
+def test_the_server_searches_with_its_index_or_without(storage: str, tmp_path: Path) -> None:
+    with serving(storage.format(tmp_path)) as api, sync.connect(api.address) as store:
+        assert store.capabilities.search == "index"
+        store.append("c", [Message("user", text) for text in ("a red fox", "a blue bird", "red and blue")])
+        for query, match, found in (
+            ("red blue", "all", ["red and blue"]),
+            ("red blue", "any", ["red and blue", "a blue bird", "a red fox"]),
+            ("red -blue", "all", ["a red fox"]),
+            ("fox\ud800 a", "all", ["a red fox"]),
+            ('"a blue" OR fo*', "all", ["a blue bird", "a red fox"]),
+        ):
+            hits = store.search(query, match=match, order="newest")  # type: ignore[arg-type]
+            assert [hit.message.content for hit in hits] == found, query
+        assert sum(store.admin.reindex()) >= 0
+        assert len(store.search("red")) == 2
+
+
+def test_a_tenants_key_searches_and_imports_without_being_an_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    with serving(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as api:
+        monkeypatch.setenv("HANSARD_KEY", keys.create("x", ["read", "write"], tenant="acme")[1])
+        with sync.connect("memory://") as source, sync.connect(api.address) as store:
+            source.append_message("c", "user", "the words")
+            acme = store.tenant("acme")
+            assert acme.import_(source.export()).conversations == 1
+            assert [hit.message.content for hit in acme.search("words")] == ["the words"]
+            for refused in (lambda: store.search("words"), lambda: list(store.admin.reindex())):
+                with pytest.raises(Denied):
+                    refused()
+
+
+def test_terms_that_nobody_typed_are_not_sent() -> None:
+    made_up = Query("red", ((Clause((Row(('" OR owner: "x',)),)),),))
+    with serving() as api:
+
+        async def play() -> None:
+            async with connect(api.address) as store:
+                backend = cast(Indexed, store.backend)
+                with pytest.raises(ValidationError):
+                    await backend.search(Context("default", datetime.now(UTC)), Lookup(made_up))
+
+        asyncio.run(play())
+
+
 HOSTILE: list[tuple[str, dict[str, Any]]] = [
     (
         "append",
@@ -284,6 +339,10 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("append", {"id": "c", "append": {"drafts": [], "new": {}, "expected_version": 10**30}}),
     ("get_messages", {"id": "c", "query": {"above": [10**30, 0]}}),
     ("get_messages", {"id": "c\u0000", "query": {}}),
+    ("search", {"lookup": {"text": "x", "any": False, "where": {"query": {"text": ""}, "limit": 0}}}),
+    ("search", {"lookup": {"text": "x", "any": False, "where": {"query": {"text": ""}, "branch": "b"}}}),
+    ("search", {"lookup": {"text": "x", "any": False, "where": {"query": {"text": ""}, "below": [10**30, 0, ""]}}}),
+    ("search", {"lookup": {"text": "x", "any": False, "where": {}}}),
     ("write_records", {"writes": [{"namespace": ["n"], "key": "k", "value": 5}]}),
     ("read_rows", {"id": "c", "after_seq": 2**70, "limit": 1, "max_bytes": 1}),
 ]

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import wire
+from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
 from hansard.backends.http.errors import NOT_SENT, error_of, mapped
 from hansard.errors import Closed, Outcome, TimedOut, Unavailable, Unsupported
@@ -62,6 +63,9 @@ _ATTEMPTS = 3
 _PAUSE = 0.1
 _MARGIN = 10.0
 _JSON = {"Content-Type": "application/json"}
+_CHECKED = msgspec.json.Decoder(wire.CheckLine)
+_DONE = msgspec.json.Decoder(int)
+T = TypeVar("T")
 
 
 @cache
@@ -98,8 +102,8 @@ class HttpBackend:
             found = msgspec.json.decode(answer.content, type=_About).capabilities
         except msgspec.MsgspecError as error:
             raise Unavailable("this is not a Hansard server, or one of another version", retryable=False) from error
-        # The contract's own route for an index is not written yet: the Store looks at each message.
-        search = "scan" if found.search == "index" else found.search
+        # Where the server's storage has no index, the server looks at each message: they need not come here for that.
+        search = found.search if found.search == "none" else "index"
         self.capabilities = structs.replace(
             found, name="http", shared=True, backup=False, blocking=False, search=search
         )
@@ -147,6 +151,26 @@ class HttpBackend:
         except msgspec.MsgspecError as error:
             outcome: Outcome = "unknown" if writes else "not_applied"
             raise Unavailable(f"the answer cannot be read: {error}", retryable=False, outcome=outcome) from error
+
+    async def _lines(
+        self, name: str, context: Context | None, call: Struct, decoder: msgspec.json.Decoder[T]
+    ) -> AsyncIterator[T]:
+        """A call that answers with lines, for as long as it takes."""
+        if self._is_closed:
+            raise Closed("the store is closed")
+        with mapped(writes=False):
+            async with self._client.stream(
+                "POST",
+                f"/backend/{name}",
+                content=msgspec.json.encode(call),
+                headers=_headers(context),
+                timeout=httpx.Timeout(self._timeout, read=None),
+            ) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise error_of(answer, writes=False)
+                async for line in answer.aiter_lines():
+                    yield decoder.decode(line)
 
     # Conversations
 
@@ -238,6 +262,19 @@ class HttpBackend:
         found: dict[str, bytes] = await self._ask("get_blobs", context, context, digests)
         return found
 
+    # Searching
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        found: Matches = await self._ask("search", context, context, lookup)
+        return found
+
+    async def catch_up(self) -> None:
+        async for _ in self._lines("catch_up", None, wire.IndexCall(), _DONE):
+            pass
+
+    def reindex(self) -> AsyncIterator[int]:
+        return self._lines("reindex", None, wire.IndexCall(), _DONE)
+
     # Copying
 
     async def read_image(self, context: Context, id: str) -> Image | None:
@@ -278,23 +315,8 @@ class HttpBackend:
         found: Stats = await self._ask("stats", _of_tenant(tenant), tenant)
         return structs.replace(found, backend=self.capabilities.name)
 
-    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        if self._is_closed:
-            raise Closed("the store is closed")
-        content = msgspec.json.encode(wire.CheckCall(tenant))
-        decode = msgspec.json.Decoder(wire.CheckLine).decode
-        headers = _headers(_of_tenant(tenant))
-        with mapped(writes=False):
-            # Looking at everything takes as long as it takes.
-            patience = httpx.Timeout(self._timeout, read=None)
-            async with self._client.stream(
-                "POST", "/backend/check", content=content, headers=headers, timeout=patience
-            ) as answer:
-                if answer.status_code != 200:
-                    await answer.aread()
-                    raise error_of(answer, writes=False)
-                async for line in answer.aiter_lines():
-                    yield decode(line)
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        return self._lines("check", _of_tenant(tenant), wire.CheckCall(tenant), _CHECKED)
 
     async def list_tenants(self) -> list[str]:
         found: list[str] = await self._ask("list_tenants", None)

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec, wire
+from hansard.analysis import Lookup, Matches
+from hansard.backend import Indexed
 from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
 from hansard.requests import Append, Context, Draft, MessageChange, Replace, Restore
+from hansard.search import scan
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.store import Store, checks
 
@@ -37,9 +40,7 @@ def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[An
             _check(value, call.root.limits, name)
         if method.name == "put_blob":
             _check_blobs({arguments[1]: arguments[2]})
-        if method.name == "wait":
-            return Answer(msgspec.json.encode(await _wait(call.root, *arguments)))
-        found = await getattr(call.root.backend, method.name)(*arguments)
+        found = await _ask(call.root, method.name, arguments)
         return Answer(msgspec.json.encode(wire.pack(found)))
 
     handle.__name__ = f"backend_{method.name}"
@@ -50,7 +51,7 @@ def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[An
 def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
     """Whom the call is for must be whom the key opens."""
     if call.caller.user is not None:
-        raise Denied("a key that is bound to a user cannot open the store itself")
+        raise _bound_to_user()
     context = arguments[0] if arguments else None
     if not isinstance(context, Context):
         # `stats` has a tenant or none, `list_tenants` has nothing.
@@ -59,11 +60,32 @@ def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
         raise Denied("the call is for another tenant or user than its headers")
 
 
+def _bound_to_user() -> Denied:
+    return Denied("a key that is bound to a user cannot open the store itself")
+
+
 def _guard_tenant(call: Call[NoQuery, Any], tenant: str | None) -> None:
     if tenant is None and not call.caller.is_operator:
         raise Denied("all tenants are for an operator's key")
     if tenant is not None and tenant != call.store.tenant_id:
         raise Denied("the call is for another tenant than its header")
+
+
+async def _ask(root: Store, name: str, arguments: list[Any]) -> Any:
+    if name == "wait":
+        return await _wait(root, *arguments)
+    if name == "search":
+        return await _search(root, *arguments)
+    return await getattr(root.backend, name)(*arguments)
+
+
+async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
+    """Asks the index, or looks at the messages here, where they are near."""
+    if lookup.limit < 1 or (lookup.branch is not None and (lookup.conversation_id is None or lookup.all_branches)):
+        raise ValidationError("a search needs a limit, and a branch its conversation")
+    if root.capabilities.search == "index":
+        return await cast(Indexed, root.backend).search(context, lookup)
+    return await scan.find(root.backend, context, lookup)
 
 
 async def _wait(root: Store, context: Context, id: str, seen: int, timeout: float) -> int:
@@ -80,6 +102,29 @@ async def backend_check(call: Call[NoQuery, wire.CheckCall]) -> Answer:
 async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
     async for found in root.backend.check(tenant):
         yield msgspec.json.encode(found) + b"\n"
+
+
+async def backend_catch_up(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+    """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
+    if call.caller.user is not None:
+        raise _bound_to_user()
+    return Answer(_caught_up(call.root), media_type=NDJSON)
+
+
+async def _caught_up(root: Store) -> AsyncIterator[bytes]:
+    if root.capabilities.search == "index":
+        await cast(Indexed, root.backend).catch_up()
+    yield b"0\n"
+
+
+async def backend_reindex(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+    """`Backend.reindex`, as lines."""
+    return Answer(_reindexed(call.root), media_type=NDJSON)
+
+
+async def _reindexed(root: Store) -> AsyncIterator[bytes]:
+    async for done in root.admin.reindex():
+        yield b"%d\n" % done
 
 
 # What the Store would have checked
@@ -148,6 +193,25 @@ ROUTES = (
         handler=backend_check,
         scope="admin",
         body=wire.CheckCall,
+        gives=NDJSON,
+        is_public=False,
+    ),
+    Endpoint(
+        method="POST",
+        path="/backend/catch_up",
+        handler=backend_catch_up,
+        scope="write",
+        body=wire.IndexCall,
+        gives=NDJSON,
+        is_public=False,
+    ),
+    Endpoint(
+        method="POST",
+        path="/backend/reindex",
+        handler=backend_reindex,
+        scope="admin",
+        operator=True,
+        body=wire.IndexCall,
         gives=NDJSON,
         is_public=False,
     ),
