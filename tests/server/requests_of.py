@@ -9,6 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from hansard.server.calls import NDJSON, Endpoint
+from hansard.testing.contract.walls import SECRET
 
 OWNER, ID, MESSAGE, BRANCH, KEY = "ada", "victim", "the-message", "side", "k"
 
@@ -36,6 +37,9 @@ BODIES: dict[str, Any] = {
     "purge": {"older_than_seconds": 0},
     "write_records": {"writes": [{"namespace": ["n"], "key": KEY, "value": 1, "expected_revision": 1}]},
     "get_records": {"keys": [{"namespace": ["n"], "key": KEY}]},
+    "search": {"query": SECRET, "all_branches": True},
+    "summarize": {"keep": 0},
+    "rebuild_summaries": {"keep": 0},
     "put_record": {"value": "x", "conversation_id": ID},
 }
 """Bodies that do harm where the smallest would do none."""

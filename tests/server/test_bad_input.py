@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 
 import pytest
 from tests.server.kit import Served, serving
@@ -187,6 +186,4 @@ def test_many_connections(api: Served) -> None:
     async def ask_all() -> list[bytes]:
         return await asyncio.gather(*(ask(number) for number in range(1000)))
 
-    began = time.monotonic()
     assert set(asyncio.run(ask_all())) == {b"HTTP/1.1 200 OK"}
-    assert time.monotonic() - began < 30

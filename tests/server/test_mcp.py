@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,7 +54,11 @@ def over_stdio(url: str) -> StdioServerParameters:
 
 async def the_scene(client: Client) -> None:
     listed = await client.list_tools()
-    assert {tool.name for tool in listed.tools} == {"list_conversations", "read_conversation"}
+    assert {tool.name for tool in listed.tools} == {
+        "list_conversations",
+        "read_conversation",
+        "search_conversations",
+    }
     found = await ask(client, "list_conversations")
     assert [(each["id"], each["title"]) for each in found["conversations"]] == [("hers", "T")]
     page = await ask(client, "read_conversation", conversation_id="hers", limit=2)
@@ -66,6 +71,10 @@ async def the_scene(client: Client) -> None:
     )
     for id in ("others", "elsewhere", "never"):
         assert (await ask(client, "read_conversation", conversation_id=id))["messages"] == []
+    hits = await ask(client, "search_conversations", query="said 3")
+    assert [(hit["conversation_id"], hit["text"]) for hit in hits["hits"]] == [("hers", "**said** **3**")]
+    assert (await ask(client, "search_conversations", query="SECRET"))["hits"] == []
+    assert (await ask(client, "search_conversations", query="SECRET", conversation_id="others"))["hits"] == []
     wrong = await client.call_tool("read_conversation", {"conversation_id": "hers", "limit": 1000})
     assert wrong.is_error
     assert "SECRET" not in str(wrong)
@@ -108,3 +117,22 @@ def test_the_key_decides_what_is_seen(url: str, tmp_path: Path) -> None:
         assert asked(tenant="acme", scopes=["write"]).status_code == 403
         assert api.post(api.address + "/mcp", json=READ, headers=ACCEPT).status_code == 401
         assert api.post(api.address + "/mcp", json=READ, headers=ACCEPT | bearer("hsk_x_y")).status_code == 401
+
+
+def test_what_models_read_is_audited_and_limited(url: str, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    key, token = keys.create("x", ["read"], tenant="acme")
+    path = tmp_path / "audit.jsonl"
+    with serving(url, Settings(keys=keys.path, audit_log=path, max_body_bytes=1000)) as api:
+        for body in (READ, CALL | {"params": {"name": "search_conversations", "arguments": {"query": "said"}}}):
+            assert api.post(api.address + "/mcp", json=body, headers=bearer(token) | ACCEPT).status_code == 200
+        large = READ | {"padding": "x" * 1000}
+        assert api.post(api.address + "/mcp", json=large, headers=bearer(token) | ACCEPT).status_code == 413
+        assert api.get(api.address + "/mcp", headers=bearer(token) | ACCEPT).status_code == 405
+        assert api.post(api.address + "/mcp", json=READ, headers=ACCEPT).status_code == 401
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [each["status"] for each in entries] == [200, 200, 413, 405, 401]
+    assert {each["action"] for each in entries} == {"use_tools"}
+    assert (entries[0]["caller"], entries[0]["tenant"]) == (key.id, "acme")
+    assert entries[0]["on"] == {"tool": "read_conversation", "conversation_id": "hers"}
+    assert entries[1]["on"]["tool"] == "search_conversations"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.server.kit import Served, serving
 
 from hansard.server.routes import ENDPOINTS
+from hansard.store import Store
 from hansard.testing.contract.calls import public_methods
 
 PICTURE = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 20).decode()
@@ -222,6 +224,49 @@ def test_branches_forks_and_summaries(api: Served) -> None:
     assert [each["text"] for each in ok(api.get("/conversations/c/summaries"))["items"]] == ["short"]
 
 
+def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> None:
+    say(api, "c", *(f"Note {number}." for number in range(30)))
+    prompt = ok(api.post("/conversations/c/prompt", json={"token_budget": 100, "system": "Be kind.", "tools": []}))
+    assert prompt["messages"][-1] == {"role": "user", "content": "Note 29."}
+    assert prompt["tokens"] <= prompt["budget"] == 100
+    assert prompt["has_older"] or any(not decision["kept"] for decision in prompt["decisions"])
+    made = ok(api.post("/conversations/c/summarize", json={"keep": 10}))["summary"]
+    assert (made["from_seq"], made["to_seq"]) == (1, 20)
+    assert "Note 19." in made["text"]
+    assert ok(api.post("/conversations/c/summarize", json={"keep": 10}))["summary"] is None
+    rebuilt = ok(api.post("/conversations/c/rebuild-summaries", json={"keep": 5}))["items"]
+    assert rebuilt[-1]["to_seq"] == 25
+    prompt = ok(api.post("/conversations/c/prompt", json={"format": "anthropic"}))
+    assert prompt["summary"]["to_seq"] == 25
+    # A summary also tells of what was said before a window of time.
+    assert ok(api.post("/conversations/c/prompt", json={"time_window_seconds": 3600}))["summary"] is None
+    assert texts(ok(api.get("/conversations/c/window?tokens=30&dangling=close")))[-1] == "Note 29."
+    problem(api.post("/conversations/c/summarize", json={"summarizer": "nobody"}), 400, "invalid")
+    problem(api.post("/conversations/none/summarize", json={}), 404, "conversation_not_found")
+    problem(api.post("/conversations/c/prompt", json={"token_budget": 0}), 400, "invalid")
+
+
+def test_search(api: Served) -> None:
+    say(api, "c", "the red fox", "a blue bird", user_id="ada", title="Animals")
+    say(api, "d", "red paint, red brush", user_id="bob")
+    found = ok(api.post("/search", json={"query": "red"}))
+    assert [hit["conversation"]["id"] for hit in found["items"]] == ["d", "c"]
+    hit = found["items"][1]
+    assert (hit["message"]["content"], hit["conversation"]["title"]) == ("the red fox", "Animals")
+    start, end = hit["snippet"]["highlights"][0]
+    assert hit["snippet"]["text"][start:end] == "red"
+    assert (found["next_cursor"], found["complete"]) == (None, True)
+    narrow = {"query": "red OR blue", "user_id": "ada", "order": "newest", "limit": 1}
+    first = ok(api.post("/search", json=narrow))
+    assert first["items"][0]["message"]["content"] == "a blue bird"
+    following = ok(api.post("/search", json=narrow | {"cursor": first["next_cursor"]}))
+    assert following["items"][0]["message"]["content"] == "the red fox"
+    other = {"query": "other", "cursor": first["next_cursor"]}
+    problem(api.post("/search", json=other), 400, "invalid")
+    problem(api.post("/search", json={"query": "red", "branch": "main"}), 400, "invalid")
+    assert ok(api.post("/search", json={"query": "red", "user_id": "nobody"}))["items"] == []
+
+
 # Records and blobs
 
 
@@ -314,16 +359,14 @@ def test_tenants_and_users(api: Served) -> None:
     assert ok(api.get("/admin/stats"))["conversations"] == 2
     assert ok(api.get("/admin/check"))["items"] == []
     assert ok(api.post("/admin/sweep"))["conversations"] == 0
+    assert api.post("/admin/reindex").text == "", "a store in memory has no index"
     assert ok(api.delete("/admin/tenants/acme"))["conversations"] == 1
     problem(api.get("/stats", headers={"Hansard-User": "u"}), 403, "denied")
 
 
 # The table itself
 
-LATER = ("Store.assemble_prompt", "Store.summarize", "Store.rebuild_summaries", "Store.search", "Admin.reindex")
-"""Their routes are not written yet."""
-
-ELSEWHERE = dict.fromkeys(LATER, "no route yet") | {
+ELSEWHERE = {
     "Store.search_tool": "a function for a model that runs beside the store",
     **{
         f"Store.to_{name}": "no storage is asked: a client converts what it reads"
@@ -360,6 +403,44 @@ def test_everything_that_the_store_does_has_a_route() -> None:
     ignored = {"Store.tenant", "Store.user", "Store.close"}
     for method in set(public_methods()) - ignored - set(ELSEWHERE):
         assert method.partition(".")[2] in names, method
+
+
+ROUTES_OF = {
+    "append": "append_messages",
+    "branch": "create_branch",
+    "fork": "fork_conversation",
+    "import_": "import",
+    "iter_messages": "stream_history",
+    "window": "get_window",
+}
+OTHERWISE = {
+    "branch_id": "`id`",
+    "conversation_id": "in the path, or `id` of a new one",
+    "expected_version": "`If-Match`",
+    "lines": "the body",
+    "older_than": "`before` or `older_than_seconds`",
+    "time_window": "`time_window_seconds`",
+    "timeout": "`timeout_seconds`",
+    "counter": "an object of Python",
+    "progress": "an object of Python",
+    "summarizer": "by name, for `summarize`: a prompt only reads",
+    "summary_threshold": "see `summarizer`",
+    "summary_timeout": "see `summarizer`",
+    "in_background": "see `summarizer`",
+}
+"""Parameters of the Store that a route takes in another way, or not, and why."""
+
+
+def test_every_route_takes_what_the_store_takes() -> None:
+    named = {endpoint.name: endpoint for endpoint in ENDPOINTS if endpoint.is_public}
+    for method in set(public_methods()) - set(ELSEWHERE) | {f"Store.{name}" for name in ROUTES_OF}:
+        kind, _, name = method.partition(".")
+        endpoint = named.get(ROUTES_OF.get(name, name))
+        if kind == "Store" and endpoint is not None:
+            taken = {*endpoint.parameters, *endpoint.query.__struct_fields__}
+            taken |= set(endpoint.body.__struct_fields__) if endpoint.body is not None else set()
+            wanted = set(inspect.signature(getattr(Store, name)).parameters) - {"self"}
+            assert wanted - taken <= set(OTHERWISE), method
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)

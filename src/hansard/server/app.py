@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
 
@@ -21,17 +21,20 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hansard.assembly.summaries import Summarizer
+from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.errors import Denied, HansardError
-from hansard.server import api, openapi, problems, tracing
+from hansard.server import exchanges, openapi, problems, tracing
 from hansard.server.api import Api
 from hansard.server.audit import AuditLog
 from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
+from hansard.server.parts import Parts
 from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
-from hansard.server.sockets import Sockets, not_found
+from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watcher, Watchers
 from hansard.store import Store
@@ -50,13 +53,13 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if scope["type"] == "websocket":
-            handler = self._sockets if inside.startswith(_API) else not_found
+            handler = self._sockets
         else:
             handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
         await handler(scope, receive, send)
 
 
-_API = api.PREFIX.decode() + "/"
+_API = exchanges.PREFIX.decode() + "/"
 
 
 @cache
@@ -84,13 +87,28 @@ def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Res
     return measure
 
 
-def create_app(store: Store, settings: Settings | None = None, stopping: Stopping | None = None) -> ASGIApp:
-    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first."""
+def create_app(
+    store: Store,
+    settings: Settings | None = None,
+    stopping: Stopping | None = None,
+    summarizers: Mapping[str, Summarizer] | None = None,
+) -> ASGIApp:
+    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
+
+    `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model.
+    """
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
     gate.check_settings()
     metrics = Metrics(store.capabilities.name)
-    watchers = _watchers(metrics, settings)
+    parts = Parts(
+        store=store,
+        gate=gate,
+        watchers=_watchers(metrics, settings),
+        settings=settings,
+        stopping=stopping,
+        summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
+    )
     health = Health(store)
     pages = Router(
         routes=[
@@ -99,34 +117,32 @@ def create_app(store: Store, settings: Settings | None = None, stopping: Stoppin
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _describe),
             Route("/metrics", _measured(gate, metrics)),
-            *_mcp(store, gate),
+            *_mcp(parts),
         ]
     )
-    api = Api(store, ENDPOINTS, gate, watchers, settings, stopping)
-    app = App(api, Sockets(store, gate, settings, stopping), pages)
+    app = App(Api(parts, ENDPOINTS), Sockets(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
 class _LaterMcp:
     """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
 
-    def __init__(self, store: Store, gate: Gate) -> None:
-        self._store = store
-        self._gate = gate
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     @cached_property
     def _app(self) -> ASGIApp:
         from hansard.server.mcp import McpOverHttp
 
-        return McpOverHttp(self._store, self._gate)
+        return McpOverHttp(self._parts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
 
-def _mcp(store: Store, gate: Gate) -> list[Route]:
+def _mcp(parts: Parts) -> list[Route]:
     """The route for models, where its extra is installed."""
-    return [Route("/mcp", _LaterMcp(store, gate))] if find_spec("mcp") is not None else []
+    return [Route("/mcp", _LaterMcp(parts))] if find_spec("mcp") is not None else []
 
 
 def _watchers(metrics: Metrics, settings: Settings) -> Watchers:

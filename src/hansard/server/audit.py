@@ -17,7 +17,7 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 
 if TYPE_CHECKING:
-    from hansard.server.api import Exchange
+    from hansard.server.exchanges import Exchange
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
@@ -32,7 +32,7 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     action: str | None = None
     """The name of the route, as the OpenAPI document has it."""
     on: dict[str, str] = {}
-    """What stood in the path: the conversation, the message, …"""
+    """What it was about: the conversation, the message, …"""
     code: str | None = None
     """Of the error, if it was one."""
 
@@ -56,7 +56,7 @@ class AuditLog:
             exchange.user,
             endpoint.scope if endpoint else None,
             endpoint.name if endpoint else None,
-            dict(zip(endpoint.parameters, exchange.parameters, strict=True)) if endpoint else {},
+            exchange.on,
             code,
         )
         try:

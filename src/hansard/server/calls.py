@@ -7,15 +7,18 @@ that try to cross the walls: a route that is declared is guarded, documented and
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Literal, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from hansard.errors import HansardError, ValidationError
 from hansard.server.bodies import Body
 from hansard.server.scopes import Scope
-from hansard.server.tail import Stopping
 from hansard.store import Store
+
+if TYPE_CHECKING:
+    from hansard.server.parts import Parts
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -40,6 +43,8 @@ class Caller(Struct, frozen=True):
     tenant: str | None = None
     """None for an operator, who may open every tenant."""
     user: str | None = None
+    until: datetime | None = None
+    """When a token ends. Whether a key still holds, its file says."""
 
     @property
     def is_operator(self) -> bool:
@@ -53,12 +58,11 @@ class Call(Generic[Q, B]):
         "body",
         "caller",
         "headers",
-        "heartbeat",
         "key",
+        "parts",
         "path",
         "query",
         "root",
-        "stopping",
         "store",
         "stream",
         "version",
@@ -74,9 +78,8 @@ class Call(Generic[Q, B]):
         """What stands in the path for its parameters, in their order."""
         self.stream = stream
         self.headers: dict[bytes, bytes] = {}
-        self.stopping: Stopping
-        """That the server is about to end."""
-        self.heartbeat: float
+        self.parts: Parts
+        """What the server is made of."""
         self.query: Q
         self.body: B
         self.version: int | None = None

@@ -88,6 +88,17 @@ class Gate:
                 "make one with `hansard keys create NAME`"
             )
 
+    def holds(self, caller: Caller) -> bool:
+        """Whether one who was let in would be let in still: a live tail must not outlive its key."""
+        now = datetime.now(UTC)
+        if caller.until is not None:
+            return now < caller.until
+        if caller is LOCAL:
+            return not self.needs_key
+        with _readable():
+            key = self._keys.get(caller.name) if self._keys is not None else None
+        return key is not None and key.is_valid(now)
+
     # What they may
 
     def allow(self, caller: Caller, endpoint: Endpoint) -> None:

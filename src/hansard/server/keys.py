@@ -75,6 +75,9 @@ class KeyFile:
         is_right = hmac.compare_digest(_hash(secret), key.sha256 if key else "")
         return key if key is not None and is_right and key.is_valid(now) else None
 
+    def get(self, id: str) -> Key | None:
+        return self._current().get(id)
+
     @property
     def is_empty(self) -> bool:
         """No key was ever made. One that was revoked still counts: the walls stay up."""

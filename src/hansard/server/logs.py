@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from hansard.server.api import Exchange
+    from hansard.server.exchanges import Exchange
 
 _LOG = logging.getLogger("hansard.requests")
 

@@ -61,10 +61,14 @@ async def follow(
     branch: str | None,
     *,
     gone: Callable[[], Awaitable[None]],
+    holds: Callable[[], bool],
     stopping: Stopping,
     heartbeat: float,
 ) -> AsyncIterator[Message | None]:
-    """Messages as they arrive; None when nothing has for a while. Ends when the client has gone or the server ends."""
+    """Messages as they arrive; None when nothing has for a while.
+
+    Ends when the client has gone, when its key no longer holds, or when the server ends.
+    """
     tail = store.watch(conversation_id, after=after, branch=branch)
     stop = stopping.watch()
     ends = {asyncio.ensure_future(gone()), asyncio.ensure_future(stop.wait())}
@@ -73,7 +77,7 @@ async def follow(
         while True:
             coming = coming or asyncio.create_task(_next(tail))
             done, _ = await asyncio.wait({coming, *ends}, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED)
-            if done & ends:
+            if done & ends or not holds():
                 return
             if coming in done:
                 message, coming = coming.result(), None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _AGAIN = 30.0
 """Seconds before a token with an unknown key makes the keys be fetched again."""
 _PATIENCE = 5.0
 _MOST_BYTES = 1_000_000
+_LAST = 253_402_300_799
+"""The last second that a time can name, in the year 9999."""
 
 
 class Tokens:
@@ -94,4 +97,5 @@ def _caller(claims: dict[str, Any]) -> Caller:
         raise Unauthenticated("the token names no tenant, or a user that is none")
     words = scope.split() if isinstance(scope, str) else []
     scopes = frozenset(each for each in SCOPES if f"hansard:{each}" in words)
-    return Caller(f"token:{claims['sub']}", scopes, tenant, user)
+    until = datetime.fromtimestamp(min(claims["exp"], _LAST), UTC)
+    return Caller(f"token:{claims['sub']}", scopes, tenant, user, until)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from hansard.server.calls import Endpoint
-from hansard.server.routes import admin, backend, blobs, branches, conversations, lifecycle, messages, records, tails
+from hansard.server.routes import (
+    admin,
+    backend,
+    blobs,
+    branches,
+    conversations,
+    lifecycle,
+    messages,
+    prompts,
+    records,
+    searching,
+    tails,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *conversations.ROUTES,
     *messages.ROUTES,
     *branches.ROUTES,
+    *prompts.ROUTES,
+    *searching.ROUTES,
     *tails.ROUTES,
     *records.ROUTES,
     *blobs.ROUTES,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from msgspec import Struct
 
 from hansard.model import Problem, Receipt, Stats
-from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.server.routes.lifecycle import Problems
+from hansard.store import Store
 
 
 class Tenants(Struct, frozen=True):
@@ -33,6 +36,16 @@ async def whole_check(call: Call[NoQuery, None]) -> Problems:
     return Problems([found async for found in call.root.admin.check() if isinstance(found, Problem)])
 
 
+async def reindex(call: Call[NoQuery, None]) -> Answer:
+    """Builds the search index anew; each line says how many messages are done. Others may read and write meanwhile."""
+    return Answer(_done(call.root), media_type=NDJSON)
+
+
+async def _done(root: Store) -> AsyncIterator[bytes]:
+    async for messages in root.admin.reindex():
+        yield b'{"messages":%d}\n' % messages
+
+
 async def sweep(call: Call[NoQuery, None]) -> Receipt:
     """Removes what has expired or is needed by nothing, in every tenant."""
     return await call.root.purge()
@@ -50,5 +63,6 @@ ROUTES = (
     ),
     Endpoint(method="GET", path="/admin/stats", handler=whole_stats, scope="admin", operator=True, answer=Stats),
     Endpoint(method="GET", path="/admin/check", handler=whole_check, scope="admin", operator=True, answer=Problems),
+    Endpoint(method="POST", path="/admin/reindex", handler=reindex, scope="admin", operator=True, gives=NDJSON),
     Endpoint(method="POST", path="/admin/sweep", handler=sweep, scope="admin", operator=True, answer=Receipt),
 )

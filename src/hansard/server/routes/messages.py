@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
+from hansard.assembly.window import Closing
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
 from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
 from hansard.requests import OnDuplicate
@@ -56,7 +57,9 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class WindowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     messages: Annotated[int, Meta(ge=1)] | None = None
     turns: Annotated[int, Meta(ge=1)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
     branch: Id | None = None
+    dangling: Closing = "drop"
 
 
 class OneQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +80,8 @@ class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
     on_duplicate: OnDuplicate = "first"
     create: bool = True
     split: bool = False
+    revive: bool = False
+    count_usage: bool = True
 
 
 class BulkQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +157,8 @@ async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
         on_duplicate=on_duplicate,
         create=body.create,
         split=body.split,
+        revive=body.revive,
+        count_usage=body.count_usage,
     )
 
 
@@ -258,7 +265,7 @@ async def _history(call: Call[HistoryQuery, None]) -> AsyncIterator[bytes]:
 
 
 async def get_window(call: Call[WindowQuery, None]) -> Window:
-    """The newest messages or turns that a model can be given: every tool call with its results."""
+    """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
     return Window(await call.store.window(call.path[0], **_given(call.query)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from msgspec import Struct
 
@@ -35,8 +36,9 @@ async def _events(call: Call[TailQuery, None], cursor: str) -> AsyncIterator[byt
         cursor,
         call.query.branch,
         gone=call.stream.gone,
-        stopping=call.stopping,
-        heartbeat=call.heartbeat,
+        holds=partial(call.parts.gate.holds, call.caller),
+        stopping=call.parts.stopping,
+        heartbeat=call.parts.settings.heartbeat_seconds,
     ):
         yield tail.event(message)
 
