@@ -15,6 +15,7 @@ from hansard.errors import (
     FormatMismatch,
     HansardError,
     QuotaExceeded,
+    RateLimited,
     TimedOut,
     Unavailable,
     Unsupported,
@@ -30,6 +31,7 @@ WITH_FACTS: list[HansardError] = [
     Unsupported("x", capability="blobs"),
     Unavailable("x", retryable=False, outcome="unknown"),
     TimedOut("x", outcome="unknown"),
+    RateLimited("x", retry_after=7),
 ]
 
 

@@ -11,9 +11,11 @@ HansardError
 ├── FormatMismatch           the store was written by another version
 ├── Unsupported              this backend cannot do that
 ├── Denied                   this view or key may not do that
+│   └── Unauthenticated      the server does not know who asks
 ├── Closed                   the store was closed
 └── Unavailable              the storage did not answer
-    └── TimedOut
+    ├── TimedOut
+    └── RateLimited          too much, too fast; nothing was written
 
 `code` is stable: the HTTP body, the CLI's exit code and the Python class come from this one table. Errors are
 picklable, and their facts are attributes, so that callers branch on *why* without reading the message.
@@ -122,6 +124,12 @@ class Denied(HansardError):
     code, status, exit_code = "denied", 403, 9
 
 
+class Unauthenticated(Denied):
+    """The server does not know who asks. Send `Authorization: Bearer` with a key that is valid."""
+
+    code, status = "unauthenticated", 401
+
+
 class Closed(HansardError):
     """The store was closed. Open a new one."""
 
@@ -143,6 +151,18 @@ class TimedOut(Unavailable):
     """The storage did not answer in time. `outcome` says whether a write may still land."""
 
     code, status, exit_code = "timed_out", 504, 12
+
+
+class RateLimited(Unavailable):
+    """This key asks too much, too fast. Nothing was written: wait `retry_after` seconds, then repeat the call."""
+
+    code, status = "rate_limited", 429
+
+    def __init__(
+        self, message: str, *, retry_after: int = 1, retryable: bool = True, outcome: Outcome = "not_applied"
+    ) -> None:
+        super().__init__(message, retryable=retryable, outcome=outcome)
+        self.retry_after = retry_after
 
 
 def _tree(root: type[HansardError]) -> dict[str, type[HansardError]]:

@@ -44,6 +44,8 @@ SCHEMES = {
     "rediss": Scheme("hansard.backends.redis", extra="redis"),
     "redis+unix": Scheme("hansard.backends.redis", extra="redis"),
     "redis+cluster": Scheme("hansard.backends.redis", extra="redis"),
+    "http": Scheme("hansard.backends.http", extra="http"),
+    "https": Scheme("hansard.backends.http", extra="http"),
 }
 
 

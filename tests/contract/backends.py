@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.contract import many
 from tests.servers import postgres
 from tests.servers import redis as redis_servers
 
@@ -32,6 +33,12 @@ def _in_folder(url: str) -> Maker:
     return make
 
 
+def _behind_a_server(tmp_path: Path) -> Target:
+    folder = tmp_path / "store"
+    folder.mkdir(exist_ok=True)
+    return many.ServedTarget(folder)
+
+
 BACKENDS: dict[str, Maker] = {
     "memory": lambda _: Target("memory://"),
     "none": lambda _: Target("none://"),
@@ -41,6 +48,7 @@ BACKENDS: dict[str, Maker] = {
     "postgres": lambda _: postgres.target(),
     "redis": lambda _: Target(redis_servers.fresh_database()),
     "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
+    "http": _behind_a_server,
 }
 SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
 """Where a name here is not the scheme of its URL."""

@@ -21,6 +21,7 @@ STORE = pages.read("docs/store.md")
 SCHEMES = sorted(opening.SCHEMES)
 PAGES = {
     "file": "files",
+    "https": "http",
     "postgresql": "postgres",
     "rediss": "redis",
     "redis+unix": "redis",

@@ -23,6 +23,7 @@ import pytest
 from hansard import Closed, Message, Store, sync
 from hansard.backends.memory import MemoryBackend
 from hansard.server.app import create_app
+from hansard.server.running import listen
 
 COMMAND = [sys.executable, "-W", "error", "-m", "hansard.cli"]
 
@@ -46,6 +47,15 @@ def test_the_page_says_what_is_running() -> None:
     assert "1,234" in answer.text
     assert "memory" in answer.text
     assert "<script" not in answer.text
+    for link in re.findall(r'href="([^"]+)"', answer.text):
+        assert asked(store, link).status_code in (200, 401), link
+
+
+def test_an_answer_is_not_held_back_until_its_beginning_is_confirmed() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_health_and_readiness() -> None:

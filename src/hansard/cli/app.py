@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import caring, failing, finding, measuring, moving, reading, serving, writing
+from hansard.cli import caring, failing, finding, keys, measuring, moving, reading, serving, writing
 from hansard.cli.session import Session
 from hansard.cli.values import STDIN
 from hansard.errors import HansardError
@@ -61,6 +61,8 @@ for _command in (
     caring.erase_user,
     measuring.bench,
     serving.serve,
+    serving.mcp,
+    keys.keys,
     caring.version,
 ):
     app.command(_command, name=_command.__name__.strip("_").replace("_", "-"), help=_unwrapped(_command.__doc__ or ""))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -10,8 +11,9 @@ from hansard import __version__
 from hansard.cli import output
 from hansard.cli.session import Given
 from hansard.errors import Unsupported, ValidationError
+from hansard.server.keys import default_path
 
-_SERVER = ("starlette", "uvicorn", "anyio", "h11", "click")
+_SERVER = ("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets")
 
 
 def serve(
@@ -20,26 +22,74 @@ def serve(
     *,
     host: Annotated[str, Parameter(help="The address to listen on. The default is this machine alone.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="The port; 0 takes a free one.")] = 8787,
+    keys: Annotated[
+        Path | None, Parameter(name="--keys", help="The file of keys: $HANSARD_KEYS, else hansard-keys.json.")
+    ] = None,
+    require_key: Annotated[
+        bool, Parameter(negative="", help="Demand a key on this machine too, even when there is none yet.")
+    ] = False,
+    jwks: Annotated[str | None, Parameter(help="Address or path of the keys by which tokens are checked.")] = None,
+    jwt_issuer: Annotated[str | None, Parameter(help="Who must have issued a token.")] = None,
+    jwt_audience: Annotated[str | None, Parameter(help="Whom a token must be for.")] = None,
+    cors_origin: Annotated[
+        tuple[str, ...], Parameter(negative="", help="A web page's origin that browsers may let in; may be repeated.")
+    ] = (),
+    audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
+    workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Parameter(help="How much to log on stderr, as JSON: every request from info on."),
+    ] = "warning",
     session: Given,
 ) -> None:
     """Serve a store over HTTP.
 
-    So far: a page at / that says what is running, and the checks /healthz and /readyz. Ctrl-C stops it. The store is
-    made when it is missing.
+    A page at /, the API under /api/v1, and the checks /healthz and /readyz. Without keys it serves this machine alone.
+    Ctrl-C stops it. The store is made when it is missing.
     """
     if not 0 <= port <= 65535:
         raise ValidationError(f"--port is {port}: it must be between 0 and 65535")
+    if not 1 <= workers <= 64:
+        raise ValidationError(f"--workers is {workers}: it must be between 1 and 64")
     try:
-        from hansard.server.running import serve as run
+        from hansard.server.running import run
+        from hansard.server.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise
         raise Unsupported("hansard serve needs an extra: pip install 'hansard[server]'", capability="server") from error
-    import asyncio
-
     where = session.url if url is None else url
+    settings = Settings(
+        host=host,
+        keys=keys or default_path(),
+        require_key=require_key,
+        jwks=jwks,
+        jwt_issuer=jwt_issuer,
+        jwt_audience=jwt_audience,
+        cors_origins=cors_origin,
+        audit_log=audit_log,
+    )
 
     def announce(address: str) -> None:
         output.note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
 
-    asyncio.run(run(where, host, port, announce))
+    run(where, port, announce, settings, workers=workers, log_level=log_level)
+
+
+def mcp(
+    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    /,
+    *,
+    session: Given,
+) -> None:
+    """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
+
+    A model may list and read what --tenant and --user see, and nothing else.
+    """
+    try:
+        from hansard.server.mcp import run_stdio
+    except ModuleNotFoundError as error:
+        raise Unsupported("hansard mcp needs an extra: pip install 'hansard[mcp]'", capability="mcp") from error
+    import asyncio
+
+    asyncio.run(run_stdio(session.url if url is None else url, session.tenant, session.user))

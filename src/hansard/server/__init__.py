@@ -1,1 +1,1 @@
-"""The server: a store behind HTTP. So far it answers whether it is up, and shows what it serves."""
+"""The server: a store behind HTTP, guarded by keys. See docs/server.md."""

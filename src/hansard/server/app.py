@@ -3,84 +3,162 @@
 - `/`: a page that says what is running.
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
+- `/metrics`: counts and times, for Prometheus and an operator's key.
+- `/mcp`: conversations as tools of the Model Context Protocol, where that extra is installed.
+- `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, cached_property
+from importlib.util import find_spec
 
-from starlette.applications import Starlette
+import msgspec
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hansard import Stats, Store, __version__
-from hansard.errors import HansardError, TimedOut
-from hansard.server import page
+from hansard.assembly.summaries import Summarizer
+from hansard.assembly.summarizers import ExtractiveSummarizer
+from hansard.errors import Denied, HansardError
+from hansard.server import exchanges, openapi, problems, tracing
+from hansard.server.api import Api
+from hansard.server.audit import AuditLog
+from hansard.server.gate import Gate
+from hansard.server.health import HEADERS, Health
+from hansard.server.logs import RequestLog
+from hansard.server.metrics import Metrics
+from hansard.server.parts import Parts
+from hansard.server.routes import ENDPOINTS, PUBLIC
+from hansard.server.settings import Settings
+from hansard.server.sockets import Sockets
+from hansard.server.tail import Stopping
+from hansard.server.watchers import Watcher, Watchers
+from hansard.store import Store
 
-_PATIENCE = 5.0
-_FRESH = 5.0
-"""Seconds for which counts are shown again: counting a large store is work."""
-
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+_OPENAPI = "/api/v1/openapi.json"
 
 
-class Health:
-    """What the server says about itself and its store."""
+class App:
+    """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._stats: Stats | None = None
-        self._counted_at = 0.0
+    def __init__(self, api: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
+        self._api = api
+        self._sockets = sockets
+        self._pages = pages
 
-    async def page(self, request: Request) -> Response:
-        stats = await self._count()
-        text = page.render(__version__, self._store.capabilities, stats)
-        return HTMLResponse(text, status_code=503 if stats is None else 200, headers=_HEADERS)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
+        if scope["type"] == "websocket":
+            handler = self._sockets
+        else:
+            handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
+        await handler(scope, receive, send)
 
-    async def _count(self) -> Stats | None:
-        if self._stats is not None and time.monotonic() - self._counted_at < _FRESH:
-            return self._stats
+
+_API = exchanges.PREFIX.decode() + "/"
+
+
+@cache
+def _described() -> bytes:
+    return msgspec.json.encode(openapi.document(PUBLIC))
+
+
+async def _describe(request: Request) -> Response:
+    return Response(_described(), media_type="application/json", headers=HEADERS)
+
+
+def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+    """The metrics, for an operator: how much is asked is nobody else's affair."""
+
+    async def measure(request: Request) -> Response:
         try:
-            async with asyncio.timeout(_PATIENCE):
-                self._stats = await self._store.admin.stats()
-        except (HansardError, TimeoutError):
-            self._stats = None
-        self._counted_at = time.monotonic()
-        return self._stats
-
-    async def is_up(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__}, headers=_HEADERS)
-
-    async def is_ready(self, request: Request) -> Response:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._store.get_conversation("hansard-readiness")
-        except TimeoutError:
-            return _unready(TimedOut("the store did not answer in time"))
+            caller = await gate.admit(dict(request.scope["headers"]), request.scope.get("client"))
+            if not caller.is_operator or "read" not in caller.scopes:
+                raise Denied("metrics are for an operator's key with the scope 'read'")
         except HansardError as error:
-            return _unready(error)
-        return JSONResponse({"status": "ready", "store": self._store.capabilities.name}, headers=_HEADERS)
+            body = problems.encode(error, error.status, "", is_trusted=False)
+            return Response(body, error.status, HEADERS, problems.MEDIA_TYPE.decode())
+        return Response(metrics.render(), headers={"Content-Type": metrics.media_type, **HEADERS})
+
+    return measure
 
 
-def _unready(error: HansardError) -> Response:
-    # The message may name files and ids of the store: it is for the log, not for whoever asks.
-    return JSONResponse({"status": "unavailable", "error": {"code": error.code}}, status_code=503, headers=_HEADERS)
+def create_app(
+    store: Store,
+    settings: Settings | None = None,
+    stopping: Stopping | None = None,
+    summarizers: Mapping[str, Summarizer] | None = None,
+) -> ASGIApp:
+    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
 
-
-def create_app(store: Store) -> Starlette:
-    """The application. Whoever opened the store closes it."""
+    `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model.
+    """
+    settings, stopping = settings or Settings(), stopping or Stopping()
+    gate = Gate(settings)
+    gate.check_settings()
+    metrics = Metrics(store.capabilities.name)
+    parts = Parts(
+        store=store,
+        gate=gate,
+        watchers=_watchers(metrics, settings),
+        settings=settings,
+        stopping=stopping,
+        summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
+    )
     health = Health(store)
-    return Starlette(
+    pages = Router(
         routes=[
             Route("/", health.page),
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
+            Route(_OPENAPI, _describe),
+            Route("/metrics", _measured(gate, metrics)),
+            *_mcp(parts),
         ]
+    )
+    app = App(Api(parts, ENDPOINTS), Sockets(parts), pages)
+    return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+class _LaterMcp:
+    """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @cached_property
+    def _app(self) -> ASGIApp:
+        from hansard.server.mcp import McpOverHttp
+
+        return McpOverHttp(self._parts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _mcp(parts: Parts) -> list[Route]:
+    """The route for models, where its extra is installed."""
+    return [Route("/mcp", _LaterMcp(parts))] if find_spec("mcp") is not None else []
+
+
+def _watchers(metrics: Metrics, settings: Settings) -> Watchers:
+    watchers: list[Watcher] = [metrics, RequestLog()]
+    if (traces := tracing.tracer()) is not None:
+        watchers.append(traces)
+    if settings.audit_log is not None:
+        watchers.append(AuditLog(settings.audit_log))
+    return Watchers(*watchers)
+
+
+def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=("Authorization", "Content-Type", "If-Match", "If-None-Match", "Idempotency-Key", "Range"),
+        expose_headers=("ETag", "Request-Id", "Retry-After"),
     )

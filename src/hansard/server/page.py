@@ -21,6 +21,7 @@ _PAGE = """<!doctype html>
   table {{ border-collapse: collapse; width: 100%; }}
   th, td {{ text-align: left; font-weight: normal; padding: 0.5rem 0; border-top: 1px solid #8884; }}
   th {{ color: GrayText; width: 12rem; }}
+  p.more {{ margin-top: 2rem; }}
   td {{ font-variant-numeric: tabular-nums; }}
 </style>
 </head>
@@ -31,6 +32,8 @@ _PAGE = """<!doctype html>
 <table>
 {rows}
 </table>
+<p class="more"><a href="{root}/api/v1/openapi.json">The API</a> · <a href="{root}/metrics">Metrics</a> ·
+<a href="{root}/readyz">Readiness</a> · documentation: <code>docs/server.md</code></p>
 </main>
 </body>
 </html>
@@ -43,8 +46,8 @@ _DURABILITY = {
 }
 
 
-def render(version: str, capabilities: Capabilities, stats: Stats | None) -> str:
-    """The page. Without statistics, it says that the store does not answer."""
+def render(version: str, capabilities: Capabilities, stats: Stats | None, root: str = "") -> str:
+    """The page. Without statistics, it says that the store does not answer. `root` is what stands before every path."""
     rows = [
         ("Version", version),
         ("Store", capabilities.name),
@@ -52,7 +55,7 @@ def render(version: str, capabilities: Capabilities, stats: Stats | None) -> str
         ("State", "ready" if stats is not None else "the store does not answer"),
         *(_counts(stats) if stats is not None else ()),
     ]
-    return _PAGE.format(rows="\n".join(_row(name, value) for name, value in rows))
+    return _PAGE.format(rows="\n".join(_row(name, value) for name, value in rows), root=escape(root))
 
 
 def _counts(stats: Stats) -> list[tuple[str, str]]:

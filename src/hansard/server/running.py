@@ -9,18 +9,32 @@ import socket
 from collections.abc import Callable, Generator
 
 import uvicorn
+from starlette.types import ASGIApp
 
-from hansard.errors import Unavailable
+from hansard.errors import Unavailable, ValidationError
 from hansard.opening import connect
+from hansard.server import logs
 from hansard.server.app import create_app
+from hansard.server.settings import Settings
+from hansard.server.tail import Stopping
+from hansard.server.workers import Task, supervise
 
 HOST = "127.0.0.1"
 PORT = 8787
 _GRACE = 10
+_BACKLOG = 2048
 
 
-class _Server(uvicorn.Server):
-    """A server for which being told to stop is the normal end, not a failure."""
+class Server(uvicorn.Server):
+    """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping | None = None) -> None:
+        super().__init__(config)
+        self._stopping = stopping or Stopping()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -39,21 +53,81 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket, or an error that says why not. Port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {host}, port {port}: {error.strerror or error}", retryable=False
         ) from error
+    # An answer is written in two pieces, and the second must not wait until the client has confirmed the first: that
+    # takes 40 ms. asyncio sees to it only where the socket says that it is TCP, which this one does not; every
+    # connection inherits it from here.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
-async def serve(url: str, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it answers."""
+def config_of(app: ASGIApp) -> uvicorn.Config:
+    """How the application is run: without uvicorn's own logs, which would hold addresses and paths."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=_GRACE,
+        backlog=_BACKLOG,
+    )
+
+
+def run(
+    url: str,
+    port: int,
+    announce: Callable[[str], None],
+    settings: Settings,
+    *,
+    workers: int = 1,
+    log_level: str = "warning",
+) -> None:
+    """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it is there."""
+    logs.set_up(log_level)
+    with listen(settings.host, port) as listening:
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = f"http://{shown}:{listening.getsockname()[1]}"
+        if workers == 1:
+            run_on(listening, url, settings, lambda: announce(address))
+            return
+        asyncio.run(_check(url, settings))
+        announce(address)
+        supervise(Task(url, listening.fileno(), settings, log_level), listening, workers)
+
+
+def run_on(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None) -> None:
+    """Serves a store on a socket that listens already."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(listening, url, settings, announce))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop, where there is one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
     async with connect(url) as store:
-        with listen(host, port) as listening:
-            config = uvicorn.Config(
-                create_app(store), log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE
-            )
-            bound = listening.getsockname()[1]
-            shown = f"[{host}]" if ":" in host else host
-            announce(f"http://{shown}:{bound}")
-            await _Server(config).serve(sockets=[listening])
+        stopping = Stopping()
+        app = create_app(store, settings, stopping)
+        announce()
+        await Server(config_of(app), stopping).serve(sockets=[listening])
+
+
+async def _check(url: str, settings: Settings) -> None:
+    """What several workers need, said once and before they start."""
+    async with connect(url) as store:
+        create_app(store, settings)
+        if not store.capabilities.shared:
+            raise ValidationError(f"{store.capabilities.name} cannot be shared by several workers: use one")

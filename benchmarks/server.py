@@ -1,0 +1,280 @@
+"""The server on loopback: `python -m benchmarks.server`. Needs the extras `server` and `cli`, and no others.
+
+The client writes raw HTTP/1.1 on sockets of its own: a client library would be what is measured. Server and client are
+two processes. "bare" is a Starlette route on the same stack that decodes the same body and answers as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from hansard import Message, connect
+
+_TEXT = "Where is my order? I have been waiting for a week, and nobody answers. " * 3
+_BODY = json.dumps({"messages": [{"role": "user", "content": _TEXT}]}).encode()
+
+
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(*command: str) -> Iterator[tuple[str, int]]:
+    """A server process: its address and its id. It is ended by that id."""
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://\S+?:\d+", process.stderr.readline())
+        assert found is not None
+        yield found[0], process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def bare() -> None:
+    """The server that does nothing but decode and answer."""
+    import msgspec
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from hansard.model import NOT_YET, Appended
+    from hansard.server.routes.messages import NewMessages
+    from hansard.server.running import Server, config_of, listen
+
+    decode = msgspec.json.Decoder(NewMessages).decode
+    page = msgspec.json.encode([Message("user", _TEXT, id=f"m{number}") for number in range(50)])
+
+    async def append(request: Request) -> Response:
+        body = decode(await request.body())
+        appended = Appended([Message("user", body.messages[0].content, id="m", created_at=NOT_YET)], 1)
+        return Response(msgspec.json.encode(appended), media_type="application/json")
+
+    async def read(request: Request) -> Response:
+        return Response(page, media_type="application/json")
+
+    path = "/api/v1/conversations/{id}/messages"
+    app = Starlette(routes=[Route(path, append, methods=["POST"]), Route(path, read)])
+    with listen("127.0.0.1", 0) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Server(config_of(app)).serve(sockets=[listening]))
+
+
+# --- the client -------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """One connection, kept open."""
+
+    async def open(self, address: str) -> Wire:
+        host, _, port = address.removeprefix("http://").partition(":")
+        self._reader, self._writer = await asyncio.open_connection(host, int(port), limit=1 << 24)
+        return self
+
+    async def ask(self, request: bytes) -> bytes:
+        self._writer.write(request)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
+        return await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def post(conversation: str) -> bytes:
+    head = f"POST /api/v1/conversations/{conversation}/messages HTTP/1.1\r\nHost: localhost\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(_BODY)}\r\n\r\n".encode() + _BODY
+
+
+def get(conversation: str) -> bytes:
+    return f"GET /api/v1/conversations/{conversation}/messages?last=50 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+async def busy(address: str, connections: int, seconds: float) -> float:
+    """Appends a second over so many connections, each to a conversation of its own."""
+    wires = [await Wire().open(address) for _ in range(connections)]
+    end = time.perf_counter() + seconds
+    done = 0
+
+    async def work(number: int) -> None:
+        nonlocal done
+        request = post(f"c{number}")
+        while time.perf_counter() < end:
+            await wires[number].ask(request)
+            done += 1
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work(number) for number in range(connections)))
+    rate = done / (time.perf_counter() - began)
+    for wire in wires:
+        wire.close()
+    return rate
+
+
+async def alone(address: str, request: bytes, count: int) -> float:
+    """The median of one awaited request, in microseconds."""
+    wire = await Wire().open(address)
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await wire.ask(request)
+        times.append((time.perf_counter() - began) * 1e6)
+    wire.close()
+    return statistics.median(times)
+
+
+async def of_the_store(url: str, count: int) -> tuple[float, float]:
+    """The Store's own medians: one awaited append, and the last 50 messages."""
+    appends, reads = [], []
+    async with connect(url) as store:
+        for _ in range(count):
+            began = time.perf_counter()
+            await store.append("own", [Message("user", _TEXT)])
+            appends.append((time.perf_counter() - began) * 1e6)
+        for _ in range(count):
+            began = time.perf_counter()
+            await store.get_messages("own", last=50)
+            reads.append((time.perf_counter() - began) * 1e6)
+    return statistics.median(appends), statistics.median(reads)
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of a process."""
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
+    """So many live tails of one conversation: memory for each while idle, and that each gets everything in order."""
+    writer = await Wire().open(address)
+    await writer.ask(post("live"))
+    before = memory_of(pid)
+    tails = []
+    for _ in range(count):
+        host, _, port = address.removeprefix("http://").partition(":")
+        reader, wire = await asyncio.open_connection(host, int(port))
+        wire.write(b"GET /api/v1/conversations/live/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"event: open")
+        tails.append((reader, wire))
+    writer.close()
+    writer = await Wire().open(address)  # the server has closed the first one by now: it was idle for too long
+    await asyncio.sleep(1)
+    idle = (memory_of(pid) - before) / count
+
+    async def follow(reader: asyncio.StreamReader) -> list[int]:
+        seqs: list[int] = []
+        while len(seqs) < 20:
+            line = await reader.readline()
+            if line.startswith(b"data: {") and b'"seq":' in line:
+                seqs.append(json.loads(line[6:])["seq"])
+        return seqs
+
+    following = [asyncio.ensure_future(follow(reader)) for reader, _ in tails]
+    began = time.perf_counter()
+    for _ in range(20):
+        await writer.ask(post("live"))
+    seen = await asyncio.gather(*following)
+    took = time.perf_counter() - began
+    assert all(seqs == list(range(2, 22)) for seqs in seen)
+    for _, wire in tails:
+        wire.close()
+    return {
+        "subscribers": count,
+        "idle_bytes_each": round(idle),
+        "messages": 20,
+        "seconds_until_all_have_all": round(took, 2),
+    }
+
+
+async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]:
+    """Messages as lines, streamed: how much memory the server takes on top, at most."""
+    line = json.dumps({"role": "user", "content": _TEXT}).encode() + b"\n"
+    chunk = line * (1_000_000 // len(line))
+    host, _, port = address.removeprefix("http://").partition(":")
+    reader, wire = await asyncio.open_connection(host, int(port))
+    head = "POST /api/v1/conversations/bulk/lines HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+    wire.write(f"{head}Content-Length: {len(chunk) * megabytes}\r\n\r\n".encode())
+    before = peak = memory_of(pid)
+    began = time.perf_counter()
+    for _ in range(megabytes):
+        wire.write(chunk)
+        await wire.drain()
+        peak = max(peak, memory_of(pid))
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    wire.close()
+    took = time.perf_counter() - began
+    return {"megabytes": megabytes, "seconds": round(took, 1), "memory_on_top": peak - before}
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        ours = ("-m", "hansard.cli", "serve", f"sqlite:///{folder}/chats.db", "--port", "0")
+        theirs = ("-m", "benchmarks.server", "--bare")
+        with started(*ours) as (address, pid), started(*theirs) as (empty, _):
+            go = uvloop.run
+            go(busy(address, 64, 1))
+            rounds = [(go(busy(address, 64, options.seconds)), go(busy(empty, 64, options.seconds))) for _ in range(5)]
+            results["append_64_connections"] = {
+                "per_second": round(statistics.median(one for one, _ in rounds)),
+                "bare_per_second": round(statistics.median(two for _, two in rounds)),
+                "ratio": round(statistics.median(one / two for one, two in rounds), 2),
+            }
+            own_append, own_read = go(of_the_store(f"sqlite:///{folder}/own.db", options.count))
+            for _ in range(60):
+                go(alone(address, post("one"), 1))
+            for what, request, own in (("append", post("one"), own_append), ("read_50", get("one"), own_read)):
+                bare_p50 = go(alone(empty, request, options.count))
+                p50 = go(alone(address, request, options.count))
+                allowed = own + 2 * bare_p50
+                results[f"p50_{what}_us"] = {
+                    "server": round(p50),
+                    "store": round(own),
+                    "bare": round(bare_p50),
+                    "allowed": round(allowed),
+                }
+            results["live_tail"] = go(subscribers(address, pid, options.subscribers))
+        with started(*ours) as (address, pid):
+            results["import"] = [go(import_lines(address, pid, size)) for size in (10, options.megabytes)]
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bare", action="store_true", help="be the server to compare with")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--subscribers", type=int, default=1000)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    options = parser.parse_args()
+    if options.bare:
+        bare()
+        return
+    print(json.dumps(run(options), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The audit log: who read, wrote and erased what, and who tried. Ids only: no content, no secret.
+
+One JSON object a line, appended by one write each, so that several workers share a file. An answer is sent only after
+its line is written: what cannot be audited fails.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import Unavailable
+
+if TYPE_CHECKING:
+    from hansard.server.exchanges import Exchange
+
+
+class Entry(Struct, frozen=True, omit_defaults=True):
+    at: datetime
+    request_id: str
+    status: int
+    caller: str | None = None
+    """The id of a key, or the subject of a token."""
+    tenant: str | None = None
+    user: str | None = None
+    scope: str | None = None
+    action: str | None = None
+    """The name of the route, as the OpenAPI document has it."""
+    on: dict[str, str] = {}
+    """What it was about: the conversation, the message, …"""
+    code: str | None = None
+    """Of the error, if it was one."""
+
+
+class AuditLog:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot write the audit log {path}: {error.strerror}", retryable=False) from error
+
+    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
+        endpoint, caller = exchange.endpoint, exchange.caller
+        entry = Entry(
+            datetime.now(UTC),
+            exchange.request_id,
+            status,
+            caller.name if caller else None,
+            exchange.tenant,
+            exchange.user,
+            endpoint.scope if endpoint else None,
+            endpoint.name if endpoint else None,
+            exchange.on,
+            code,
+        )
+        try:
+            os.write(self._file, msgspec.json.encode(entry) + b"\n")
+        except OSError as error:
+            outcome = "unknown" if endpoint is not None and endpoint.scope != "read" else "not_applied"
+            raise Unavailable("the audit log cannot be written", outcome=outcome) from error  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""Bodies as they arrive: bounded in size and in time, whole or line by line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from starlette.types import Receive
+
+from hansard.errors import QuotaExceeded, TimedOut, ValidationError
+from hansard.server.problems import Refused
+from hansard.server.settings import Settings
+
+
+class Gone(Exception):
+    """The client went away in the middle of its request: nobody is left to answer."""
+
+
+class Body:
+    """The body of one request. It is read once."""
+
+    def __init__(self, receive: Receive, headers: dict[bytes, bytes], settings: Settings) -> None:
+        self._receive = receive
+        self._settings = settings
+        self._declared = headers.get(b"content-length")
+        self.charge: Callable[[int], None] | None = None
+        """Told of every piece before it is used: it may refuse."""
+        self.size = 0
+        """How many bytes have arrived so far."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Pieces as they come, each awaited only so long."""
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout(self._settings.body_seconds):
+                    event = await self._receive()
+            except TimeoutError:
+                seconds = f"{self._settings.body_seconds:g}"
+                raise Refused(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
+            if event["type"] == "http.disconnect":
+                raise Gone
+            piece: bytes = event.get("body", b"")
+            self.size += len(piece)
+            more = event.get("more_body", False)
+            if piece:
+                if self.charge is not None:
+                    self.charge(len(piece))
+                yield piece
+
+    async def gone(self) -> None:
+        """Returns when the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def whole(self) -> bytes:
+        """All of it, unless it is larger than allowed: then nothing more is read."""
+        most = self._settings.max_body_bytes
+        if self._declared is not None and int(self._declared) > most:
+            raise _too_large(int(self._declared), most)
+        parts: list[bytes] = []
+        async for piece in self.chunks():
+            if self.size > most:
+                raise _too_large(self.size, most)
+            parts.append(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def lines(self) -> AsyncIterator[list[bytes]]:
+        """Lines in groups as they come, without their ends; a bounded amount is held."""
+        most = self._settings.max_body_bytes
+        begun: list[bytes] = []
+        held = 0
+        async for piece in self.chunks():
+            first, *rest = piece.split(b"\n")
+            begun.append(first)
+            held += len(first)
+            if held > most:
+                raise _too_large(held, most)
+            if rest:
+                yield [line.rstrip(b"\r") for line in (b"".join(begun), *rest[:-1])]
+                begun, held = [rest[-1]], len(rest[-1])
+        if last := b"".join(begun).rstrip(b"\r"):
+            yield [last]
+
+
+def _too_large(size: int, most: int) -> Refused:
+    return Refused(413, QuotaExceeded(f"the body is larger than {most:,} bytes", limit=most, value=size))
+
+
+def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
+    """Refuses another media type: a page elsewhere can make a browser post text, but not this, without being asked."""
+    given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if given != wanted.encode():
+        shown = given.decode("latin-1") or "nothing"
+        raise Refused(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))

@@ -1,0 +1,162 @@
+"""The gate: who asks, what they may, and which part of the store they see."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
+from hansard.model import DEFAULT_TENANT
+from hansard.server import keys, parameters
+from hansard.server.calls import Caller, Endpoint
+from hansard.server.keys import Key, KeyFile
+from hansard.server.meters import Meter
+from hansard.server.scopes import SCOPES
+from hansard.server.settings import Settings
+from hansard.server.tokens import Tokens
+from hansard.store import Store
+
+LOCAL = Caller("local", frozenset(SCOPES))
+"""Whoever reaches a server that needs no key: an operator, on this machine."""
+
+
+class Gate:
+    """Lets callers in, and no further than they may go."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._keys = KeyFile(settings.keys) if settings.keys is not None else None
+        self._tokens = Tokens(settings) if settings.jwks is not None else None
+        self._meters: dict[str, Meter] = {}
+        self._is_local = is_loopback(settings.host)
+
+    # Who asks
+
+    async def admit(self, headers: dict[bytes, bytes], client: Any) -> Caller:
+        """Who asks. `Unauthenticated` when that cannot be told."""
+        given = headers.get(b"authorization")
+        if given is None:
+            return self._admit_without_key(headers, client)
+        scheme, _, token = given.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Unauthenticated("send the key as Authorization: Bearer")
+        if token.startswith(keys.PREFIX):
+            return self._admit_key(token)
+        if self._tokens is None:
+            raise Unauthenticated("the key does not hold")
+        return await self._tokens.caller(token)
+
+    def _admit_key(self, token: str) -> Caller:
+        with _readable():
+            key = self._keys.find(token, datetime.now(UTC)) if self._keys is not None else None
+        if key is None:
+            raise Unauthenticated("the key does not hold")
+        self._meter(key).request()
+        return Caller(key.id, frozenset(key.scopes), key.tenant, key.user)
+
+    def _admit_without_key(self, headers: dict[bytes, bytes], client: Any) -> Caller:
+        if self.needs_key:
+            raise Unauthenticated("this server needs a key: send it as Authorization: Bearer")
+        # A page in a browser on this machine must not get in: not under a name of its own that points here, and not
+        # from where it was loaded.
+        host = headers.get(b"host", b"").decode("latin-1")
+        if client is None or not is_loopback(client[0]) or not is_loopback(_without_port(host)):
+            raise Unauthenticated("without a key, only this machine may ask, by the name localhost or its address")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1") not in (f"http://{host}", *self._settings.cors_origins):
+            raise Denied("a page from elsewhere may not ask: see --cors-origin")
+        return LOCAL
+
+    @property
+    def needs_key(self) -> bool:
+        return self._settings.require_key or not self._is_local or self._tokens is not None or self._has_keys
+
+    @property
+    def _has_keys(self) -> bool:
+        with _readable():
+            return self._keys is not None and not self._keys.is_empty
+
+    def check_settings(self) -> None:
+        """Refuses to open a server to others that nobody could use."""
+        if not self._is_local and not self._has_keys and self._tokens is None:
+            raise ValidationError(
+                f"{self._settings.host} can be reached by others, and there is no key yet: "
+                "make one with `hansard keys create NAME`"
+            )
+
+    def holds(self, caller: Caller) -> bool:
+        """Whether one who was let in would be let in still: a live tail must not outlive its key."""
+        now = datetime.now(UTC)
+        if caller.until is not None:
+            return now < caller.until
+        if caller is LOCAL:
+            return not self.needs_key
+        with _readable():
+            key = self._keys.get(caller.name) if self._keys is not None else None
+        return key is not None and key.is_valid(now)
+
+    # What they may
+
+    def allow(self, caller: Caller, endpoint: Endpoint) -> None:
+        if endpoint.scope not in caller.scopes:
+            raise Denied(f"this needs the scope {endpoint.scope!r}, which the key does not have")
+        if endpoint.operator and not caller.is_operator:
+            raise Denied("this is for an operator's key, which is bound to no tenant")
+
+    def charge(self, caller: Caller, size: int) -> None:
+        """Counts what was sent against the caller's quota."""
+        if (meter := self._meters.get(caller.name)) is not None:
+            meter.sent(size)
+
+    def _meter(self, key: Key) -> Meter:
+        meter = self._meters.get(key.id)
+        if meter is None or (meter.rate, meter.daily_bytes) != (key.rate, key.daily_bytes):
+            meter = self._meters[key.id] = Meter(key.rate, key.daily_bytes)
+        return meter
+
+    # What they see
+
+    def view(self, store: Store, caller: Caller, headers: dict[bytes, bytes]) -> Store:
+        """The store as the caller sees it: a key's tenant and user are walls, headers only choose inside of them."""
+        tenant = _chosen(headers, b"hansard-tenant", caller.tenant, "tenant") or DEFAULT_TENANT
+        user = _chosen(headers, b"hansard-user", caller.user, "user")
+        view = store.tenant(tenant)
+        return view if user is None else view.user(user)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """A file of keys that cannot be read lets nobody in."""
+    try:
+        yield
+    except (Corrupt, OSError) as error:
+        raise Unavailable("the file of keys cannot be read") from error
+
+
+def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:
+    given = headers.get(name)
+    if given is None:
+        return bound
+    chosen = parameters.unquote(given, f"the header of the {what}")
+    if bound is not None and chosen != bound:
+        raise Denied(f"this key is bound to another {what}")
+    return chosen
+
+
+def _without_port(host: str) -> str:
+    return host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be behind an address or a name."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,187 @@
+"""API keys, in a file beside the store.
+
+Not in the store: who may reach a server is its operator's affair, and must not travel with copies, exports and backups
+of what the tenants own. The file holds the SHA-256 of each secret, never the secret: 256 random bits need no slow hash.
+It is looked at before every use, so that a key that was made or revoked is known at once to every worker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
+from hansard.server.scopes import SCOPES, Scope
+
+PREFIX = "hsk_"
+DEFAULT_FILE = "hansard-keys.json"
+
+
+class Key(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One key. Without a tenant it is an operator's, and opens all of them."""
+
+    id: str
+    name: str
+    sha256: str
+    scopes: tuple[Scope, ...]
+    tenant: str | None = None
+    user: str | None = None
+    rate: int | None = None
+    """Requests a minute."""
+    daily_bytes: int | None = None
+    """Bytes that it may send a day."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class _File(Struct, kw_only=True):
+    hansard: str = "keys"
+    version: int = 1
+    keys: list[Key] = []
+
+
+def default_path() -> Path:
+    return Path(os.environ.get("HANSARD_KEYS") or DEFAULT_FILE)
+
+
+class KeyFile:
+    """The keys of a server."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._sign: tuple[int, ...] | None = None
+        self._keys: dict[str, Key] = {}
+
+    def find(self, token: str, now: datetime) -> Key | None:
+        """The key that a token is, if it is one that holds."""
+        id, _, secret = token.removeprefix(PREFIX).partition("_")
+        key = self._current().get(id)
+        # Compared even when there is no such key, so that time does not tell which ids exist.
+        is_right = hmac.compare_digest(_hash(secret), key.sha256 if key else "")
+        return key if key is not None and is_right and key.is_valid(now) else None
+
+    def get(self, id: str) -> Key | None:
+        return self._current().get(id)
+
+    @property
+    def is_empty(self) -> bool:
+        """No key was ever made. One that was revoked still counts: the walls stay up."""
+        return not self._current()
+
+    def list(self) -> list[Key]:
+        return [*self._current().values()]
+
+    def _current(self) -> dict[str, Key]:
+        sign = self._look()
+        if sign != self._sign:
+            self._keys = {key.id: key for key in self._read().keys}
+            self._sign = sign
+        return self._keys
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> _File:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=_File)
+        except FileNotFoundError:
+            return _File()
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(f"{self.path} is not a file of keys: {error}", where=str(self.path)) from error
+
+    # Changing
+
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        tenant: str | None,
+        user: str | None = None,
+        rate: int | None = None,
+        daily_bytes: int | None = None,
+        expires_at: datetime | None = None,
+    ) -> tuple[Key, str]:
+        """A new key, and the token, which is shown once and kept nowhere."""
+        secret = secrets.token_urlsafe(32)
+        key = Key(
+            id=secrets.token_hex(6),
+            name=name,
+            sha256=_hash(secret),
+            scopes=_checked(scopes),
+            tenant=tenant,
+            user=user,
+            rate=rate,
+            daily_bytes=daily_bytes,
+            created_at=datetime.now(UTC),
+            expires_at=expires_at,
+        )
+        with self._changing() as file:
+            file.keys.append(key)
+        return key, f"{PREFIX}{key.id}_{secret}"
+
+    def revoke(self, id: str) -> Key:
+        """Ends a key, by its id or its name. It stays in the list, so that the audit log can be read."""
+        with self._changing() as file:
+            found = [key for key in file.keys if key.id == id or (key.name == id and key.revoked_at is None)]
+            if not found:
+                raise NotFound(f"there is no key {id!r} in {self.path}")
+            if len(found) > 1:
+                raise Conflict(f"several keys are named {id!r}: give the id")
+            ended = structs.replace(found[0], revoked_at=found[0].revoked_at or datetime.now(UTC))
+            file.keys = [ended if key.id == ended.id else key for key in file.keys]
+        return ended
+
+    @contextmanager
+    def _changing(self) -> Iterator[_File]:
+        """The file, to change: whole or not at all, and by one process at a time."""
+        lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file = self._read()
+            yield file
+            self._write(msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
+        finally:
+            os.close(lock)
+
+    def _write(self, data: bytes) -> None:
+        handle, name = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)  # readable by its owner alone
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
+
+
+def _checked(scopes: Sequence[str]) -> tuple[Scope, ...]:
+    wanted = [scope for scope in SCOPES if scope in scopes]
+    if not scopes or set(scopes) - set(SCOPES):
+        raise ValidationError(f"scopes are {', '.join(SCOPES)}: not {', '.join(scopes) or 'none'}")
+    return tuple(wanted)

@@ -1,0 +1,60 @@
+"""Logs for machines: one JSON object a line on stderr. Ids and times, never content or secrets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from hansard.server.exchanges import Exchange
+
+_LOG = logging.getLogger("hansard.requests")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def set_up(level: str) -> None:
+    """Logs of Hansard and of the server underneath go to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("hansard", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+    logging.getLogger("hansard").setLevel(level.upper())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class RequestLog:
+    """A line for every request, at the level `info`."""
+
+    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        facts = {
+            "request_id": exchange.request_id,
+            "action": exchange.endpoint.name if exchange.endpoint else None,
+            "status": status,
+            "code": code,
+            "caller": exchange.caller.name if exchange.caller else None,
+            "tenant": exchange.tenant,
+            "ms": round((time.perf_counter() - exchange.began) * 1000, 3),
+        }
+        _LOG.info("answered", extra={"facts": facts})

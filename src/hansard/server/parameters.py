@@ -1,0 +1,97 @@
+"""Query strings into values: each text becomes what its field's type says, and nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import ValidationError
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_FLAGS = {"true": True, "false": False}
+_MOST = 1000
+
+
+def _number(text: str) -> int | str:
+    return int(text) if _WHOLE.fullmatch(text) else text
+
+
+def _flag(text: str) -> bool | str:
+    return _FLAGS.get(text, text)
+
+
+def _text(text: str) -> str:
+    return text
+
+
+class Field(Struct, frozen=True):
+    read: Callable[[str], Any]
+    is_list: bool
+
+
+@cache
+def fields_of(kind: type[Struct]) -> dict[str, Field]:
+    return {name: _field(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def _field(hint: Any) -> Field:
+    """How to read one text of a field: what cannot be read stays text, and is then refused by its type."""
+    kind = _bare(hint)
+    if get_origin(kind) in (list, tuple):
+        return Field(_field(get_args(kind)[0]).read, is_list=True)
+    return Field({int: _number, bool: _flag}.get(kind, _text), is_list=False)
+
+
+def _bare(hint: Any) -> Any:
+    """A type without its constraints and its None."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
+        return _bare(kinds[0]) if len(kinds) == 1 else str
+    return hint
+
+
+def decode(query_string: bytes, kind: type[Struct]) -> Any:
+    """The parameters of a route. One that is unknown, given twice or of the wrong type is an error."""
+    fields = fields_of(kind)
+    values: dict[str, Any] = {}
+    for name, text in _pairs(query_string):
+        field = fields.get(name)
+        if field is None:
+            raise ValidationError(f"unknown parameter {name!r}: known are {', '.join(fields) or 'none'}")
+        if field.is_list:
+            values.setdefault(name, []).append(field.read(text))
+        elif name in values:
+            raise ValidationError(f"the parameter {name!r} is given twice")
+        else:
+            values[name] = field.read(text)
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"wrong parameter: {error}") from error
+
+
+def _pairs(query_string: bytes) -> list[tuple[str, str]]:
+    if not query_string:
+        return []
+    try:
+        text = query_string.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_MOST)
+    except ValueError as error:
+        raise ValidationError(f"the query string cannot be read: {error}") from error
+
+
+def unquote(text: str | bytes, what: str) -> str:
+    """Percent-encoded UTF-8, or an error that says what it is not."""
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{what} is not UTF-8") from error

@@ -1,0 +1,218 @@
+"""The Backend contract itself, for the `http` backend: one route a method, made from `hansard.wire`.
+
+Not part of the public API: the contract is as old as the version that speaks it. The walls are those of every route.
+A backend trusts its Store to have checked what it is given, so this stands in for it: ids, sizes, hashes and numbers
+are checked here, and the context must be the view that the key opens. A key that is bound to a user is not let in: a
+user's view is kept by the Store, above the contract.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, structs
+
+from hansard import codec, wire
+from hansard.analysis import Lookup, Matches
+from hansard.backend import Indexed
+from hansard.errors import Denied, ValidationError
+from hansard.limits import Limits
+from hansard.model import ROLES
+from hansard.requests import Append, Context, Draft, MessageChange, Replace, Restore
+from hansard.search import scan
+from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
+from hansard.store import Store, checks
+
+_LONGEST_WAIT = 20.0
+_MOST = 1 << 62
+_WORKER = secrets.randbits(20) << 40
+"""Marks of `wait` count in one process: those of another must not be taken for our own."""
+
+
+def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[Answer]]:
+    async def handle(call: Call[NoQuery, Any]) -> Answer:
+        arguments = [wire.unpack(value) for value in structs.astuple(call.body)]
+        _guard(call, arguments)
+        for name, value in zip(call.body.__struct_fields__, arguments, strict=True):
+            _check(value, call.root.limits, name)
+        if method.name == "put_blob":
+            _check_blobs({arguments[1]: arguments[2]})
+        found = await _ask(call.root, method.name, arguments)
+        return Answer(msgspec.json.encode(wire.pack(found)))
+
+    handle.__name__ = f"backend_{method.name}"
+    handle.__doc__ = f"`Backend.{method.name}`."
+    return handle
+
+
+def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
+    """Whom the call is for must be whom the key opens."""
+    if call.caller.user is not None:
+        raise _bound_to_user()
+    context = arguments[0] if arguments else None
+    if not isinstance(context, Context):
+        # `stats` has a tenant or none, `list_tenants` has nothing.
+        _guard_tenant(call, context)
+    elif (context.tenant, context.user) != (call.store.tenant_id, call.store.user_id):
+        raise Denied("the call is for another tenant or user than its headers")
+
+
+def _bound_to_user() -> Denied:
+    return Denied("a key that is bound to a user cannot open the store itself")
+
+
+def _guard_tenant(call: Call[NoQuery, Any], tenant: str | None) -> None:
+    if tenant is None and not call.caller.is_operator:
+        raise Denied("all tenants are for an operator's key")
+    if tenant is not None and tenant != call.store.tenant_id:
+        raise Denied("the call is for another tenant than its header")
+
+
+async def _ask(root: Store, name: str, arguments: list[Any]) -> Any:
+    if name == "wait":
+        return await _wait(root, *arguments)
+    if name == "search":
+        return await _search(root, *arguments)
+    return await getattr(root.backend, name)(*arguments)
+
+
+async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
+    """Asks the index, or looks at the messages here, where they are near."""
+    if lookup.limit < 1 or (lookup.branch is not None and (lookup.conversation_id is None or lookup.all_branches)):
+        raise ValidationError("a search needs a limit, and a branch its conversation")
+    if root.capabilities.search == "index":
+        return await cast(Indexed, root.backend).search(context, lookup)
+    return await scan.find(root.backend, context, lookup)
+
+
+async def _wait(root: Store, context: Context, id: str, seen: int, timeout: float) -> int:
+    known = seen - _WORKER if seen & ~((1 << 40) - 1) == _WORKER else 0
+    return _WORKER + await root.backend.wait(context, id, known, min(max(timeout, 0.0), _LONGEST_WAIT))
+
+
+async def backend_check(call: Call[NoQuery, wire.CheckCall]) -> Answer:
+    """`Backend.check`, as lines."""
+    _guard(call, [call.body.tenant])
+    return Answer(_found(call.root, call.body.tenant), media_type=NDJSON)
+
+
+async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
+    async for found in root.backend.check(tenant):
+        yield msgspec.json.encode(found) + b"\n"
+
+
+async def backend_catch_up(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+    """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
+    if call.caller.user is not None:
+        raise _bound_to_user()
+    return Answer(_caught_up(call.root), media_type=NDJSON)
+
+
+async def _caught_up(root: Store) -> AsyncIterator[bytes]:
+    if root.capabilities.search == "index":
+        await cast(Indexed, root.backend).catch_up()
+    yield b"0\n"
+
+
+async def backend_reindex(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+    """`Backend.reindex`, as lines."""
+    return Answer(_reindexed(call.root), media_type=NDJSON)
+
+
+async def _reindexed(root: Store) -> AsyncIterator[bytes]:
+    async for done in root.admin.reindex():
+        yield b"%d\n" % done
+
+
+# What the Store would have checked
+
+
+def _check(value: Any, limits: Limits, name: str) -> None:
+    if isinstance(value, Draft):
+        _check_draft(value, limits)
+    elif isinstance(value, Struct):
+        if isinstance(value, Append | Replace | MessageChange | Restore):
+            _check_blobs(value.blobs)
+        for field in value.__struct_fields__:
+            if field not in _ANYTHING:
+                _check(getattr(value, field), limits, field)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check(item, limits, name)
+    elif isinstance(value, int):
+        if not -_MOST <= value <= _MOST:
+            raise ValidationError(f"{name} is a number that no storage can keep")
+    elif isinstance(value, str) and name in _IDS:
+        checks.id_of(value, name, limits)
+
+
+_ANYTHING = frozenset({"value", "metadata", "content"})
+"""What people write: any JSON, integers of any size among it."""
+_IDS = frozenset({"id", "tenant", "user", "user_id", "agent_id", "conversation_id", "branch", "key"})
+
+
+def _check_draft(draft: Draft, limits: Limits) -> None:
+    if draft.message.role not in ROLES:
+        raise ValidationError(f"unknown role {draft.message.role!r}")
+    checks.message_id(draft.message.id, limits)
+    size = len(draft.body.encode())
+    moved = sum(ref.size for ref in draft.message.blobs)
+    if size > limits.content_bytes or not 0 <= draft.size <= max(limits.content_bytes, 2 * (size + moved)):
+        raise ValidationError("the size of a message is wrong, or beyond the limit")
+    # Its conversation is named by the call: here it may be empty.
+    for field in ("seq", "branch", "usage", "blobs"):
+        _check(getattr(draft.message, field), limits, field)
+
+
+def _check_blobs(blobs: Mapping[str, bytes]) -> None:
+    for sha256, data in blobs.items():
+        if codec.sha256_of(data) != sha256:
+            raise ValidationError("a blob is not the one that its hash names")
+
+
+def _endpoint(method: wire.Method) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"/backend/{method.name}",
+        handler=_handler(method),
+        scope="admin" if method.need == "operator" else method.need,
+        operator=method.need == "operator",
+        body=method.arguments,
+        is_public=False,
+    )
+
+
+ROUTES = (
+    *(_endpoint(method) for method in wire.METHODS.values()),
+    Endpoint(
+        method="POST",
+        path="/backend/check",
+        handler=backend_check,
+        scope="admin",
+        body=wire.CheckCall,
+        gives=NDJSON,
+        is_public=False,
+    ),
+    Endpoint(
+        method="POST",
+        path="/backend/catch_up",
+        handler=backend_catch_up,
+        scope="write",
+        body=wire.IndexCall,
+        gives=NDJSON,
+        is_public=False,
+    ),
+    Endpoint(
+        method="POST",
+        path="/backend/reindex",
+        handler=backend_reindex,
+        scope="admin",
+        operator=True,
+        body=wire.IndexCall,
+        gives=NDJSON,
+        is_public=False,
+    ),
+)

@@ -1,0 +1,90 @@
+"""Blobs: bytes by their SHA-256, whole or in ranges."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from hansard.errors import NotFound, QuotaExceeded, Unsupported, ValidationError
+from hansard.model import Blob
+from hansard.server.calls import BYTES, Answer, Call, Endpoint, NoQuery
+from hansard.server.problems import Refused
+from hansard.server.routes.shapes import Id
+
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The message that refers to the blob: a user's view needs it."""
+
+    conversation_id: Id | None = None
+    message_id: Id | None = None
+
+
+async def put_blob(call: Call[NoQuery, None]) -> Blob:
+    """Keeps bytes. What no message refers to is swept after a while."""
+    data = await call.stream.whole()
+    return await call.store.blobs.put(data)
+
+
+async def get_blob(call: Call[BlobQuery, None]) -> Answer:
+    """The bytes of a blob, or the range of them that `Range` names."""
+    sha256 = call.path[0]
+    data = await call.store.blobs.get(
+        sha256, conversation_id=call.query.conversation_id, message_id=call.query.message_id
+    )
+    headers = (
+        (b"etag", f'"{sha256}"'.encode()),
+        (b"accept-ranges", b"bytes"),
+        (b"content-disposition", b"attachment"),
+        (b"content-security-policy", b"sandbox; default-src 'none'"),
+    )
+    wanted = call.headers.get(b"range")
+    place = None if wanted is None else _range(wanted.decode("latin-1"), len(data))
+    if place is None:
+        return Answer(data, 200, headers, BYTES)
+    first, last = place
+    shown = (b"content-range", b"bytes %d-%d/%d" % (first, last, len(data)))
+    return Answer(data[first : last + 1], 206, (*headers, shown), BYTES)
+
+
+def _range(text: str, size: int) -> tuple[int, int] | None:
+    """The first and the last byte. None for what is not one range of bytes: then HTTP wants the whole."""
+    found = _RANGE.fullmatch(text)
+    if found is None or found[0] == "bytes=-":
+        return None
+    begin, end = found[1], found[2]
+    if not begin:
+        first, last = max(0, size - int(end)), size - 1
+    else:
+        first, last = int(begin), min(int(end) if end else size - 1, size - 1)
+        if end and int(end) < first:
+            return None
+    if first >= size or (not begin and int(end) == 0):
+        error = ValidationError(f"the range {text!r} lies outside of the {size} bytes that there are")
+        raise Refused(416, error, ((b"content-range", b"bytes */%d" % size),))
+    return first, last
+
+
+ROUTES = (
+    Endpoint(
+        method="POST",
+        path="/blobs",
+        handler=put_blob,
+        scope="write",
+        takes=BYTES,
+        answer=Blob,
+        status=201,
+        errors=(QuotaExceeded, Unsupported),
+    ),
+    Endpoint(
+        method="GET",
+        path="/blobs/{sha256}",
+        handler=get_blob,
+        scope="read",
+        query=BlobQuery,
+        gives=BYTES,
+        errors=(NotFound, Unsupported),
+    ),
+)

@@ -1,0 +1,176 @@
+"""Branches, forks and summaries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, Unsupported
+from hansard.model import Branch, Conversation, Receipt, Summary
+from hansard.server import repeating
+from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.routes.conversations import version_of
+from hansard.server.routes.shapes import Id
+
+
+class NewBranch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares `source` up to `at`, or before `before`, or all of it; or, with `empty`, nothing."""
+
+    id: Id | None = None
+    at: Id | None = None
+    before: Id | None = None
+    empty: bool = False
+    source: Id | None = None
+    activate: bool = True
+
+
+class BranchList(Struct, frozen=True):
+    items: list[Branch]
+
+
+class ActiveBranch(Struct, frozen=True, forbid_unknown_fields=True):
+    branch: Id
+
+
+class NewFork(Struct, frozen=True, forbid_unknown_fields=True):
+    at: Id | None = None
+    branch: Id | None = None
+    new_id: Id | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class BranchQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    branch: Id | None = None
+
+
+class NewSummary(Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(min_length=1)]
+    from_seq: Annotated[int, Meta(ge=1)]
+    to_seq: Annotated[int, Meta(ge=1)]
+    branch: Id | None = None
+    model: str | None = None
+    prompt_id: str | None = None
+    token_count: Annotated[int, Meta(ge=0)] | None = None
+
+
+class SummaryList(Struct, frozen=True):
+    items: list[Summary]
+
+
+async def list_branches(call: Call[NoQuery, None]) -> BranchList:
+    """The branches of a conversation, oldest first; nothing for a missing one."""
+    return BranchList(await call.store.list_branches(call.path[0]))
+
+
+async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
+    """A new line of messages that shares its beginning without copying, made active."""
+    given = structs.asdict(call.body)
+    id = given.pop("id")
+    if call.key is None or id is not None:
+        return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
+    id = repeating.id_from(call.key, "br_", call.path[0])
+    for branch in await call.store.list_branches(call.path[0]):
+        if branch.id == id:
+            return branch
+    return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
+
+
+async def switch_branch(call: Call[NoQuery, ActiveBranch]) -> Conversation:
+    """Makes another branch the active one."""
+    return await call.store.switch_branch(call.path[0], call.body.branch, expected_version=call.version)
+
+
+async def delete_branch(call: Call[NoQuery, None]) -> Receipt:
+    """Deletes a branch and the messages that only it holds. 409 when it is active or has branches of its own."""
+    return await call.store.delete_branch(*call.path, expected_version=call.version)
+
+
+async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
+    """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
+    given = structs.asdict(call.body)
+    if call.key is not None and given["new_id"] is None:
+        new_id = repeating.id_from(call.key, "conv_", call.path[0])
+        made = await call.store.get_conversation(new_id)
+        if made is not None:
+            return made
+        given["new_id"] = new_id
+    return await call.store.fork(call.path[0], **given)
+
+
+async def list_summaries(call: Call[BranchQuery, None]) -> SummaryList:
+    """Summaries, oldest first, of one branch or of all."""
+    return SummaryList(await call.store.list_summaries(call.path[0], branch=call.query.branch))
+
+
+async def add_summary(call: Call[NoQuery, NewSummary]) -> Summary:
+    """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
+    given = structs.asdict(call.body)
+    return await call.store.add_summary(call.path[0], given.pop("text"), **given)
+
+
+_ALL = "/conversations/{conversation_id}/branches"
+_SUMMARIES = "/conversations/{conversation_id}/summaries"
+_MISSING = (ConversationNotFound, MessageNotFound, NotFound)
+
+ROUTES = (
+    Endpoint(method="GET", path=_ALL, handler=list_branches, scope="read", answer=BranchList),
+    Endpoint(
+        method="POST",
+        path=_ALL,
+        handler=create_branch,
+        scope="write",
+        body=NewBranch,
+        answer=Branch,
+        status=201,
+        versioned=True,
+        repeat="key",
+        errors=(Conflict, Unsupported, *_MISSING),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/conversations/{conversation_id}/branch",
+        handler=switch_branch,
+        scope="write",
+        body=ActiveBranch,
+        answer=Conversation,
+        etag=version_of,
+        versioned=True,
+        errors=(Conflict, *_MISSING),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_ALL + "/{branch}",
+        handler=delete_branch,
+        scope="write",
+        answer=Receipt,
+        versioned=True,
+        errors=(Conflict, *_MISSING),
+    ),
+    Endpoint(
+        method="POST",
+        path="/conversations/{conversation_id}/fork",
+        handler=fork_conversation,
+        scope="write",
+        body=NewFork,
+        answer=Conversation,
+        status=201,
+        etag=version_of,
+        repeat="key",
+        errors=(Conflict, QuotaExceeded, *_MISSING),
+    ),
+    Endpoint(
+        method="GET", path=_SUMMARIES, handler=list_summaries, scope="read", query=BranchQuery, answer=SummaryList
+    ),
+    Endpoint(
+        method="POST",
+        path=_SUMMARIES,
+        handler=add_summary,
+        scope="write",
+        body=NewSummary,
+        answer=Summary,
+        status=201,
+        repeat="no",
+        errors=_MISSING,
+    ),
+)

@@ -1,0 +1,170 @@
+"""Conversations: made, found, listed, changed, deleted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from hansard import rules
+from hansard.errors import Conflict, ConversationNotFound, ValidationError
+from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
+from hansard.server import repeating
+from hansard.server.calls import Answer, Call, Endpoint, NoQuery
+
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+Limit = Annotated[int, Meta(ge=1)]
+
+
+class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` and `before` take the cursors of a page. `metadata` is a JSON object, equal by key."""
+
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    metadata: str | None = None
+    archived: Literal["true", "false", "both"] = "false"
+    sort: ConversationSort = "last_message_at"
+    order: Order = "desc"
+    after: str | None = None
+    before: str | None = None
+    offset: Annotated[int, Meta(ge=0)] = 0
+    limit: Limit = 20
+
+
+class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+    id: Id | None = None
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    audit_id: Id | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = {}
+    expires_at: datetime | None = None
+
+
+class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Only what is given changes. `metadata` merges by key, and null deletes the key; `user_id` hands it over."""
+
+    title: str | UnsetType | None = UNSET
+    metadata: dict[str, Any] = {}
+    user_id: Id | UnsetType | None = UNSET
+    agent_id: Id | UnsetType | None = UNSET
+    audit_id: Id | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+    archived: bool | UnsetType = UNSET
+
+
+async def list_conversations(call: Call[ListQuery, None]) -> Page:
+    """A page of conversations, newest first."""
+    query = call.query
+    return await call.store.list_conversations(
+        user_id=query.user_id,
+        agent_id=query.agent_id,
+        metadata=_object(query.metadata),
+        archived={"true": True, "false": False, "both": None}[query.archived],
+        sort=query.sort,
+        order=query.order,
+        after=query.after,
+        before=query.before,
+        offset=query.offset,
+        limit=query.limit,
+    )
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+        raise ValidationError(f"metadata must be a JSON object: {error}") from error
+
+
+async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversation:
+    """Makes an empty conversation. 409 when the id is taken."""
+    given = structs.asdict(call.body)
+    id = given.pop("id")
+    if call.key is None or id is not None:
+        return await call.store.create_conversation(id, **given)
+    return await _create_once(call, repeating.id_from(call.key, "conv_"), given)
+
+
+async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dict[str, Any]) -> Conversation:
+    try:
+        return await call.store.create_conversation(id, **given)
+    except Conflict:
+        made = await call.store.get_conversation(id)
+        same = made is not None and all(getattr(made, name) == value for name, value in given.items() if value)
+        if made is None or not same:
+            raise Conflict("this Idempotency-Key was used for another conversation") from None
+        return made
+
+
+async def get_conversation(call: Call[NoQuery, None]) -> Conversation | Answer:
+    """One conversation, without its messages. Answers 304 when `If-None-Match` names its version."""
+    found = await call.store.get_conversation(call.path[0])
+    if found is None:
+        raise rules.not_found(call.path[0])
+    tag = b'"%d"' % found.version
+    if call.headers.get(b"if-none-match") == tag:
+        return Answer(b"", 304, ((b"etag", tag),))
+    return found
+
+
+async def update_conversation(call: Call[NoQuery, ConversationPatch]) -> Conversation:
+    """Changes a conversation. `If-Match` compares its version first."""
+    given = structs.asdict(call.body)
+    return await call.store.update_conversation(call.path[0], expected_version=call.version, **given)
+
+
+async def delete_conversation(call: Call[NoQuery, None]) -> Receipt:
+    """Deletes a conversation and everything derived from it, for good. The receipt counts what went."""
+    return await call.store.delete_conversation(call.path[0])
+
+
+def version_of(conversation: Conversation) -> int:
+    return conversation.version
+
+
+ONE = "/conversations/{conversation_id}"
+MISSING = (ConversationNotFound,)
+
+ROUTES = (
+    Endpoint(
+        method="GET", path="/conversations", handler=list_conversations, scope="read", query=ListQuery, answer=Page
+    ),
+    Endpoint(
+        method="POST",
+        path="/conversations",
+        handler=create_conversation,
+        scope="write",
+        body=NewConversation,
+        answer=Conversation,
+        status=201,
+        etag=version_of,
+        repeat="key",
+        errors=(Conflict, *MISSING),
+    ),
+    Endpoint(
+        method="GET",
+        path=ONE,
+        handler=get_conversation,
+        scope="read",
+        answer=Conversation,
+        etag=version_of,
+        errors=MISSING,
+    ),
+    Endpoint(
+        method="PATCH",
+        path=ONE,
+        handler=update_conversation,
+        scope="write",
+        body=ConversationPatch,
+        answer=Conversation,
+        etag=version_of,
+        versioned=True,
+        errors=(Conflict, *MISSING),
+    ),
+    Endpoint(method="DELETE", path=ONE, handler=delete_conversation, scope="write", answer=Receipt),
+)

@@ -1,0 +1,153 @@
+"""Over time: usage, statistics, checks, erasure, purging; moving out and in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hansard.backend import Capabilities
+from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
+from hansard.limits import Limits
+from hansard.model import Problem, Receipt, Report, Stats, UsageRow
+from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
+from hansard.server.problems import Refused
+from hansard.server.routes.shapes import Id
+
+Day = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+
+
+class About(Struct, frozen=True):
+    """What is served, as the caller sees it."""
+
+    version: str
+    tenant: str
+    user: str | None
+    scopes: list[str]
+    capabilities: Capabilities
+    limits: Limits
+
+
+class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    since: Day | None = None
+    until: Day | None = None
+
+
+class UsageRows(Struct, frozen=True):
+    items: list[UsageRow]
+
+
+class Problems(Struct, frozen=True):
+    """Nothing found is a good answer."""
+
+    items: list[Problem]
+
+
+class Purge(Struct, frozen=True, forbid_unknown_fields=True):
+    """Before a time, or older than so many seconds; neither purges nothing."""
+
+    before: datetime | None = None
+    older_than_seconds: Annotated[int, Meta(ge=0, le=10**11)] | None = None
+    dry_run: bool = False
+
+
+class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    conversation_ids: list[Id] | None = None
+    user_id: Id | None = None
+    agent_id: Id | None = None
+
+
+class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    on_conflict: Literal["skip", "error"] = "skip"
+    verify: bool = False
+
+
+async def about(call: Call[NoQuery, None]) -> About:
+    """What this server is, and what this key may see of it."""
+    from hansard import __version__
+
+    store = call.store
+    scopes = sorted(call.caller.scopes)
+    return About(__version__, store.tenant_id, store.user_id, scopes, store.capabilities, store.limits)
+
+
+async def usage(call: Call[UsageQuery, None]) -> UsageRows:
+    """Tokens and cost by day, user, agent and model. `since` is inclusive, `until` is not."""
+    return UsageRows(await call.store.usage(since=call.query.since, until=call.query.until))
+
+
+async def stats(call: Call[NoQuery, None]) -> Stats:
+    """How much the tenant holds."""
+    return await call.store.stats()
+
+
+async def check(call: Call[NoQuery, None]) -> Problems:
+    """Looks at everything that the tenant holds."""
+    return Problems(await call.store.check())
+
+
+async def erase_user(call: Call[NoQuery, None]) -> Receipt:
+    """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
+    return await call.store.erase_user(call.path[0])
+
+
+async def purge(call: Call[NoQuery, Purge]) -> Receipt:
+    """Deletes the tenant's conversations without activity since then. `dry_run` only counts them."""
+    body = call.body
+    if body.before is not None and body.older_than_seconds is not None:
+        raise ValidationError("give `before` or `older_than_seconds`, not both")
+    age = None if body.older_than_seconds is None else timedelta(seconds=body.older_than_seconds)
+    return await call.store.purge(body.before or age, dry_run=body.dry_run)
+
+
+async def export(call: Call[ExportQuery, None]) -> Answer:
+    """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
+    query = call.query
+    lines = call.store.export(conversation_ids=query.conversation_ids, user_id=query.user_id, agent_id=query.agent_id)
+    return Answer(lines, media_type=NDJSON)
+
+
+async def import_(call: Call[ImportQuery, None]) -> Report:
+    """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
+    try:
+        return await call.store.import_(_lines(call), on_conflict=call.query.on_conflict, verify=call.query.verify)
+    except (Corrupt, FormatMismatch) as error:
+        # It is the file that is damaged, and whoever sent it can tell why.
+        raise Refused(422, error) from error
+
+
+async def _lines(call: Call[ImportQuery, None]) -> AsyncIterator[bytes]:
+    async for group in call.stream.lines():
+        for line in group:
+            yield line
+
+
+ROUTES = (
+    Endpoint(method="GET", path="/about", handler=about, scope="read", answer=About),
+    Endpoint(method="GET", path="/usage", handler=usage, scope="read", query=UsageQuery, answer=UsageRows),
+    Endpoint(method="GET", path="/stats", handler=stats, scope="read", answer=Stats),
+    Endpoint(method="GET", path="/check", handler=check, scope="admin", answer=Problems),
+    Endpoint(method="POST", path="/users/{user_id}/erase", handler=erase_user, scope="admin", answer=Receipt),
+    Endpoint(method="POST", path="/purge", handler=purge, scope="admin", body=Purge, answer=Receipt),
+    Endpoint(
+        method="GET",
+        path="/export",
+        handler=export,
+        scope="read",
+        query=ExportQuery,
+        gives=NDJSON,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/import",
+        handler=import_,
+        scope="write",
+        query=ImportQuery,
+        takes=NDJSON,
+        answer=Report,
+        errors=(Conflict, Corrupt, FormatMismatch),
+    ),
+)

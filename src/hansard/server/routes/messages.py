@@ -1,0 +1,403 @@
+"""Messages: appended, read, changed, removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from hansard.assembly.window import Closing
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
+from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
+from hansard.requests import OnDuplicate
+from hansard.server import repeating
+from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
+from hansard.server.routes.shapes import Id, MessagePage, NewMessage
+from hansard.store.reading import BlobMode
+
+_MANY = 500
+_MANY_BYTES = 4_000_000
+
+
+class ReadQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` and `before` take a message id or a cursor. `last` and `turns` take the newest, oldest first."""
+
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    order: Order = "asc"
+    after: str | None = None
+    before: str | None = None
+    last: Annotated[int, Meta(ge=1)] | None = None
+    turns: Annotated[int, Meta(ge=1)] | None = None
+    roles: list[Role] | None = None
+    participant_ids: list[str] | None = None
+    scope: MessageScope | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    branch: Id | None = None
+    sort: MessageSort = "seq"
+    blobs: BlobMode = "inline"
+
+
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    order: Order = "asc"
+    after: str | None = None
+    roles: list[Role] | None = None
+    participant_ids: list[str] | None = None
+    scope: MessageScope | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    branch: Id | None = None
+    sort: MessageSort = "seq"
+    blobs: BlobMode = "inline"
+
+
+class WindowQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    messages: Annotated[int, Meta(ge=1)] | None = None
+    turns: Annotated[int, Meta(ge=1)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    branch: Id | None = None
+    dangling: Closing = "drop"
+
+
+class OneQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    blobs: BlobMode = "inline"
+
+
+class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch, stored all or nothing. The fields beside `messages` are for a conversation that it has to make."""
+
+    messages: list[NewMessage]
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    audit_id: Id | None = None
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    expires_at: datetime | None = None
+    branch: Id | None = None
+    on_duplicate: OnDuplicate = "first"
+    create: bool = True
+    split: bool = False
+    revive: bool = False
+    count_usage: bool = True
+
+
+class BulkQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    branch: Id | None = None
+    create: bool = True
+
+
+class BulkAppended(Struct, frozen=True):
+    """How many lines were read, how many messages were new, and the version after the last."""
+
+    messages: int
+    stored: int
+    version: int
+
+
+class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
+    messages: list[NewMessage]
+    branch: Id | None = None
+    revive: bool = False
+
+
+class MessagePatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Only what is given changes. `metadata` is replaced whole."""
+
+    content: Any = UNSET
+    format: str | None = None
+    metadata: dict[str, Any] | UnsetType | None = UNSET
+    status: Status | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
+    sources: list[Source] | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+
+
+class MessageIds(Struct, frozen=True, forbid_unknown_fields=True):
+    ids: list[Id]
+
+
+class PopBody(Struct, frozen=True, forbid_unknown_fields=True):
+    branch: Id | None = None
+
+
+class Popped(Struct, frozen=True):
+    message: Message | None
+
+
+class Window(Struct, frozen=True):
+    items: list[Message]
+
+
+# Writing
+
+
+async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
+    """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
+    body = call.body
+    messages = [each.as_message() for each in body.messages]
+    on_duplicate = body.on_duplicate
+    if call.key is not None:
+        messages, on_duplicate = repeating.with_ids(messages, call.key, call.path[0]), "error"
+    return await call.store.append(
+        call.path[0],
+        messages,
+        user_id=body.user_id,
+        agent_id=body.agent_id,
+        audit_id=body.audit_id,
+        title=body.title,
+        metadata=body.metadata,
+        expires_at=body.expires_at,
+        branch=body.branch,
+        expected_version=call.version,
+        on_duplicate=on_duplicate,
+        create=body.create,
+        split=body.split,
+        revive=body.revive,
+        count_usage=body.count_usage,
+    )
+
+
+_line = msgspec.json.Decoder(NewMessage)
+
+
+async def append_lines(call: Call[BulkQuery, None]) -> BulkAppended:
+    """Appends a stream of messages, one JSON object a line, in batches as they arrive.
+
+    What is stored before a bad line stays: give the messages ids, and the same stream can simply be sent again.
+    """
+    query, number, stored, version = call.query, 0, 0, 0
+    async for batch in _batches(call):
+        appended = await call.store.append(
+            call.path[0],
+            batch,
+            user_id=query.user_id,
+            agent_id=query.agent_id,
+            branch=query.branch,
+            create=query.create,
+        )
+        number, stored, version = number + len(batch), stored + appended.stored, appended.version
+    return BulkAppended(number, stored, version)
+
+
+async def _batches(call: Call[BulkQuery, None]) -> AsyncIterator[list[Message]]:
+    batch: list[Message] = []
+    number = size = 0
+    async for lines in call.stream.lines():
+        for line in lines:
+            number += 1
+            if line:
+                batch.append(_decoded(line, number))
+                size += len(line)
+            if len(batch) >= _MANY or size >= _MANY_BYTES:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _decoded(line: bytes, number: int) -> Message:
+    try:
+        return _line.decode(line).as_message()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValidationError(f"line {number} is wrong: {error}") from error
+
+
+async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
+    """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
+    messages = [each.as_message() for each in call.body.messages]
+    return await call.store.replace_messages(
+        call.path[0], messages, branch=call.body.branch, expected_version=call.version, revive=call.body.revive
+    )
+
+
+async def update_message(call: Call[NoQuery, MessagePatch]) -> Message:
+    """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
+    given = {name: getattr(call.body, name) for name in call.body.__struct_fields__}
+    return await call.store.update_message(*call.path, expected_version=call.version, **given)
+
+
+async def delete_message(call: Call[NoQuery, None]) -> Receipt:
+    """Deletes a message from every branch, and the summaries that cover it."""
+    return await call.store.delete_message(*call.path, expected_version=call.version)
+
+
+async def delete_messages(call: Call[NoQuery, MessageIds]) -> Receipt:
+    """Deletes these messages, all or nothing; ids that do not exist are passed over."""
+    return await call.store.delete_messages(call.path[0], call.body.ids, expected_version=call.version)
+
+
+async def clear_messages(call: Call[NoQuery, None]) -> Receipt:
+    """Deletes all messages and branches; the conversation and its metadata stay."""
+    return await call.store.clear_messages(call.path[0], expected_version=call.version)
+
+
+async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
+    """Takes the newest message off the branch and gives it; null when there is none."""
+    return Popped(await call.store.pop_message(call.path[0], branch=call.body.branch, expected_version=call.version))
+
+
+# Reading
+
+
+async def get_messages(call: Call[ReadQuery, None]) -> MessagePage:
+    """Messages of a branch, as they are stored. Nothing for a missing conversation."""
+    return MessagePage.of(await call.store.get_messages(call.path[0], **_given(call.query)))
+
+
+async def get_message(call: Call[OneQuery, None]) -> Message:
+    """One message, from whichever branch holds it."""
+    return await call.store.get_message(*call.path, blobs=call.query.blobs)
+
+
+async def stream_history(call: Call[HistoryQuery, None]) -> Answer:
+    """Every message of a branch, one JSON object a line: any length, in constant memory."""
+    return Answer(_history(call), media_type=NDJSON)
+
+
+async def _history(call: Call[HistoryQuery, None]) -> AsyncIterator[bytes]:
+    async for message in call.store.iter_messages(call.path[0], **_given(call.query)):
+        yield msgspec.json.encode(message) + b"\n"
+
+
+async def get_window(call: Call[WindowQuery, None]) -> Window:
+    """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
+    return Window(await call.store.window(call.path[0], **_given(call.query)))
+
+
+def _given(query: Struct) -> dict[str, Any]:
+    return structs.asdict(query)
+
+
+def _version(appended: Appended) -> int:
+    return appended.version
+
+
+ALL = "/conversations/{conversation_id}/messages"
+ONE = ALL + "/{message_id}"
+MISSING = (ConversationNotFound, NotFound)
+
+ROUTES = (
+    Endpoint(
+        method="POST",
+        path=ALL,
+        handler=append_messages,
+        scope="write",
+        body=NewMessages,
+        answer=Appended,
+        etag=_version,
+        versioned=True,
+        repeat="key",
+        errors=(Conflict, QuotaExceeded, *MISSING),
+    ),
+    Endpoint(
+        method="GET",
+        path=ALL,
+        handler=get_messages,
+        scope="read",
+        query=ReadQuery,
+        answer=MessagePage,
+        errors=(MessageNotFound, NotFound),
+    ),
+    Endpoint(
+        method="PUT",
+        path=ALL,
+        handler=replace_messages,
+        scope="write",
+        body=Snapshot,
+        answer=Appended,
+        etag=_version,
+        versioned=True,
+        errors=(Conflict, QuotaExceeded, *MISSING),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=ALL,
+        handler=clear_messages,
+        scope="write",
+        answer=Receipt,
+        versioned=True,
+        errors=(Conflict, *MISSING),
+    ),
+    Endpoint(
+        method="POST",
+        path="/conversations/{conversation_id}/lines",
+        handler=append_lines,
+        scope="write",
+        query=BulkQuery,
+        takes=NDJSON,
+        answer=BulkAppended,
+        errors=(Conflict, QuotaExceeded, *MISSING),
+    ),
+    Endpoint(
+        method="GET",
+        path="/conversations/{conversation_id}/lines",
+        handler=stream_history,
+        scope="read",
+        query=HistoryQuery,
+        gives=NDJSON,
+        errors=(MessageNotFound, NotFound),
+    ),
+    Endpoint(
+        method="POST",
+        path="/conversations/{conversation_id}/delete-messages",
+        handler=delete_messages,
+        scope="write",
+        body=MessageIds,
+        answer=Receipt,
+        versioned=True,
+        errors=(Conflict, *MISSING),
+    ),
+    Endpoint(
+        method="POST",
+        path="/conversations/{conversation_id}/pop-message",
+        handler=pop_message,
+        scope="write",
+        body=PopBody,
+        answer=Popped,
+        versioned=True,
+        repeat="no",
+        errors=(Conflict, *MISSING),
+    ),
+    Endpoint(
+        method="GET",
+        path="/conversations/{conversation_id}/window",
+        handler=get_window,
+        scope="read",
+        query=WindowQuery,
+        answer=Window,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=ONE,
+        handler=get_message,
+        scope="read",
+        query=OneQuery,
+        answer=Message,
+        errors=(MessageNotFound,),
+    ),
+    Endpoint(
+        method="PATCH",
+        path=ONE,
+        handler=update_message,
+        scope="write",
+        body=MessagePatch,
+        answer=Message,
+        versioned=True,
+        errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=ONE,
+        handler=delete_message,
+        scope="write",
+        answer=Receipt,
+        versioned=True,
+        errors=(Conflict, *MISSING),
+    ),
+)

@@ -1,0 +1,154 @@
+"""From history to prompt: assembled prompts, and the summaries that stand for what is older.
+
+A prompt only reads. Whoever wants a summary in it asks for `summarize` before, which writes.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, structs
+
+from hansard.assembly.explanation import Decision
+from hansard.assembly.projection import Names
+from hansard.assembly.summaries import Summarizer
+from hansard.assembly.window import Closing
+from hansard.errors import ConversationNotFound, NotFound, ValidationError
+from hansard.formats.dialogue import Loss
+from hansard.formats.registry import Target
+from hansard.model import MessageScope, Summary
+from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.routes.branches import SummaryList
+from hansard.server.routes.shapes import Id
+
+_LONGEST = 10**9
+"""Seconds that a window of time may reach back."""
+
+
+class PromptBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """As whom to hear the conversation, in whose format, and within how many tokens."""
+
+    agent_id: Id | None = None
+    agent_name: str | None = None
+    agent_aliases: list[str] = []
+    channels: list[dict[str, Any]] = []
+    format: Target = "openai.chat"
+    token_budget: int = 3000
+    max_turns: Annotated[int, Meta(ge=1)] = 100
+    time_window_seconds: Annotated[int, Meta(ge=1, le=_LONGEST)] | None = None
+    scope: MessageScope | None = None
+    branch: Id | None = None
+    addressed_only: bool = True
+    names: Names = "prefix"
+    dangling: Closing = "drop"
+    system: str | None = None
+    tools: list[Any] = []
+    compat: Literal["toolpack"] | None = None
+
+
+class PromptAnswer(Struct, frozen=True):
+    """`messages` and `system` are for the model; all the rest says why they are what they are."""
+
+    messages: list[Any]
+    system: Any
+    decisions: list[Decision]
+    tokens: int
+    budget: int
+    reserved: int
+    counter: str
+    calibration: float
+    loaded: int
+    has_older: bool
+    summary: Summary | None
+    losses: list[Loss]
+    problems: list[str]
+
+
+class SummarizeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which summarizer of the server's shall cover all but the newest `keep` messages."""
+
+    summarizer: str = "extractive"
+    keep: Annotated[int, Meta(ge=0)] = 20
+    branch: Id | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] = 750
+    timeout_seconds: Annotated[float, Meta(gt=0, le=60)] = 30.0
+    in_metadata: bool = False
+
+
+class Summarized(Struct, frozen=True):
+    """Null when there was nothing to do, or when another process is at it."""
+
+    summary: Summary | None
+
+
+async def assemble_prompt(call: Call[NoQuery, PromptBody]) -> PromptAnswer:
+    """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these."""
+    given = structs.asdict(call.body)
+    seconds = given.pop("time_window_seconds")
+    window = None if seconds is None else timedelta(seconds=seconds)
+    prompt = await call.store.assemble_prompt(call.path[0], time_window=window, **given)
+    return PromptAnswer(*(getattr(prompt, name) for name in PromptAnswer.__struct_fields__))
+
+
+async def summarize(call: Call[NoQuery, SummarizeBody]) -> Summarized:
+    """Brings the rolling summary up to all but the newest `keep` messages. The messages stay."""
+    return Summarized(await call.store.summarize(call.path[0], _chosen(call), **_options(call.body)))
+
+
+async def rebuild_summaries(call: Call[NoQuery, SummarizeBody]) -> SummaryList:
+    """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
+    return SummaryList(await call.store.rebuild_summaries(call.path[0], _chosen(call), **_options(call.body)))
+
+
+def _chosen(call: Call[NoQuery, SummarizeBody]) -> Summarizer:
+    known = call.parts.summarizers
+    try:
+        return known[call.body.summarizer]
+    except KeyError:
+        raise ValidationError(f"there is no such summarizer: this server has {', '.join(known)}") from None
+
+
+def _options(body: SummarizeBody) -> dict[str, Any]:
+    return {
+        "keep": body.keep,
+        "branch": body.branch,
+        "max_tokens": body.max_tokens,
+        "timeout": body.timeout_seconds,
+        "in_metadata": body.in_metadata,
+    }
+
+
+_ONE = "/conversations/{conversation_id}"
+_MISSING = (ConversationNotFound, NotFound)
+
+ROUTES = (
+    Endpoint(
+        method="POST",
+        path=_ONE + "/prompt",
+        handler=assemble_prompt,
+        scope="read",
+        body=PromptBody,
+        answer=PromptAnswer,
+        errors=_MISSING,
+    ),
+    Endpoint(
+        method="POST",
+        path=_ONE + "/summarize",
+        handler=summarize,
+        scope="write",
+        body=SummarizeBody,
+        answer=Summarized,
+        errors=_MISSING,
+    ),
+    Endpoint(
+        method="POST",
+        path=_ONE + "/rebuild-summaries",
+        handler=rebuild_summaries,
+        scope="write",
+        body=SummarizeBody,
+        answer=SummaryList,
+        repeat="no",
+        errors=_MISSING,
+    ),
+)

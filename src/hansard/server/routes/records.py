@@ -1,0 +1,248 @@
+"""Records: documents beside the messages. A value is JSON in `value`, or bytes in base64 in `data`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
+from hansard.model import Order, Record
+from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.routes.shapes import Id
+from hansard.store.records import Delete, Put
+
+Namespace = Annotated[list[Id], Meta(min_length=1)]
+
+
+class RecordView(Struct, frozen=True, kw_only=True):
+    """A record. It has `value` or `data`."""
+
+    namespace: list[str]
+    key: str
+    value: Any = UNSET
+    data: bytes | UnsetType = UNSET
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    conversation_id: str | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> RecordView:
+        is_bytes = isinstance(record.value, bytes)
+        return cls(
+            namespace=list(record.namespace),
+            key=record.key,
+            value=UNSET if is_bytes else record.value,
+            data=record.value if is_bytes else UNSET,
+            revision=record.revision,
+            created_at=record.created_at,
+            updated_at=record.updated_at,
+            expires_at=record.expires_at,
+            conversation_id=record.conversation_id,
+        )
+
+
+class RecordList(Struct, frozen=True):
+    """Records; `next_cursor` as `after` goes on."""
+
+    items: list[RecordView | None]
+    next_cursor: str | None = None
+
+
+class ScanQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The namespace is given element by element: `namespace=users&namespace=u_1`."""
+
+    namespace: list[Id] = []
+    key_prefix: str = ""
+    exact: bool = False
+    after: str | None = None
+    order: Order = "asc"
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class PlaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    namespace: Namespace
+
+
+class RecordBody(Struct, frozen=True, forbid_unknown_fields=True):
+    value: Any = UNSET
+    data: bytes | UnsetType = UNSET
+    expires_at: datetime | None = None
+    conversation_id: Id | None = None
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    namespace: Namespace
+    key: Id
+
+
+class Places(Struct, frozen=True, forbid_unknown_fields=True):
+    keys: list[Place]
+
+
+class RecordWrite(Struct, frozen=True, forbid_unknown_fields=True):
+    """`delete`, or `value` or `data`. `expected_revision` 0: the record must not exist."""
+
+    namespace: Namespace
+    key: Id
+    value: Any = UNSET
+    data: bytes | UnsetType = UNSET
+    delete: bool = False
+    expected_revision: Annotated[int, Meta(ge=0)] | None = None
+    expires_at: datetime | None = None
+    conversation_id: Id | None = None
+
+
+class RecordBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    writes: list[RecordWrite]
+
+
+class Deleted(Struct, frozen=True):
+    deleted: bool
+
+
+async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
+    """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
+    query = call.query
+    page = await call.store.records.scan(
+        query.namespace,
+        key_prefix=query.key_prefix,
+        exact=query.exact,
+        after=query.after,
+        order=query.order,
+        limit=query.limit,
+    )
+    return RecordList([RecordView.of(record) for record in page.items], page.next_cursor)
+
+
+async def get_record(call: Call[PlaceQuery, None]) -> RecordView:
+    """One record."""
+    found = await call.store.records.get(call.query.namespace, call.path[0])
+    if found is None:
+        raise NotFound(f"there is no record {call.path[0]!r} in this namespace")
+    return RecordView.of(found)
+
+
+async def put_record(call: Call[PlaceQuery, RecordBody]) -> RecordView:
+    """Writes a record. `If-Match` names the revision that it must have; `If-None-Match: *` only makes a new one."""
+    expected = call.version
+    if call.headers.get(b"if-none-match") == b"*":
+        expected = 0
+    body = call.body
+    record = await call.store.records.put(
+        call.query.namespace,
+        call.path[0],
+        _value(body.value, body.data),
+        expected_revision=expected,
+        expires_at=body.expires_at,
+        conversation_id=body.conversation_id,
+    )
+    return RecordView.of(record)
+
+
+async def delete_record(call: Call[PlaceQuery, None]) -> Deleted:
+    """Deletes a record; false when there was none."""
+    return Deleted(await call.store.records.delete(call.query.namespace, call.path[0], expected_revision=call.version))
+
+
+async def get_records(call: Call[NoQuery, Places]) -> RecordList:
+    """Records in the order asked for; null for what is not there."""
+    found = await call.store.records.get_many([(place.namespace, place.key) for place in call.body.keys])
+    return RecordList([None if each is None else RecordView.of(each) for each in found])
+
+
+async def write_records(call: Call[NoQuery, RecordBatch]) -> RecordList:
+    """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
+    written = await call.store.records.write([_write(each) for each in call.body.writes])
+    return RecordList([None if each is None else RecordView.of(each) for each in written])
+
+
+def _write(write: RecordWrite) -> Put | Delete:
+    if write.delete:
+        return Delete(write.namespace, write.key, write.expected_revision)
+    return Put(
+        write.namespace,
+        write.key,
+        _value(write.value, write.data),
+        write.expected_revision,
+        write.expires_at,
+        write.conversation_id,
+    )
+
+
+def _value(value: Any, data: bytes | UnsetType) -> Any:
+    if (value is UNSET) == (data is UNSET):
+        raise ValidationError("give a record either `value` or `data`")
+    return value if data is UNSET else data
+
+
+def _revision(record: RecordView) -> int:
+    return record.revision
+
+
+_MISSING = (NotFound, ConversationNotFound, Unsupported)
+
+ROUTES = (
+    Endpoint(
+        method="GET",
+        path="/records",
+        handler=scan_records,
+        scope="read",
+        query=ScanQuery,
+        answer=RecordList,
+        errors=(Unsupported,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/records/{key}",
+        handler=get_record,
+        scope="read",
+        query=PlaceQuery,
+        answer=RecordView,
+        etag=_revision,
+        errors=_MISSING,
+    ),
+    Endpoint(
+        method="PUT",
+        path="/records/{key}",
+        handler=put_record,
+        scope="write",
+        query=PlaceQuery,
+        body=RecordBody,
+        answer=RecordView,
+        etag=_revision,
+        versioned=True,
+        errors=(Conflict, QuotaExceeded, *_MISSING),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/records/{key}",
+        handler=delete_record,
+        scope="write",
+        query=PlaceQuery,
+        answer=Deleted,
+        versioned=True,
+        errors=(Conflict, *_MISSING),
+    ),
+    Endpoint(
+        method="POST",
+        path="/get-records",
+        handler=get_records,
+        scope="read",
+        body=Places,
+        answer=RecordList,
+        errors=(Unsupported,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/write-records",
+        handler=write_records,
+        scope="write",
+        body=RecordBatch,
+        answer=RecordList,
+        errors=(Conflict, QuotaExceeded, *_MISSING),
+    ),
+)

@@ -1,0 +1,79 @@
+"""Search. A query is what somebody typed, so it comes in a body: addresses end up in the logs of others."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from hansard.errors import NotFound, Unsupported
+from hansard.model import Conversation, Message, Role
+from hansard.search.hits import Hits, Snippet
+from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.routes.shapes import Id
+from hansard.store.finding import SearchOrder, WordMatch
+from hansard.store.reading import BlobMode
+
+
+class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`query` as people type it. Everything beside it narrows; `cursor` takes the `next_cursor` of the page before."""
+
+    query: str
+    conversation_id: Id | None = None
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    roles: list[Role] | None = None
+    participant_ids: list[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    metadata: dict[str, Any] | None = None
+    branch: Id | None = None
+    all_branches: bool = False
+    match: WordMatch = "all"
+    order: SearchOrder = "relevance"
+    limit: Annotated[int, Meta(ge=1)] = 10
+    token_cap: Annotated[int, Meta(ge=1)] | None = 2000
+    cursor: str | None = None
+    blobs: BlobMode = "inline"
+
+
+class SearchHit(Struct, frozen=True):
+    """A message that was found. The places in `snippet` count Unicode characters."""
+
+    conversation: Conversation
+    message: Message
+    score: float
+    snippet: Snippet
+
+
+class SearchPage(Struct, frozen=True):
+    """`complete` is false when the search stopped at its bound: what is older was not looked at."""
+
+    items: list[SearchHit]
+    next_cursor: str | None
+    complete: bool
+
+    @classmethod
+    def of(cls, hits: Hits) -> SearchPage:
+        items = [SearchHit(hit.conversation, hit.message, hit.score, hit.snippet) for hit in hits]
+        return cls(items, hits.next_cursor, hits.complete)
+
+
+async def search(call: Call[NoQuery, SearchBody]) -> SearchPage:
+    """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
+    given = structs.asdict(call.body)
+    return SearchPage.of(await call.store.search(given.pop("query"), **given))
+
+
+ROUTES = (
+    Endpoint(
+        method="POST",
+        path="/search",
+        handler=search,
+        scope="read",
+        body=SearchBody,
+        answer=SearchPage,
+        errors=(NotFound, Unsupported),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Tokens of an identity provider: JSON Web Tokens, checked by its published keys.
+
+The claim `hansard_tenant` names the tenant and is demanded: no token is an operator's. `hansard_user` binds it to a
+user. The scopes are those words of `scope` that begin with `hansard:`, such as `hansard:read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.errors import Unauthenticated, Unavailable, Unsupported, ValidationError
+from hansard.server.calls import Caller
+from hansard.server.scopes import SCOPES
+from hansard.server.settings import Settings
+
+# Only what is signed with a key that the server does not have: a public key must never pass for a shared secret.
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+_FRESH = 300.0
+_AGAIN = 30.0
+"""Seconds before a token with an unknown key makes the keys be fetched again."""
+_PATIENCE = 5.0
+_MOST_BYTES = 1_000_000
+_LAST = 253_402_300_799
+"""The last second that a time can name, in the year 9999."""
+
+
+class Tokens:
+    def __init__(self, settings: Settings) -> None:
+        if settings.jwks is None or settings.jwt_issuer is None or settings.jwt_audience is None:
+            raise ValidationError("tokens need all three: the JWKS, the issuer and the audience")
+        try:
+            import jwt
+        except ModuleNotFoundError as error:
+            raise Unsupported("tokens need an extra: pip install 'hansard[jwt]'", capability="jwt") from error
+        self._jwt = jwt
+        self._where = settings.jwks
+        self._issuer = settings.jwt_issuer
+        self._audience = settings.jwt_audience
+        self._keys: dict[str | None, Any] = {}
+        self._fetched_at = -_FRESH
+        self._lock = asyncio.Lock()
+
+    async def caller(self, token: str) -> Caller:
+        """Whom the token names, or `Unauthenticated`."""
+        try:
+            key = await self._key(self._jwt.get_unverified_header(token).get("kid"))
+            claims = self._jwt.decode(
+                token,
+                key,
+                algorithms=_ALGORITHMS,
+                issuer=self._issuer,
+                audience=self._audience,
+                options={"require": ["exp", "sub"]},
+            )
+        except self._jwt.PyJWTError as error:
+            raise Unauthenticated("the token does not hold") from error
+        return _caller(claims)
+
+    async def _key(self, id: str | None) -> Any:
+        age = time.monotonic() - self._fetched_at
+        if age > _FRESH or (id not in self._keys and age > _AGAIN):
+            async with self._lock:
+                if time.monotonic() - self._fetched_at >= min(age, _AGAIN):
+                    await self._fetch()
+        if id not in self._keys:
+            raise self._jwt.InvalidTokenError("unknown key")
+        return self._keys[id]
+
+    async def _fetch(self) -> None:
+        try:
+            raw = await asyncio.to_thread(_read, self._where)
+            found = self._jwt.PyJWKSet.from_dict(msgspec.json.decode(raw))
+        except (OSError, ValueError, TypeError, AttributeError, self._jwt.PyJWTError) as error:
+            raise Unavailable("the keys of the identity provider cannot be read") from error
+        self._keys = {key.key_id: key for key in found.keys}
+        self._fetched_at = time.monotonic()
+
+
+def _read(where: str) -> bytes:
+    if where.startswith(("https://", "http://")):
+        with urllib.request.urlopen(where, timeout=_PATIENCE) as answer:
+            return bytes(answer.read(_MOST_BYTES))
+    return Path(where).read_bytes()
+
+
+def _caller(claims: dict[str, Any]) -> Caller:
+    tenant, user = claims.get("hansard_tenant"), claims.get("hansard_user")
+    scope = claims.get("scope", "")
+    if not isinstance(tenant, str) or not tenant or not isinstance(user, str | None) or user == "":
+        raise Unauthenticated("the token names no tenant, or a user that is none")
+    words = scope.split() if isinstance(scope, str) else []
+    scopes = frozenset(each for each in SCOPES if f"hansard:{each}" in words)
+    until = datetime.fromtimestamp(min(claims["exp"], _LAST), UTC)
+    return Caller(f"token:{claims['sub']}", scopes, tenant, user, until)

@@ -1,0 +1,47 @@
+"""OpenTelemetry: a span for every request, where its API is installed and somebody has set it up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hansard.server.exchanges import Exchange
+
+
+def tracer() -> Traces | None:
+    """None where OpenTelemetry is not installed."""
+    try:
+        from opentelemetry import trace
+    except ModuleNotFoundError:
+        return None
+    return Traces(trace)
+
+
+class Traces:
+    """Spans are made when a request was answered, with the times that it had: nothing is held open meanwhile."""
+
+    def __init__(self, trace: Any) -> None:
+        from opentelemetry.propagate import extract
+
+        self._trace = trace
+        self._extract = extract
+        self._tracer = trace.get_tracer("hansard.server")
+
+    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
+        if isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider):
+            return  # nobody has set anything up: a span would be made for nothing
+        action = exchange.endpoint.name if exchange.endpoint else "none"
+        end = time.time_ns()
+        start = end - int((time.perf_counter() - exchange.began) * 1e9)
+        parent = exchange.headers.get(b"traceparent")
+        context = None if parent is None else self._extract({"traceparent": parent.decode("latin-1")})
+        span = self._tracer.start_span(action, context=context, kind=self._trace.SpanKind.SERVER, start_time=start)
+        span.set_attribute("http.request.method", exchange.method)
+        span.set_attribute("http.response.status_code", status)
+        span.set_attribute("hansard.request_id", exchange.request_id)
+        if code is not None:
+            span.set_attribute("error.type", code)
+        if status >= 500:
+            span.set_status(self._trace.StatusCode.ERROR)
+        span.end(end)

@@ -1,0 +1,21 @@
+"""One of several workers: `python -m hansard.server.worker`, with its task on stdin."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from hansard.server import logs
+from hansard.server.running import run_on
+from hansard.server.workers import decode
+
+
+def main() -> None:
+    task = decode(sys.stdin.buffer.read())
+    logs.set_up(task.log_level)
+    with socket.socket(fileno=task.socket) as listening:
+        run_on(listening, task.url, task.settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Several workers on one store: processes that share one listening socket.
+
+The parent only watches: it starts them, starts one anew that has died, and ends them when it is told to end.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import Unavailable
+from hansard.server.settings import Settings
+
+_LOOK = 0.1
+_TOO_SOON = 2.0
+"""A worker that ends sooner than this will not do better the next time."""
+_GRACE = 20
+
+
+class Task(Struct):
+    """What a worker is told, on its stdin."""
+
+    url: str
+    socket: int
+    settings: Settings
+    log_level: str
+
+
+def encode(task: Task) -> bytes:
+    return msgspec.json.encode(task, enc_hook=str)
+
+
+def decode(data: bytes) -> Task:
+    return msgspec.json.decode(data, type=Task, dec_hook=lambda kind, value: Path(value))
+
+
+def supervise(task: Task, listening: socket.socket, count: int) -> None:
+    """Keeps so many workers running until SIGINT or SIGTERM."""
+    told = Told()
+    workers = [Worker(task, listening) for _ in range(count)]
+    try:
+        while not told.to_end:
+            time.sleep(_LOOK)
+            for number, worker in enumerate(workers):
+                if worker.process.poll() is not None and not told.to_end:
+                    workers[number] = worker.successor()
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.wait(_GRACE)
+
+
+class Told:
+    """Whether a signal has come."""
+
+    def __init__(self) -> None:
+        self.to_end = False
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.to_end = True
+
+
+class Worker:
+    def __init__(self, task: Task, listening: socket.socket) -> None:
+        self._task = task
+        self._listening = listening
+        self._began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hansard.server.worker"], stdin=subprocess.PIPE, pass_fds=(listening.fileno(),)
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(encode(task))
+        self.process.stdin.close()
+
+    def successor(self) -> Worker:
+        if time.monotonic() - self._began < _TOO_SOON:
+            code = self.process.returncode
+            raise Unavailable(f"a worker ended as soon as it began, with the code {code}", retryable=False)
+        return Worker(self._task, self._listening)

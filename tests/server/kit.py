@@ -1,0 +1,71 @@
+"""A server on a real socket, in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+
+from hansard import connect
+from hansard.server.app import create_app
+from hansard.server.running import Server, config_of, listen
+from hansard.server.settings import Settings
+from hansard.server.tail import Stopping
+from hansard.store import Store
+
+
+class Served(httpx.Client):
+    """A client of a server that runs as long as it does."""
+
+    address: str
+    store: Store
+    loop: asyncio.AbstractEventLoop
+
+
+class _Quiet(Server):
+    """A server in a thread has no signals to catch."""
+
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+@contextmanager
+def serving(url: str = "memory://", settings: Settings | None = None, **options: object) -> Iterator[Served]:
+    """The store that a URL names, served on a free port."""
+    with listen("127.0.0.1", 0) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        served = Served(base_url=address + "/api/v1", timeout=30, **options)  # type: ignore[arg-type]
+        served.address = address
+        server, thread = _start(url, settings or Settings(), listening, served)
+        try:
+            yield served
+        finally:
+            served.close()
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def _start(url: str, settings: Settings, listening: object, served: Served) -> tuple[uvicorn.Server, threading.Thread]:
+    is_ready = threading.Event()
+    servers: list[uvicorn.Server] = []
+
+    async def run() -> None:
+        async with connect(url) as store:
+            served.store, served.loop = store, asyncio.get_running_loop()
+            stopping = Stopping()
+            server = _Quiet(config_of(create_app(store, settings, stopping)), stopping)
+            servers.append(server)
+            is_ready.set()
+            await server.serve(sockets=[listening])  # type: ignore[list-item]
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert is_ready.wait(20)
+    return servers[0], thread

@@ -1,0 +1,189 @@
+"""What is wrong is answered with a precise 4xx or a clean close, never a 500; and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from tests.server.kit import Served, serving
+from tests.server.test_rest import ok, problem, say
+
+from hansard.server.settings import Settings
+
+JSON = {"Content-Type": "application/json"}
+MESSAGES = "/conversations/c/messages"
+
+WRONG_BODIES = {
+    "nothing": b"",
+    "not JSON": b"{",
+    "two documents": b"{}{}",
+    "bad UTF-8": b'{"messages":[{"role":"user","content":"\xff"}]}',
+    "half a surrogate pair": b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+    "wrong type": b'{"messages":"x"}',
+    "not an object": b"[]",
+    "unknown field": b'{"messages":[],"nobody":1}',
+    "unknown field of a message": b'{"messages":[{"role":"user","content":1,"seq":5}]}',
+    "unknown role": b'{"messages":[{"role":"nobody","content":1}]}',
+    "no content": b'{"messages":[{"role":"user"}]}',
+    "NaN": b'{"messages":[{"role":"user","content":NaN}]}',
+    "too large a number": b'{"messages":[{"role":"user","content":1e999}]}',
+    "too many digits": b'{"messages":[{"role":"user","content":' + b"9" * 5000 + b"}]}",
+    "too deep": b'{"messages":[{"role":"user","content":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+    "deeper than allowed": b'{"messages":[{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}]}",
+    "a time without a zone": b'{"messages":[{"role":"user","content":1,"created_at":"2020-01-01T00:00:00"}]}',
+    "no time": b'{"messages":[{"role":"user","content":1,"created_at":"soon"}]}',
+    "an id with NUL": b'{"messages":[{"role":"user","content":1,"id":"a\\u0000"}]}',
+    "an id like a cursor": b'{"messages":[{"role":"user","content":1,"id":"cursor:x"}]}',
+    "a text that is none": b'{"messages":[{"role":"user","content":1,"format":"text"}]}',
+}
+
+
+@pytest.mark.parametrize("body", WRONG_BODIES.values(), ids=WRONG_BODIES)
+def test_wrong_bodies(api: Served, body: bytes) -> None:
+    problem(api.post(MESSAGES, content=body, headers=JSON), 400, "invalid")
+    assert ok(api.get("/conversations"))["items"] == []
+
+
+WRONG_TARGETS = [
+    "/conversations?limit=x",
+    "/conversations?limit=0",
+    "/conversations?limit=101",
+    "/conversations?limit=1&limit=2",
+    "/conversations?nobody=1",
+    "/conversations?after=cursor:AAAA",
+    "/conversations?metadata=[1]",
+    "/conversations?metadata={",
+    "/conversations?archived=maybe",
+    "/conversations?user_id=%ff",
+    "/conversations/%ff",
+    "/conversations/" + "x" * 300,
+    "/conversations/a%00b",
+    "/conversations/",
+    "/conversations/c/messages?last=0",
+    "/conversations/c/messages?last=1&limit=1",
+    "/conversations/c/messages?after=a&before=b",
+    "/conversations/c/messages?since=yesterday",
+    "/conversations/c/messages?after=cursor:!!",
+    "/records/k",
+    "/usage?since=2020-99-99",
+]
+
+
+@pytest.mark.parametrize("target", WRONG_TARGETS)
+def test_wrong_paths_and_parameters(api: Served, target: str) -> None:
+    problem(api.get(target), 400, "invalid")
+
+
+def test_no_such_route(api: Served) -> None:
+    for path in ("/nothing", "/conversations/c/nothing", "/conversations/c/messages/m/n", "/records/k/"):
+        problem(api.get(path), 404, "not_found")
+    wrong = api.put("/conversations")
+    problem(wrong, 405, "invalid")
+    assert wrong.headers["allow"] == "GET, POST"
+
+
+def test_other_media_types(api: Served) -> None:
+    # A page elsewhere can make a browser post a form or text without asking: neither is taken.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = api.post(MESSAGES, content=b'{"messages":[]}', headers={"Content-Type": kind})
+        problem(answer, 415, "invalid")
+    assert ok(
+        api.post(MESSAGES, content=b'{"messages":[]}', headers={"Content-Type": "Application/JSON; charset=utf-8"})
+    )
+
+
+def test_ids_of_any_kind(api: Served) -> None:
+    for id, sent in {"a/b": "a%2Fb", "ü ": "%C3%BC%20", "..": "%2E%2E", "a%2Fb": "a%252Fb", "?#": "%3F%23"}.items():
+        raw_exchange(api, f"POST /api/v1/conversations/{sent}/messages", b'{"messages":[{"role":"user","content":1}]}')
+        assert ok(api.get("/conversations?limit=1"))["items"][0]["id"] == id
+
+
+def raw_exchange(api: Served, line: str, body: bytes) -> bytes:
+    head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with connected(api) as wire:
+        wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = read_all(wire)
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    return answer
+
+
+def connected(api: Served) -> socket.socket:
+    host, _, port = api.address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def read_all(wire: socket.socket) -> bytes:
+    parts = []
+    while part := wire.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_bodies_that_are_too_large() -> None:
+    with serving(settings=Settings(max_body_bytes=1000)) as api:
+        large = b'{"messages":[{"role":"user","content":"' + b"x" * 2000 + b'"}]}'
+        answer = problem(api.post(MESSAGES, content=large, headers=JSON), 413, "quota_exceeded")
+        assert answer["details"]["limit"] == 1000
+        # Without its length told beforehand.
+        problem(api.post(MESSAGES, content=iter([large]), headers=JSON), 413, "quota_exceeded")
+        lines = {"Content-Type": "application/x-ndjson"}
+        problem(api.post("/conversations/c/lines", content=iter([b"x" * 5000]), headers=lines), 413, "quota_exceeded")
+        many = b'{"role":"user","content":1}\n' * 500
+        assert ok(api.post("/conversations/c/lines", content=iter([many]), headers=lines))["stored"] == 500
+
+
+def test_content_that_is_too_large(api: Served) -> None:
+    large = {"messages": [{"role": "user", "content": "x" * 50_000_001}]}
+    problem(api.post(MESSAGES, json=large), 422, "quota_exceeded")
+
+
+def test_a_slow_client() -> None:
+    with serving(settings=Settings(body_seconds=0.2)) as api, connected(api) as wire:
+        head = (
+            b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        wire.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        answer = read_some(wire)
+        assert answer.startswith(b"HTTP/1.1 408"), answer
+        assert ok(api.get("/conversations"))["items"] == []
+
+
+def read_some(wire: socket.socket) -> bytes:
+    return wire.recv(65536)
+
+
+def test_a_client_that_goes_away(api: Served) -> None:
+    head = b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for sent in (head, head + b"Content-Length: 100\r\n\r\n{", head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"):
+        with connected(api) as wire:
+            wire.sendall(sent)
+    with connected(api) as wire:
+        wire.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        wire.shutdown(socket.SHUT_WR)
+        assert not read_all(wire).startswith(b"HTTP/1.1 5")
+    assert ok(api.get("/conversations"))["items"] == []
+
+
+def test_what_is_not_http(api: Served) -> None:
+    for sent in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+        with connected(api) as wire:
+            wire.sendall(sent)
+            assert b" 500 " not in read_all(wire)
+    assert say(api, "c", "still there")["stored"] == 1
+
+
+def test_many_connections(api: Served) -> None:
+    async def ask(number: int) -> bytes:
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await asyncio.sleep(0.2)
+        writer.write(b"GET /api/v1/conversations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer[:15]
+
+    async def ask_all() -> list[bytes]:
+        return await asyncio.gather(*(ask(number) for number in range(1000)))
+
+    assert set(asyncio.run(ask_all())) == {b"HTTP/1.1 200 OK"}

@@ -1,0 +1,183 @@
+"""Running it: metrics, traces, logs, several workers, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.server.kit import Served, serving
+from tests.server.test_gate import bearer
+from tests.server.test_rest import problem, say
+from tests.server.test_server import COMMAND
+from tests.server.test_server import serving as serving_process
+
+from hansard import sync
+from hansard.server.keys import KeyFile
+from hansard.server.logs import JsonLines
+from hansard.server.settings import Settings
+
+
+def metrics(api: Served, **headers: str) -> str:
+    answer = api.get(api.address + "/metrics", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_metrics(api: Served) -> None:
+    say(api, "c", "x")
+    say(api, "c", "y")
+    api.patch("/conversations/c", json={}, headers={"If-Match": '"99"'})
+    for path in ("/nothing", "/else"):
+        api.get(path)
+    text = metrics(api)
+    assert 'hansard_requests_total{action="append_messages",status="200"} 2.0' in text
+    assert 'hansard_request_seconds_count{action="append_messages"} 2.0' in text
+    assert 'hansard_errors_total{code="conflict"} 1.0' in text
+    assert 'hansard_requests_total{action="none",status="404"} 2.0' in text
+    assert 'backend="memory"' in text
+    received = re.search(r"hansard_received_bytes_total ([\d.e+]+)", text)
+    assert received is not None
+    assert float(received[1]) > 50
+
+
+def test_metrics_are_for_the_operator(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    tenants = keys.create("x", ["read"], tenant="acme")[1]
+    operators = keys.create("y", ["read"], tenant=None)[1]
+    with serving(settings=Settings(keys=keys.path)) as api:
+        for headers, status in (({}, 401), (bearer(tenants), 403)):
+            assert api.get(api.address + "/metrics", headers=headers).status_code == status
+        assert "hansard_info" in metrics(api, **bearer(operators))
+
+
+def test_a_span_for_every_request() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    with serving() as api:
+        say(api, "c", "x")
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        problem(api.get("/conversations/never", headers={"traceparent": parent}), 404, "conversation_not_found")
+    spans = exporter.get_finished_spans()
+    assert [span.name for span in spans] == ["append_messages", "get_conversation"]
+    found: Any = spans[1].attributes
+    assert (found["http.response.status_code"], found["error.type"]) == (404, "conversation_not_found")
+    assert format(spans[1].context.trace_id, "032x") == parent.split("-")[1]
+    assert spans[0].end_time > spans[0].start_time  # type: ignore[operator]
+
+
+def test_logs_are_json() -> None:
+    record = logging.LogRecord("hansard.server", logging.WARNING, "x.py", 1, "it %s", ("broke",), None)
+    record.facts = {"request_id": "r"}
+    line = json.loads(JsonLines().format(record))
+    assert (line["level"], line["message"], line["request_id"]) == ("warning", "it broke", "r")
+
+
+def test_every_request_is_logged_when_asked_for(tmp_path: Path) -> None:
+    with serving_process(tmp_path, "memory://", "--log-level", "info") as (address, process):
+        httpx.get(address + "/api/v1/conversations/never")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    asked = next(line for line in lines if line.get("action") == "get_conversation")
+    assert (asked["status"], asked["code"]) == (404, "conversation_not_found")
+
+
+class Load:
+    """Clients that append as fast as they can, and remember what was acknowledged."""
+
+    def __init__(self, address: str, clients: int) -> None:
+        self.acknowledged: list[str] = []
+        self._address = address
+        self._threads = [threading.Thread(target=self._append, args=(number,)) for number in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _append(self, client: int) -> None:
+        number = 0
+        with httpx.Client(base_url=self._address + "/api/v1", timeout=20) as api:
+            while True:
+                id = f"{client}-{number}"
+                body = {"messages": [{"role": "user", "content": "x", "id": id}]}
+                try:
+                    answer = api.post(f"/conversations/c{client}/messages", json=body)
+                except httpx.TransportError:
+                    return
+                if answer.status_code != 200:
+                    return
+                self.acknowledged.append(id)
+                number += 1
+
+    def wait(self) -> None:
+        for thread in self._threads:
+            thread.join(30)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
+        load = Load(address, clients=8)
+        while len(load.acknowledged) < 200:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=40)
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+        load.wait()
+    with sync.connect(f"sqlite:///{tmp_path}/made.db") as store:
+        stored = {message.id for client in range(8) for message in store.iter_messages(f"c{client}")}
+        assert set(load.acknowledged) <= stored
+        assert len(stored) <= len(load.acknowledged) + 8
+        assert store.check() == []
+
+
+def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
+        assert httpx.get(address + "/readyz", timeout=20).status_code == 200
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        if not children.exists():
+            pytest.skip("this system does not tell a process's children")
+        before = children.read_text().split()
+        assert len(before) == 2
+        import time
+
+        time.sleep(2.5)
+        os.kill(int(before[0]), signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while len(set(children.read_text().split()) - set(before)) < 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for number in range(20):
+            body = {"messages": [{"role": "user", "content": number, "id": f"m{number}"}]}
+            answer = httpx.post(address + "/api/v1/conversations/c/messages", json=body, timeout=20)
+            assert answer.status_code == 200
+        assert len(httpx.get(address + "/api/v1/conversations/c/messages?last=50", timeout=20).json()["items"]) == 20
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=40)
+        assert process.returncode == 0
+
+
+def test_a_store_that_cannot_be_shared(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "serve", "memory://", "--workers", "2", "--port", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "shared" in done.stderr

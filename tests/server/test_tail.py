@@ -1,0 +1,261 @@
+"""The live tail: events and WebSockets, in order, resumed where they broke, and ended cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.kit import Served, serving
+from tests.server.test_rest import problem, say
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect as connect_socket
+
+from hansard.server.keys import KeyFile
+from hansard.server.settings import Settings
+
+
+class Events:
+    """An open tail."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream"
+        self._lines: Iterator[str] = answer.iter_lines()
+        self.comments = 0
+        self.last_id = ""
+
+    def next(self) -> tuple[str, Any]:
+        """The kind of the next event, and its data."""
+        found: dict[str, str] = {}
+        for line in self._lines:
+            if line.startswith(":"):
+                self.comments += 1
+            elif line:
+                name, _, value = line.partition(": ")
+                found[name] = value
+            elif found:
+                self.last_id = found["id"]
+                return found["event"], json.loads(found["data"])
+        raise EOFError
+
+    def take(self, count: int) -> list[Any]:
+        return [self.next()[1]["content"] for _ in range(count)]
+
+
+TAIL = "/conversations/c/tail"
+
+
+def test_events_as_they_arrive(api: Served) -> None:
+    say(api, "c", "old")
+    with api.stream("GET", TAIL) as answer:
+        events = Events(answer)
+        assert events.next() == ("open", {})
+        say(api, "c", "a", {"b": "line\nbreak"})
+        assert events.take(2) == ["a", {"b": "line\nbreak"}]
+        say(api, "c", "c")
+        assert events.take(1) == ["c"]
+        last = events.last_id
+    say(api, "c", "missed")
+    with api.stream("GET", TAIL, headers={"Last-Event-ID": last}) as answer:
+        events = Events(answer)
+        events.next()
+        assert events.take(1) == ["missed"]
+    with api.stream("GET", TAIL, params={"after": last}) as answer:
+        events = Events(answer)
+        events.next()
+        assert events.take(1) == ["missed"]
+
+
+def test_the_first_message_of_a_conversation_that_is_not_there_yet(api: Served) -> None:
+    with api.stream("GET", "/conversations/later/tail") as answer:
+        events = Events(answer)
+        events.next()
+        say(api, "later", "first")
+        assert events.take(1) == ["first"]
+
+
+def test_a_message_in_progress_comes_again(api: Served) -> None:
+    with api.stream("GET", TAIL) as answer:
+        events = Events(answer)
+        events.next()
+        message = {"role": "assistant", "content": "He", "id": "m", "status": "in_progress"}
+        api.post("/conversations/c/messages", json={"messages": [message]})
+        assert events.take(1) == ["He"]
+        api.patch("/conversations/c/messages/m", json={"content": "Hello", "status": "complete"})
+        assert events.take(1) == ["Hello"]
+
+
+def test_signs_of_life() -> None:
+    with serving(settings=Settings(heartbeat_seconds=0.05)) as api, api.stream("GET", TAIL) as answer:
+        events = Events(answer)
+        events.next()
+        time.sleep(0.3)
+        say(api, "c", "x")
+        assert events.take(1) == ["x"]
+        assert events.comments >= 2
+
+
+def test_what_is_wrong_is_said_before_the_stream_begins(api: Served) -> None:
+    say(api, "c", "x")
+    say(api, "d", "x")
+    foreign = api.get("/conversations/d/messages").json()["last_cursor"]
+    problem(api.get(TAIL, params={"after": foreign}), 400, "invalid")
+    problem(api.get(TAIL, headers={"Last-Event-ID": "cursor:AAAA"}), 400, "invalid")
+    problem(api.get(TAIL, params={"after": "never"}), 404, "message_not_found")
+    problem(api.get(TAIL, params={"branch": "never"}), 404, "not_found")
+    with serving("none://") as nothing:
+        problem(nothing.get(TAIL), 501, "unsupported")
+
+
+def test_a_client_that_goes_away_is_forgotten(api: Served) -> None:
+    say(api, "c", "x")
+    before = tasks(api)
+    for _ in range(20):
+        with api.stream("GET", TAIL) as answer:
+            Events(answer).next()
+    deadline = time.monotonic() + 10
+    while tasks(api) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tasks(api) <= before
+
+
+def tasks(api: Served) -> int:
+    async def count() -> int:
+        return len(asyncio.all_tasks())
+
+    return asyncio.run_coroutine_threadsafe(count(), api.loop).result(10)
+
+
+def test_a_server_that_ends_ends_its_tails() -> None:
+    seen: list[str] = []
+    with serving() as api:
+        started = threading.Event()
+
+        def listen() -> None:
+            with (
+                httpx.Client(base_url=api.address, timeout=30) as client,
+                client.stream("GET", "/api/v1" + TAIL) as answer,
+            ):
+                events = Events(answer)
+                seen.append(events.next()[0])
+                started.set()
+                try:
+                    events.next()
+                except EOFError:
+                    seen.append("ended")
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        assert started.wait(20)
+    thread.join(20)
+    assert seen == ["open", "ended"], "to its end, and not cut off"
+
+
+# WebSockets
+
+
+def wire(api: Served, path: str = TAIL, **options: Any) -> Any:
+    return connect_socket(api.address.replace("http", "ws") + "/api/v1" + path, open_timeout=10, **options)
+
+
+def test_a_socket_as_it_arrives(api: Served) -> None:
+    say(api, "c", "old")
+    with wire(api) as tail:
+        opened = json.loads(tail.recv(10))
+        assert opened["type"] == "open"
+        say(api, "c", "a", "b")
+        frames = [json.loads(tail.recv(10)) for _ in range(2)]
+        assert [frame["message"]["content"] for frame in frames] == ["a", "b"]
+        tail.send("whatever a client says is passed over")
+        say(api, "c", "c")
+        assert json.loads(tail.recv(10))["message"]["content"] == "c"
+    with wire(api, TAIL + "?after=" + frames[0]["cursor"]) as tail:
+        tail.recv(10)
+        assert [json.loads(tail.recv(10))["message"]["content"] for _ in range(2)] == ["b", "c"]
+
+
+def test_a_socket_that_is_refused(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    good = keys.create("x", ["read"], tenant="acme")[1]
+    write_only = keys.create("y", ["write"], tenant="acme")[1]
+    with serving(settings=Settings(keys=keys.path)) as api:
+        for status, path, headers in (
+            (401, TAIL, {}),
+            (401, TAIL, {"Authorization": "Bearer hsk_x_y"}),
+            (403, TAIL, {"Authorization": f"Bearer {write_only}"}),
+            (403, TAIL, {"Authorization": f"Bearer {good}", "Hansard-Tenant": "evil"}),
+            (404, "/conversations/c/nothing", {"Authorization": f"Bearer {good}"}),
+            (400, TAIL + "?after=cursor:x", {"Authorization": f"Bearer {good}"}),
+            (400, TAIL + "?nobody=1", {"Authorization": f"Bearer {good}"}),
+        ):
+            with pytest.raises(InvalidStatus) as refused, wire(api, path, additional_headers=headers):
+                pass
+            assert refused.value.response.status_code == status, path
+        with wire(api, additional_headers={"Authorization": f"Bearer {good}"}) as tail:
+            assert json.loads(tail.recv(10))["type"] == "open"
+
+
+def test_who_listens_is_audited(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    key, token = keys.create("x", ["read"], tenant="acme", user="ada")
+    path = tmp_path / "audit.jsonl"
+    with serving(settings=Settings(keys=keys.path, audit_log=path)) as api:
+        with wire(api, additional_headers={"Authorization": f"Bearer {token}"}) as tail:
+            tail.recv(10)
+        with pytest.raises(InvalidStatus), wire(api):
+            pass
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(each.get("action"), each["status"]) for each in entries] == [("tail_conversation", 101), (None, 401)]
+    first = entries[0]
+    assert (first["caller"], first["tenant"], first["user"], first["on"]) == (
+        key.id,
+        "acme",
+        "ada",
+        {"conversation_id": "c"},
+    )
+
+
+def test_a_tail_does_not_outlive_its_key(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    other = {"Authorization": "Bearer " + keys.create("other", ["write"], tenant="acme")[1]}
+    body = {"messages": [{"role": "user", "content": "SECRET"}]}
+    with serving(settings=Settings(keys=keys.path)) as api:
+        key, token = keys.create("x", ["read"], tenant="acme")
+        bearer = {"Authorization": f"Bearer {token}"}
+        with wire(api, additional_headers=bearer) as tail, api.stream("GET", TAIL, headers=bearer) as answer:
+            tail.recv(10)
+            events = Events(answer)
+            events.next()
+            keys.revoke(key.id)
+            assert api.post("/conversations/c/messages", json=body, headers=other).status_code == 200
+            with pytest.raises(EOFError):
+                events.next()
+            with pytest.raises(ConnectionClosed):
+                tail.recv(10)
+            assert tail.close_code == 1008
+
+
+def test_a_page_elsewhere_cannot_listen(api: Served) -> None:
+    with pytest.raises(InvalidStatus) as refused, wire(api, origin="http://evil.example"):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+def test_a_socket_that_breaks_off(api: Served) -> None:
+    before = tasks(api)
+    for _ in range(10):
+        with wire(api) as tail:
+            tail.recv(10)
+            tail.socket.shutdown(socket.SHUT_RDWR)
+    deadline = time.monotonic() + 10
+    while tasks(api) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tasks(api) <= before
