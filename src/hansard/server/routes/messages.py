@@ -34,6 +34,7 @@ class ReadQuery(Struct, frozen=True, forbid_unknown_fields=True):
     roles: list[Role] | None = None
     participant_ids: list[str] | None = None
     scope: MessageScope | None = None
+    pinned: bool | None = None
     since: datetime | None = None
     until: datetime | None = None
     branch: Id | None = None
@@ -47,6 +48,7 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
     roles: list[Role] | None = None
     participant_ids: list[str] | None = None
     scope: MessageScope | None = None
+    pinned: bool | None = None
     since: datetime | None = None
     until: datetime | None = None
     branch: Id | None = None
