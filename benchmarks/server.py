@@ -1,7 +1,7 @@
 """The server on loopback: `python -m benchmarks.server`. Needs the extras `server` and `cli`, and no others.
 
 The client writes raw HTTP/1.1 on sockets of its own: a client library would be what is measured. Server and client are
-two processes. "bare" is a Starlette route on the same stack that decodes the same body and answers as much.
+two processes. "bare" is a Starlette route on uvicorn as it comes that decodes the same body and answers as much.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
 def bare() -> None:
     """The server that does nothing but decode and answer."""
     import msgspec
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -57,7 +58,7 @@ def bare() -> None:
 
     from hansard.model import NOT_YET, Appended
     from hansard.server.routes.messages import NewMessages
-    from hansard.server.running import Server, config_of, listen
+    from hansard.server.running import Server, listen
 
     decode = msgspec.json.Decoder(NewMessages).decode
     page = msgspec.json.encode([Message("user", _TEXT, id=f"m{number}") for number in range(50)])
@@ -75,7 +76,8 @@ def bare() -> None:
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Server(config_of(app)).serve(sockets=[listening]))
+            config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="off")
+            runner.run(Server(config).serve(sockets=[listening]))
 
 
 # --- the client -------------------------------------------------------------------------------------------------------

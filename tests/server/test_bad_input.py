@@ -83,6 +83,14 @@ def test_no_such_route(api: Served) -> None:
     assert wrong.headers["allow"] == "GET, POST"
 
 
+def test_only_the_head(api: Served) -> None:
+    for target in ("/conversations", "/nothing"):
+        answer = api.head(target)
+        assert (answer.status_code, answer.content) == (405 if target == "/conversations" else 404, b"")
+    assert api.head(api.address + "/healthz").status_code == 200
+    assert ok(api.get("/conversations"))["items"] == []
+
+
 def test_other_media_types(api: Served) -> None:
     # A page elsewhere can make a browser post a form or text without asking: neither is taken.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):

@@ -6,7 +6,6 @@ one problem document; what nobody foresaw is logged with the id that the client 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -40,13 +39,12 @@ class Api:
         self._store = parts.store
         self._gate = parts.gate
         self._watchers = parts.watchers
-        self._settings = parts.settings
         self._router = Router(endpoints)
         self._decoders = {endpoint: _decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, send, time.perf_counter())
-        body = Body(receive, exchange.headers, self._settings)
+        body = self._parts.body(receive, exchange.headers)
         try:
             answer = await self._answer(exchange, body)
             exchange.received = body.size
@@ -80,8 +78,7 @@ class Api:
             return self._shaped(endpoint, await endpoint.handler(call))
         call.body = await self._body(endpoint, exchange.headers, body)
         try:
-            async with asyncio.timeout(self._settings.request_seconds):
-                return self._shaped(endpoint, await endpoint.handler(call))
+            return self._shaped(endpoint, await self._parts.answers.wait_for(endpoint.handler(call)))
         except TimeoutError as error:
             outcome: Outcome = "not_applied" if endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error

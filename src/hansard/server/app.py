@@ -27,6 +27,7 @@ from hansard.errors import Denied, HansardError
 from hansard.server import exchanges, openapi, problems, tracing
 from hansard.server.api import Api
 from hansard.server.audit import AuditLog
+from hansard.server.deadlines import Deadlines
 from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.logs import RequestLog
@@ -107,6 +108,8 @@ def create_app(
         watchers=_watchers(metrics, settings),
         settings=settings,
         stopping=stopping,
+        bodies=Deadlines(settings.body_seconds),
+        answers=Deadlines(settings.request_seconds),
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)

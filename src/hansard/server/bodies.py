@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.types import Receive
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
+from hansard.server.deadlines import Deadlines
 from hansard.server.problems import Refused
-from hansard.server.settings import Settings
 
 
 class Gone(Exception):
@@ -19,34 +18,40 @@ class Gone(Exception):
 class Body:
     """The body of one request. It is read once."""
 
-    def __init__(self, receive: Receive, headers: dict[bytes, bytes], settings: Settings) -> None:
+    def __init__(self, receive: Receive, headers: dict[bytes, bytes], most: int, deadlines: Deadlines) -> None:
         self._receive = receive
-        self._settings = settings
+        self._most = most
+        self._deadlines = deadlines
         self._declared = headers.get(b"content-length")
         self.charge: Callable[[int], None] | None = None
         """Told of every piece before it is used: it may refuse."""
         self.size = 0
         """How many bytes have arrived so far."""
+        self._has_more = True
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Pieces as they come, each awaited only so long."""
-        more = True
-        while more:
-            try:
-                async with asyncio.timeout(self._settings.body_seconds):
-                    event = await self._receive()
-            except TimeoutError:
-                seconds = f"{self._settings.body_seconds:g}"
-                raise Refused(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
-            if event["type"] == "http.disconnect":
-                raise Gone
-            piece: bytes = event.get("body", b"")
-            self.size += len(piece)
-            more = event.get("more_body", False)
-            if piece:
-                if self.charge is not None:
-                    self.charge(len(piece))
+        while self._has_more:
+            if piece := await self._in_time(self._piece()):
                 yield piece
+
+    async def _in_time(self, reading: Awaitable[bytes]) -> bytes:
+        try:
+            return await self._deadlines.wait_for(reading)
+        except TimeoutError:
+            seconds = f"{self._deadlines.seconds:g}"
+            raise Refused(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
+
+    async def _piece(self) -> bytes:
+        event = await self._receive()
+        if event["type"] == "http.disconnect":
+            raise Gone
+        piece: bytes = event.get("body", b"")
+        self.size += len(piece)
+        self._has_more = event.get("more_body", False)
+        if self.charge is not None:
+            self.charge(len(piece))
+        return piece
 
     async def gone(self) -> None:
         """Returns when the client has gone."""
@@ -55,19 +60,22 @@ class Body:
 
     async def whole(self) -> bytes:
         """All of it, unless it is larger than allowed: then nothing more is read."""
-        most = self._settings.max_body_bytes
+        most = self._most
         if self._declared is not None and int(self._declared) > most:
             raise _too_large(int(self._declared), most)
-        parts: list[bytes] = []
-        async for piece in self.chunks():
-            if self.size > most:
-                raise _too_large(self.size, most)
-            parts.append(piece)
+        return await self._in_time(self._pieces(most))
+
+    async def _pieces(self, most: int) -> bytes:
+        parts = [await self._piece()]
+        while self._has_more and self.size <= most:
+            parts.append(await self._piece())
+        if self.size > most:
+            raise _too_large(self.size, most)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def lines(self) -> AsyncIterator[list[bytes]]:
         """Lines in groups as they come, without their ends; a bounded amount is held."""
-        most = self._settings.max_body_bytes
+        most = self._most
         begun: list[bytes] = []
         held = 0
         async for piece in self.chunks():

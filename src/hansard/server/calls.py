@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
@@ -102,7 +103,12 @@ class Answer(Struct, frozen=True):
 Handler = Callable[[Any], Awaitable[Any]]
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+@cache
+def _name_of(handler: Handler) -> str:
+    return handler.__name__.rstrip("_")
+
+
+class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
     """A route."""
 
     method: str
@@ -134,7 +140,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return self.handler.__name__.rstrip("_")
+        return _name_of(self.handler)
 
     @property
     def summary(self) -> str:

@@ -7,7 +7,7 @@ says nothing more.
 from __future__ import annotations
 
 import logging
-import os
+import random
 from collections.abc import AsyncIterator
 
 from starlette.types import Scope, Send
@@ -19,7 +19,10 @@ from hansard.server.problems import Refused
 from hansard.server.watchers import Watchers
 
 PREFIX = b"/api/v1"
+EXTENSION = "hansard.together"
+"""What `hansard.server.protocol` offers: `hold` makes the next two writes one."""
 _LOG = logging.getLogger("hansard.server")
+_random = random.Random()
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -36,7 +39,8 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope.get("method", "GET")
         self.path: bytes = (scope.get("raw_path") or scope["path"].encode())[len(PREFIX) + len(scope["root_path"]) :]
-        self.request_id = os.urandom(8).hex()
+        # Not from the system: asking it lets another thread go first, and nobody gains by guessing one.
+        self.request_id = f"{_random.getrandbits(64):016x}"
         self.endpoint: Endpoint | None = None
         self.parameters: tuple[str, ...] = ()
         """What stands in the path for those of the endpoint."""
@@ -60,14 +64,16 @@ class Exchange:
         if not isinstance(answer.body, bytes):
             await self._send_stream(answer, answer.body)
             return
-        length = (b"content-length", str(len(answer.body)).encode())
+        length = (b"content-length", b"%d" % len(answer.body))
+        if (together := self.scope.get("extensions", {}).get(EXTENSION)) is not None:
+            together["hold"]()
         await self._start(answer, length)
         await self._send({"type": "http.response.body", "body": answer.body})
 
     async def _start(self, answer: Answer, *more: tuple[bytes, bytes]) -> None:
         self.has_begun = True
         kind = (b"content-type", answer.media_type.encode())
-        headers = [kind, *more, (b"request-id", self.request_id.encode()), *_SAFE_HEADERS, *answer.headers]
+        headers = [*_SAFE_HEADERS, kind, *more, (b"request-id", self.request_id.encode()), *answer.headers]
         await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
     async def _send_stream(self, answer: Answer, pieces: AsyncIterator[bytes]) -> None:

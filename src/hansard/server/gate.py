@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -24,6 +22,10 @@ LOCAL = Caller("local", frozenset(SCOPES))
 """Whoever reaches a server that needs no key: an operator, on this machine."""
 
 
+_MOST_VIEWS = 1000
+"""That are kept: making one costs as much as the rest of the gate."""
+
+
 class Gate:
     """Lets callers in, and no further than they may go."""
 
@@ -32,6 +34,7 @@ class Gate:
         self._keys = KeyFile(settings.keys) if settings.keys is not None else None
         self._tokens = Tokens(settings) if settings.jwks is not None else None
         self._meters: dict[str, Meter] = {}
+        self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
 
     # Who asks
@@ -51,8 +54,10 @@ class Gate:
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
-        with _readable():
+        try:
             key = self._keys.find(token, datetime.now(UTC)) if self._keys is not None else None
+        except (Corrupt, OSError) as error:
+            raise _unreadable() from error
         if key is None:
             raise Unauthenticated("the key does not hold")
         self._meter(key).request()
@@ -63,12 +68,14 @@ class Gate:
             raise Unauthenticated("this server needs a key: send it as Authorization: Bearer")
         # A page in a browser on this machine must not get in: not under a name of its own that points here, and not
         # from where it was loaded.
-        host = headers.get(b"host", b"").decode("latin-1")
-        if client is None or not is_loopback(client[0]) or not is_loopback(_without_port(host)):
+        host = headers.get(b"host", b"")
+        if client is None or not _is_from_here(client[0], host):
             raise Unauthenticated("without a key, only this machine may ask, by the name localhost or its address")
         origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1") not in (f"http://{host}", *self._settings.cors_origins):
-            raise Denied("a page from elsewhere may not ask: see --cors-origin")
+        if origin is not None:
+            own = f"http://{host.decode('latin-1')}"
+            if origin.decode("latin-1") not in (own, *self._settings.cors_origins):
+                raise Denied("a page from elsewhere may not ask: see --cors-origin")
         return LOCAL
 
     @property
@@ -77,8 +84,12 @@ class Gate:
 
     @property
     def _has_keys(self) -> bool:
-        with _readable():
-            return self._keys is not None and not self._keys.is_empty
+        if self._keys is None:
+            return False
+        try:
+            return not self._keys.is_empty
+        except (Corrupt, OSError) as error:
+            raise _unreadable() from error
 
     def check_settings(self) -> None:
         """Refuses to open a server to others that nobody could use."""
@@ -95,8 +106,10 @@ class Gate:
             return now < caller.until
         if caller is LOCAL:
             return not self.needs_key
-        with _readable():
+        try:
             key = self._keys.get(caller.name) if self._keys is not None else None
+        except (Corrupt, OSError) as error:
+            raise _unreadable() from error
         return key is not None and key.is_valid(now)
 
     # What they may
@@ -124,17 +137,19 @@ class Gate:
         """The store as the caller sees it: a key's tenant and user are walls, headers only choose inside of them."""
         tenant = _chosen(headers, b"hansard-tenant", caller.tenant, "tenant") or DEFAULT_TENANT
         user = _chosen(headers, b"hansard-user", caller.user, "user")
-        view = store.tenant(tenant)
-        return view if user is None else view.user(user)
+        view = self._views.get((tenant, user))
+        if view is None:
+            view = store.tenant(tenant)
+            view = view if user is None else view.user(user)
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
+            self._views[tenant, user] = view
+        return view
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
+def _unreadable() -> Unavailable:
     """A file of keys that cannot be read lets nobody in."""
-    try:
-        yield
-    except (Corrupt, OSError) as error:
-        raise Unavailable("the file of keys cannot be read") from error
+    return Unavailable("the file of keys cannot be read")
 
 
 def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:
@@ -145,6 +160,11 @@ def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: s
     if bound is not None and chosen != bound:
         raise Denied(f"this key is bound to another {what}")
     return chosen
+
+
+@lru_cache(maxsize=256)
+def _is_from_here(client: str, host: bytes) -> bool:
+    return is_loopback(client) and is_loopback(_without_port(host.decode("latin-1")))
 
 
 def _without_port(host: str) -> str:

@@ -6,7 +6,6 @@ there is no session that could outlive a key, and nothing that a model says can 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable
 from functools import partial
@@ -135,15 +134,15 @@ class McpOverHttp:
     """`/mcp`: the walls, the limits and the audit are those of the API, the scope is `read`."""
 
     def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._store = parts.store
         self._gate = parts.gate
         self._watchers = parts.watchers
-        self._settings = parts.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, send, time.perf_counter())
         exchange.endpoint = _ENDPOINT
-        body = Body(receive, exchange.headers, self._settings)
+        body = self._parts.body(receive, exchange.headers)
         try:
             answer = await self._answer(exchange, body, receive)
             exchange.received = body.size
@@ -166,8 +165,7 @@ class McpOverHttp:
         body.charge = partial(self._gate.charge, caller)
         asked = Asked(exchange, view, await body.whole(), receive)
         try:
-            async with asyncio.timeout(self._settings.request_seconds):
-                return await use_tools(asked)
+            return await self._parts.answers.wait_for(use_tools(asked))
         except TimeoutError as error:
             raise TimedOut("the store did not answer in time", outcome="not_applied") from error
 

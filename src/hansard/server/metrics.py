@@ -1,58 +1,88 @@
-"""What Prometheus asks for: counts and times of every route. No tenant, no id: they would be data."""
+"""What Prometheus asks for: counts and times of every route. No tenant, no id: they would be data.
+
+Counted in plain dictionaries, which only the event loop touches, and put into Prometheus' shapes when they are asked
+for: its own counters take a lock each.
+"""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
 
 if TYPE_CHECKING:
     from hansard.server.exchanges import Exchange
 
-_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 
 
-class Metrics:
+class _Times:
+    """How long the requests of one route took."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(_BUCKETS)
+        self.sum = 0.0
+
+
+class Metrics(Collector):
     """The counters of one worker."""
 
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(self, backend: str) -> None:
+        self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._seconds: defaultdict[str, _Times] = defaultdict(_Times)
+        self._errors: defaultdict[str, int] = defaultdict(int)
+        self._received = 0
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "hansard_requests", "Requests answered.", ("action", "status"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "hansard_request_seconds",
-            "From the request's head to its answer, which for an append is its commit.",
-            ("action",),
-            registry=self._registry,
-            buckets=_BUCKETS,
-        )
-        self._errors = Counter("hansard_errors", "Errors by their code.", ("code",), registry=self._registry)
-        self._received = Counter("hansard_received_bytes", "Bytes of bodies received.", registry=self._registry)
-        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        """What was asked for before: looking it up by its labels takes longer than counting."""
+        self._registry.register(self)
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
         about.labels(__version__, backend).set(1)
 
     def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
         # What no route was found for is counted under one name: paths are made by clients, without end.
         action = exchange.endpoint.name if exchange.endpoint else "none"
-        known = self._known.get((action, status))
-        if known is None:
-            known = self._known[action, status] = self._requests.labels(action, status), self._seconds.labels(action)
-        requests, seconds = known
-        requests.inc()
-        seconds.observe(time.perf_counter() - exchange.began)
-        if exchange.received:
-            self._received.inc(exchange.received)
+        took = time.perf_counter() - exchange.began
+        self._requests[action, status] += 1
+        times = self._seconds[action]
+        times.counts[bisect_left(_BUCKETS, took)] += 1
+        times.sum += took
+        self._received += exchange.received
         if code is not None:
-            self._errors.labels(code).inc()
+            self._errors[code] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily("hansard_requests", "Requests answered.", labels=("action", "status"))
+        for (action, status), count in self._requests.items():
+            requests.add_metric((action, str(status)), count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "hansard_request_seconds",
+            "From the request's head to its answer, which for an append is its commit.",
+            labels=("action",),
+        )
+        for action, times in self._seconds.items():
+            buckets = zip(map(floatToGoString, _BUCKETS), accumulate(times.counts), strict=True)
+            seconds.add_metric((action,), [*buckets], times.sum)
+        yield seconds
+        errors = CounterMetricFamily("hansard_errors", "Errors by their code.", labels=("code",))
+        for code, count in self._errors.items():
+            errors.add_metric((code,), count)
+        yield errors
+        yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", value=self._received)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

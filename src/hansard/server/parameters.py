@@ -61,6 +61,8 @@ def _bare(hint: Any) -> Any:
 
 def decode(query_string: bytes, kind: type[Struct]) -> Any:
     """The parameters of a route. One that is unknown, given twice or of the wrong type is an error."""
+    if not query_string:
+        return _nothing_given(kind)
     fields = fields_of(kind)
     values: dict[str, Any] = {}
     for name, text in _pairs(query_string):
@@ -75,6 +77,18 @@ def decode(query_string: bytes, kind: type[Struct]) -> Any:
             values[name] = field.read(text)
     try:
         return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"wrong parameter: {error}") from error
+
+
+@cache
+def _usual(kind: type[Struct]) -> Struct:
+    return msgspec.convert({}, kind)
+
+
+def _nothing_given(kind: type[Struct]) -> Struct:
+    try:
+        return _usual(kind)
     except msgspec.ValidationError as error:
         raise ValidationError(f"wrong parameter: {error}") from error
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from starlette.types import Receive
 
 from hansard.assembly.summaries import Summarizer
+from hansard.server.bodies import Body
+from hansard.server.deadlines import Deadlines
 from hansard.server.gate import Gate
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
@@ -22,3 +25,10 @@ class Parts(Struct, frozen=True, kw_only=True):
     stopping: Stopping
     summarizers: Mapping[str, Summarizer]
     """Those that clients may ask for, by name."""
+    bodies: Deadlines
+    """How long a client may take to send a body."""
+    answers: Deadlines
+    """How long the store may take."""
+
+    def body(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
+        return Body(receive, headers, self.settings.max_body_bytes, self.bodies)

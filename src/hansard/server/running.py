@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Generator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -74,10 +75,20 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         lifespan="off",
+        http=_protocol(),
         ws="websockets-sansio",
         timeout_graceful_shutdown=_GRACE,
         backlog=_BACKLOG,
     )
+
+
+def _protocol() -> Any:
+    """Ours, where the parser that it stands on is installed."""
+    try:
+        from hansard.server.protocol import Protocol
+    except ModuleNotFoundError:
+        return "auto"
+    return Protocol
 
 
 def run(

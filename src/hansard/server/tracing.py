@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hansard.server.exchanges import Exchange
 
+_AGAIN = 1.0
+
 
 def tracer() -> Traces | None:
     """None where OpenTelemetry is not installed."""
@@ -27,10 +29,19 @@ class Traces:
         self._trace = trace
         self._extract = extract
         self._tracer = trace.get_tracer("hansard.server")
+        self._found = False
+        self._look_at = 0.0
+
+    def _is_set_up(self, now: float) -> bool:
+        """Whether anybody takes the spans. Looked for now and then, because looking costs as much as counting."""
+        if not self._found and now >= self._look_at:
+            self._look_at = now + _AGAIN
+            self._found = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
+        return self._found
 
     def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
-        if isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider):
-            return  # nobody has set anything up: a span would be made for nothing
+        if not self._is_set_up(exchange.began):
+            return
         action = exchange.endpoint.name if exchange.endpoint else "none"
         end = time.time_ns()
         start = end - int((time.perf_counter() - exchange.began) * 1e9)
