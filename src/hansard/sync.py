@@ -166,6 +166,18 @@ def between(
     return cast("Callable[Concatenate[Any, Any, P], R]", call)
 
 
+def adapting(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """An adapter of an async framework over a blocking store: it works in whatever loop the framework runs."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
+        runner = self._runner
+        store = self._inner if runner.direct else _elsewhere(self._inner, runner.thread)
+        return method(store, *args, **kwargs)
+
+    return cast("Callable[Concatenate[Any, P], R]", call)
+
+
 class Elsewhere:
     """A backend whose calls run on another loop's thread, seen from this one."""
 
@@ -290,6 +302,8 @@ class Store(_Blocking):
     usage = blocking(_async.Store.usage)
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
+
+    openai_session = adapting(_async.Store.openai_session)
 
     export = iterating(_async.Store.export)
     import_ = blocking(_async.Store.import_)

@@ -65,7 +65,6 @@ SEEDS = {
 
 NOT_BUILT = (
     "claude_session_store",
-    "openai_session",
     "langgraph_checkpointer",
     "langgraph_store",
 )

@@ -1,0 +1,49 @@
+"""The Store in the shapes of agent frameworks. What an adapter needs is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from hansard.errors import Unsupported
+from hansard.store import checks
+from hansard.store.core import Core
+
+if TYPE_CHECKING:
+    from hansard.adapters.openai_agents import OpenAISession
+    from hansard.store.store import Store
+
+
+class Frameworks(Core):
+    def openai_session(
+        self,
+        session_id: str | int,
+        *,
+        max_items: int | None = None,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        branch: str | None = None,
+    ) -> OpenAISession:
+        """The conversation as a `Session` of the OpenAI Agents SDK. `max_items` limits what a run is given of it."""
+        with needed("openai-agents"):
+            from hansard.adapters.openai_agents import OpenAISession
+        return OpenAISession(
+            cast("Store", self),
+            checks.id_of(session_id, "session_id", self.limits),
+            max_items=checks.optional_count(max_items, "max_items", least=1),
+            user_id=checks.optional_id(user_id, "user_id", self.limits),
+            agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
+            branch=checks.optional_id(branch, "branch", self.limits),
+        )
+
+
+@contextmanager
+def needed(extra: str) -> Iterator[None]:
+    """A framework that is not installed is an error of one line, naming the extra that brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise Unsupported(
+            f"this adapter needs an extra: pip install 'hansard[{extra}]' ({error})", capability=extra
+        ) from error
