@@ -11,6 +11,7 @@ import pytest
 from hansard import Unsupported, sync
 
 ACCESSORS: dict[str, tuple[str, str, Callable[[sync.Store], Any]]] = {
+    "langgraph": ("langgraph", "langgraph_saver", lambda store: store.langgraph_checkpointer),
     "openai-agents": ("agents", "openai_agents", lambda store: store.openai_session("s")),
 }
 
@@ -21,7 +22,8 @@ def test_the_error_names_the_extra(extra: str, monkeypatch: pytest.MonkeyPatch) 
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"hansard.adapters.{module}", raising=False)
+    for name in [name for name in sys.modules if name.startswith(f"hansard.adapters.{module}")]:
+        monkeypatch.delitem(sys.modules, name)
     with sync.connect("memory://") as store, pytest.raises(Unsupported) as error:
         accessor(store)
     assert f"pip install 'hansard[{extra}]'" in str(error.value)

@@ -65,8 +65,6 @@ SEEDS = {
 
 NOT_BUILT = (
     "claude_session_store",
-    "langgraph_checkpointer",
-    "langgraph_store",
 )
 
 

@@ -2,7 +2,8 @@
 
 The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
 Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
-(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts).
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts). LangChain
+wraps its fields in `data`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def _texts(content: Any) -> Iterator[str]:
         for key in _TEXT_KEYS:
             if key in content:
                 yield from _texts(content[key])
+        if isinstance(data := content.get("data"), dict):
+            yield from _texts(data)
 
 
 def tool_links(message: Message) -> ToolLinks:
@@ -87,7 +90,7 @@ def _collect_inside(item: dict[str, Any], calls: list[str], results: list[str]) 
     for call in made if isinstance(made, list) else ():
         if isinstance(call, dict):
             _add(calls, call.get("id"))
-    for key in ("content", "parts"):
+    for key in ("content", "parts", "data"):
         _collect(item.get(key), calls, results)
 
 

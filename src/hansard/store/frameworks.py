@@ -11,6 +11,9 @@ from hansard.store import checks
 from hansard.store.core import Core
 
 if TYPE_CHECKING:
+    from hansard.adapters.calling import Call
+    from hansard.adapters.langgraph_saver import HansardSaver
+    from hansard.adapters.langgraph_store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
     from hansard.store.store import Store
 
@@ -36,6 +39,32 @@ class Frameworks(Core):
             agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
             branch=checks.optional_id(branch, "branch", self.limits),
         )
+
+    @property
+    def langgraph_checkpointer(self) -> HansardSaver:
+        """A checkpointer for LangGraph, async and, from other threads than the loop's, blocking."""
+        return self._langgraph_checkpointer(None)
+
+    def _langgraph_checkpointer(self, call: Call | None) -> HansardSaver:
+        with needed("langgraph"):
+            from hansard.adapters.langgraph_saver import HansardSaver
+        from hansard.adapters.calling import caller_of
+
+        store = cast("Store", self)
+        return HansardSaver(store, call or caller_of(store))
+
+    @property
+    def langgraph_store(self) -> HansardStore:
+        """LangGraph's long-term store, on records."""
+        return self._langgraph_store(None)
+
+    def _langgraph_store(self, call: Call | None) -> HansardStore:
+        with needed("langgraph"):
+            from hansard.adapters.langgraph_store import HansardStore
+        from hansard.adapters.calling import caller_of
+
+        store = cast("Store", self)
+        return HansardStore(store, call or caller_of(store))
 
 
 @contextmanager
