@@ -305,6 +305,8 @@ class Store(_Blocking):
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
 
+    claude_session_store = adapting(_async.Store.claude_session_store)
+    claude_session_binding = blocking(_async.Store.claude_session_binding)
     openai_session = adapting(_async.Store.openai_session)
 
     @property

@@ -11,6 +11,7 @@ import pytest
 from hansard import Unsupported, sync
 
 ACCESSORS: dict[str, tuple[str, str, Callable[[sync.Store], Any]]] = {
+    "claude": ("claude_agent_sdk", "claude", lambda store: store.claude_session_store()),
     "langgraph": ("langgraph", "langgraph_saver", lambda store: store.langgraph_checkpointer),
     "openai-agents": ("agents", "openai_agents", lambda store: store.openai_session("s")),
 }

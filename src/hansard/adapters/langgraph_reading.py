@@ -22,6 +22,7 @@ from hansard.adapters.langgraph_messages import Rows
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
 from hansard.adapters.langgraph_threads import Known, Thread, Threads
 from hansard.model import Message, Record
+from hansard.requests import RecordQuery
 from hansard.store import Store
 
 _PAGE = 100
@@ -179,7 +180,8 @@ class Reader:
                 yield await self.whole(each)
 
     async def _descending(self, place: tuple[str, ...], before: str | None) -> AsyncIterator[Found]:
-        cursor = cursors.of_record(Record(place, before, None)) if before else None
+        scan = RecordQuery(prefix=place, exact=True)
+        cursor = cursors.of_record(Record(place, before, None), scan) if before else None
         while True:
             page = await self._store.records.scan(place, exact=True, order="desc", after=cursor, limit=_PAGE)
             for record in page.items:

@@ -2,8 +2,7 @@
 
 The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
 Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
-(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts). LangChain
-wraps its fields in `data`.
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts).
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from msgspec import Struct
 from hansard.model import Message
 
 _TEXT_KEYS = ("text", "content", "parts", "output", "transcript", "refusal", "summary", "thinking")
+_WRAPPERS = ("data", "message")
+"""Where LangChain and Claude's transcripts keep the message itself."""
 # Not here: calls that the provider answers itself, in the same message (`mcp_call`, `server_tool_use`).
 _CALL_TYPES = ("tool_call", "tool_use", "function_call", "custom_tool_call")
 _RESULT_TYPES = ("tool_result", "function_call_output", "custom_tool_call_output")
@@ -46,8 +47,9 @@ def _texts(content: Any) -> Iterator[str]:
         for key in _TEXT_KEYS:
             if key in content:
                 yield from _texts(content[key])
-        if isinstance(data := content.get("data"), dict):
-            yield from _texts(data)
+        for key in _WRAPPERS:
+            if isinstance(content.get(key), dict):
+                yield from _texts(content[key])
 
 
 def tool_links(message: Message) -> ToolLinks:
@@ -90,7 +92,7 @@ def _collect_inside(item: dict[str, Any], calls: list[str], results: list[str]) 
     for call in made if isinstance(made, list) else ():
         if isinstance(call, dict):
             _add(calls, call.get("id"))
-    for key in ("content", "parts", "data"):
+    for key in ("content", "parts", *_WRAPPERS):
         _collect(item.get(key), calls, results)
 
 

@@ -12,6 +12,7 @@ from hansard.store.core import Core
 
 if TYPE_CHECKING:
     from hansard.adapters.calling import Call
+    from hansard.adapters.claude import ClaudeSessionStore
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
 
 
 class Frameworks(Core):
+    def claude_session_store(self) -> ClaudeSessionStore:
+        """The Claude Agent SDK's session store: each of its sessions is a conversation."""
+        with needed("claude"):
+            from hansard.adapters.claude import ClaudeSessionStore
+        return ClaudeSessionStore(cast("Store", self))
+
+    async def claude_session_binding(self, conversation_id: str | int) -> str:
+        """The session id under which Claude knows a conversation: its own where that is a UUID."""
+        with needed("claude"):
+            from hansard.adapters.claude import bind
+        return await bind(cast("Store", self), checks.id_of(conversation_id, "conversation_id", self.limits))
+
     def openai_session(
         self,
         session_id: str | int,
