@@ -50,6 +50,15 @@ async def test_messages_and_files_outlive_the_process(store: Store) -> None:
     assert rows[-2].text == "Is it there?"
 
 
+async def test_what_others_said_before_its_first_turn(store: Store) -> None:
+    await store.append_message("t", "user", "The code word is heron.")
+    agent = create_deep_agent(scripted(AIMessage("One"), AIMessage("Two")), checkpointer=store.langgraph_checkpointer)
+    await ask(agent, "Go on")
+    state = await ask(agent, "And on")
+    assert state["messages"][0].content == "The code word is heron."
+    assert len(state["messages"]) == len(await store.get_messages("t")) == 5
+
+
 async def test_pruning_keeps_both(store: Store) -> None:
     saver = store.langgraph_checkpointer
     write = calling("write_file", "c1", file_path="/a.txt", content="hello")

@@ -109,8 +109,10 @@ async def test_what_others_said_is_seen_by_the_newest_checkpoint_only(store: Sto
 async def test_a_conversation_that_others_began(store: Store) -> None:
     await store.append("t", [Message("user", "Hi"), Message("assistant", "Hello")])
     graph = chat(store.langgraph_checkpointer)
-    assert texts(await ask(graph, "Again")) == ["Again", "answer 1"], "a graph begins with its first checkpoint"
-    assert texts(await store.get_messages("t")) == ["Hi", "Hello", "Again", "answer 1"]
+    assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Hi", "Hello"]
+    assert texts(await ask(graph, "Again")) == ["Hi", "Hello", "Again", "answer 3"]
+    assert texts(await store.get_messages("t")) == ["Hi", "Hello", "Again", "answer 3"]
+    assert len([each async for each in graph.aget_state_history(CONFIG)]) == 3
 
 
 async def test_a_fork_goes_on_in_a_branch(store: Store) -> None:

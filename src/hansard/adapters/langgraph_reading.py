@@ -12,9 +12,11 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
     PendingWrite,
+    empty_checkpoint,
     get_checkpoint_id,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
@@ -24,6 +26,9 @@ from hansard.adapters.langgraph_threads import Known, Thread, Threads
 from hansard.model import Message, Record
 from hansard.requests import RecordQuery
 from hansard.store import Store
+
+NO_CHECKPOINT = "00000000-0000-0000-0000-000000000000"
+"""The id of what a thread is before its first checkpoint, where others have begun the conversation."""
 
 _PAGE = 100
 
@@ -63,12 +68,37 @@ class Reader:
             page = await self._store.records.scan(place, exact=True, order="desc", limit=1)
             record = page.items[0] if page.items else None
         if record is None:
-            return None
+            return await self._before_the_first(thread_id) if id is None and not ns else None
         found = Found(record)
         separate = await self._separate(found)
         self._threads.know(thread_id, ns, found.id, Known(found.saved, found.revision))
         self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
         return await self._tuple(found, separate, is_newest=id is None)
+
+    async def _before_the_first(self, thread_id: str) -> CheckpointTuple | None:
+        """A thread that others began: a checkpoint that is nowhere stored, with what they said."""
+        conversation = await self._store.get_conversation(thread_id)
+        if conversation is None or not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
+            return None
+        messages = await self._heard(thread_id, Thread(conversation.branch), conversation.branch)
+        if not messages:
+            return None
+        checkpoint = empty_checkpoint()
+        checkpoint["id"] = NO_CHECKPOINT
+        checkpoint["channel_values"] = {"messages": messages}
+        checkpoint["channel_versions"] = {"messages": 1}
+        metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
+        return CheckpointTuple(_config(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
+
+    async def _heard(self, thread_id: str, thread: Thread, branch: str) -> list[Any]:
+        rows = self.rows(thread_id)
+        messages = []
+        for row in await rows.run(branch, 1, None):
+            for message in rows.messages(row):
+                messages.append(message)
+                thread.remember(message, row)
+        self._threads.put(thread_id, thread)
+        return messages
 
     async def whole(self, found: Found) -> CheckpointTuple:
         """The checkpoint as it was when it was put."""

@@ -31,7 +31,7 @@ from hansard.adapters import langgraph_pruning as pruning
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.calling import Call
 from hansard.adapters.langgraph_messages import is_messages
-from hansard.adapters.langgraph_reading import Reader
+from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, Row, Saved, TaskWrites, Write
 from hansard.adapters.langgraph_threads import Known, Placed, Thread, Threads, noted, placed
 from hansard.errors import Conflict
@@ -92,7 +92,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         thread_id, ns = _place(config)
-        parent_id = get_checkpoint_id(config)
+        parent_id = _parent(config)
         parent = self._threads.known(thread_id, ns, parent_id)
         values = checkpoint["channel_values"]
         thread, shared = await self._share(config, checkpoint)
@@ -104,6 +104,10 @@ class HansardSaver(BaseCheckpointSaver[int]):
         )
         if shared is not None and shared.runs is not None:
             saved = structs.replace(saved, runs=shared.runs, branch=thread.branch, tail=thread.tail)
+        elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
+            # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
+            begun = self._dump([place.message for place in thread.places.values()])
+            saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
         thread.head = max(thread.head, checkpoint["id"]) if not ns else thread.head
         return _config(thread_id, ns, checkpoint["id"])
@@ -111,7 +115,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
     async def _share(self, config: RunnableConfig, checkpoint: Checkpoint) -> tuple[Thread, Placed | None]:
         """Puts the messages of a root graph's state into the history."""
         thread_id, ns = _place(config)
-        parent_id, values = get_checkpoint_id(config), checkpoint["channel_values"]
+        parent_id, values = _parent(config), checkpoint["channel_values"]
         thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
         if ns or isinstance(self.serde, EncryptedSerializer):
             return thread, None
@@ -328,6 +332,15 @@ def _place(config: RunnableConfig) -> tuple[str, str]:
 def _config(thread_id: str, ns: str, id: str | None) -> RunnableConfig:
     configurable = {"thread_id": thread_id, "checkpoint_ns": ns}
     return {"configurable": configurable | ({"checkpoint_id": id} if id else {})}
+
+
+def _delta_channels(metadata: CheckpointMetadata) -> Iterable[str]:
+    return metadata.get("counters_since_delta_snapshot") or ()
+
+
+def _parent(config: RunnableConfig) -> str | None:
+    id = get_checkpoint_id(config)
+    return None if id == NO_CHECKPOINT else id
 
 
 def _home(parent_id: str | None, parent: Known | None, channel: str) -> str | None:
