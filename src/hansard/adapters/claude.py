@@ -28,7 +28,7 @@ from claude_agent_sdk import (
 )
 
 from hansard.adapters.history import newest
-from hansard.errors import Conflict
+from hansard.errors import Conflict, ConversationNotFound
 from hansard.formats import registry
 from hansard.model import Conversation, Message, Record, to_micros
 from hansard.store import Store
@@ -144,7 +144,8 @@ class ClaudeSessionStore:
     async def _create(self, id: str, claim: dict[str, str]) -> Conversation:
         try:
             return await self._store.create_conversation(id, metadata=claim)
-        except Conflict:
+        except (Conflict, ConversationNotFound):
+            # Made by somebody else at the same time; a backend may tell it either way.
             found = await self._store.get_conversation(id)
             if found is None:
                 raise

@@ -34,7 +34,8 @@ from hansard.adapters.langgraph_messages import is_messages
 from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, Row, Saved, TaskWrites, Write
 from hansard.adapters.langgraph_threads import Known, Placed, Thread, Threads, noted, placed
-from hansard.errors import Conflict
+from hansard.errors import Conflict, ConversationNotFound
+from hansard.model import Record
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
@@ -147,7 +148,8 @@ class HansardSaver(BaseCheckpointSaver[int]):
                 conversation = await self._store.create_conversation(
                     thread_id, user_id=user if isinstance(user, str) else None
                 )
-            except Conflict:
+            except (Conflict, ConversationNotFound):
+                # Made by somebody else at the same time; a backend may tell it either way.
                 conversation = await self._store.get_conversation(thread_id)
                 if conversation is None:
                     raise
@@ -186,30 +188,40 @@ class HansardSaver(BaseCheckpointSaver[int]):
         """Stores a checkpoint and folds the writes of its parent, in one step."""
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         put = Put(place, id, records.encode(saved), conversation_id=thread_id)
-        batch: list[Put | Delete] = [put]
-        if parent is not None and saved.parent is not None:
-            tasks = self._threads.tasks(thread_id, ns, saved.parent)
-            slim = records.folded(parent.saved, tasks.values(), texts)
-            if slim != parent.saved:
-                value = records.encode(slim)
-                batch.append(Put(place, saved.parent, value, parent.revision, conversation_id=thread_id))
-            writes = records.namespace(WRITES, thread_id, ns)
-            batch += [Delete(writes, f"{saved.parent}.{task}") for task in tasks]
-        try:
-            written = await self._store.records.write(batch)
-        except Conflict:
-            # Somebody else has folded the parent, or it was deleted: its writes are found where they are.
+        if parent is None or saved.parent is None:
             written = await self._store.records.write([put])
+        else:
+            written = await self._write_and_fold(put, ns, saved.parent, parent, texts)
         assert written[0] is not None
         self._threads.know(thread_id, ns, id, Known(saved, written[0].revision))
+
+    async def _write_and_fold(
+        self, put: Put, ns: str, parent_id: str, parent: Known, texts: Mapping[bytes, Row]
+    ) -> list[Record | None]:
+        thread_id = put.namespace[1]
+        tasks = dict(self._threads.tasks(thread_id, ns, parent_id))
+        slim = records.folded(parent.saved, tasks.values(), texts)
+        if slim == parent.saved:
+            return await self._store.records.write([put])
+        fold = Put(put.namespace, parent_id, records.encode(slim), parent.revision, conversation_id=thread_id)
+        writes = records.namespace(WRITES, thread_id, ns)
+        try:
+            written = await self._store.records.write(
+                [put, fold, *(Delete(writes, f"{parent_id}.{task}") for task in tasks)]
+            )
+        except Conflict:
+            # Somebody else has folded the parent, or it was deleted: its writes are found where they are.
+            return await self._store.records.write([put])
+        assert written[1] is not None
+        parent.saved, parent.revision = slim, written[1].revision
+        self._threads.drop(thread_id, ns, parent_id, tasks)
+        return written
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread_id, ns = _place(config)
         id = config["configurable"]["checkpoint_id"]
-        if self._threads.get(thread_id) is None:
-            await self._meet(config, thread_id, None)
         made = tuple(
             Write(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value))
             for idx, (channel, value) in enumerate(writes)
@@ -219,6 +231,8 @@ class HansardSaver(BaseCheckpointSaver[int]):
         # Before they are stored: the next checkpoint may be put at the same time, and folds them.
         kept = self._threads.tasks(thread_id, ns, id)
         kept[task_id] = task
+        if self._threads.get(thread_id) is None:
+            await self._meet(config, thread_id, None)
         revision = 0
         while True:
             try:
@@ -231,6 +245,9 @@ class HansardSaver(BaseCheckpointSaver[int]):
                 revision = before.revision if before else 0
                 first = records.read_task(before).writes if before else ()
                 kept[task_id] = task = TaskWrites(task_path, task_id, records.merged(first, made))
+        if kept.get(task_id) is not task:
+            # They were folded before they landed here.
+            await self._store.records.delete(place, key)
 
     def _dump(self, value: Any) -> Blob:
         tag, data = self.serde.dumps_typed(value)

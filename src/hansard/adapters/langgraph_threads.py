@@ -100,6 +100,13 @@ class Threads:
         _shorten(self._tasks)
         return found
 
+    def drop(self, thread_id: str, checkpoint_ns: str, id: str, folded: dict[str, TaskWrites]) -> None:
+        """Forgets writes that were folded into their checkpoint."""
+        kept = self._tasks.get((thread_id, checkpoint_ns, id), {})
+        for task_id, task in folded.items():
+            if kept.get(task_id) is task:
+                del kept[task_id]
+
     def forget(self, thread_id: str) -> None:
         self._threads.pop(thread_id, None)
         for kept in (self._checkpoints, self._tasks):
