@@ -326,6 +326,16 @@ LATER = ("Store.assemble_prompt", "Store.summarize", "Store.rebuild_summaries", 
 ELSEWHERE = dict.fromkeys(LATER, "no route yet") | {
     "Store.search_tool": "a function for a model that runs beside the store",
     **{
+        f"Store.{name}": "an object of a framework that runs beside the store"
+        for name in (
+            "openai_session",
+            "langgraph_checkpointer",
+            "langgraph_store",
+            "claude_session_store",
+            "claude_session_binding",
+        )
+    },
+    **{
         f"Store.to_{name}": "no storage is asked: a client converts what it reads"
         for name in ("anthropic_messages", "gemini_contents", "langchain_messages", "openai_input", "openai_responses")
     },

@@ -50,8 +50,8 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _wrapped(item: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a message that LangChain has wrapped; elsewhere `data` is no object."""
-    fields = item.get("data") or item.get("kwargs")
+    """The fields of a message that LangChain or the Claude Agent SDK has wrapped; elsewhere these are no objects."""
+    fields = item.get("data") or item.get("kwargs") or item.get("message")
     return fields if isinstance(fields, dict) and "content" in fields else None
 
 
