@@ -8,7 +8,7 @@ import random
 import string
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
@@ -28,6 +28,7 @@ from hansard.backends.memory import MemoryBackend
 pytestmark = pytest.mark.anyio
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
+SECRET = "my secret is very long, longer than the shortest text that is cut out of a record"
 KIT = {"put", "put_writes", "get_tuple", "list", "delete_thread", "copy_thread", "delete_for_runs", "prune"}
 
 
@@ -155,16 +156,77 @@ async def test_a_branch_that_others_chose(store: Store) -> None:
 
 async def test_a_deleted_message_is_gone_from_every_checkpoint(store: Store) -> None:
     graph = chat(store.langgraph_checkpointer)
-    secret = "my secret is very long, longer than the shortest text that is cut out of a record"
-    await ask(graph, secret, "Again")
+    await ask(graph, SECRET, "Again")
     config = {"configurable": {"thread_id": "t"}}
     await store.delete_message("t", (await store.get_messages("t"))[0].id)
     fresh = chat(store.langgraph_checkpointer)
     history = [each async for each in fresh.aget_state_history(config)]
     assert len(history) == 6
-    assert all(secret not in repr(each) for each in history)
+    assert all(SECRET not in repr(each) for each in history)
     async for record in store.records.iter():
-        assert secret.encode() not in record.value
+        assert SECRET.encode() not in record.value
+
+
+class Late:
+    """A backend in which a task's writes land after the next checkpoint has folded them, before it is known there."""
+
+    def __init__(self) -> None:
+        self._inner = MemoryBackend()
+        self.folded, self.landed = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write_records(self, context: Any, writes: Any) -> Any:
+        kinds = [write.namespace[0] for write in writes if not write.delete]
+        if kinds == ["langgraph-writes"]:
+            await self.folded.wait()
+        written = await self._inner.write_records(context, writes)
+        if kinds == ["langgraph-writes"]:
+            self.landed.set()
+        if kinds == ["langgraph", "langgraph"]:
+            self.folded.set()
+            await self.landed.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return written
+
+
+async def put_with_writes(saver: BaseCheckpointSaver[Any], stored: Any) -> None:
+    """A step as LangGraph makes it: the writes of a task and the checkpoint that they lead to, at the same time."""
+    message = HumanMessage(SECRET, id="h")
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {"messages": [message]}
+    checkpoint["channel_versions"] = {"messages": 1}
+    await asyncio.gather(
+        saver.aput_writes(stored, [("messages", [message])], "task"),
+        saver.aput(stored, checkpoint, {}, {"messages": 1}),
+    )
+
+
+async def test_writes_that_land_while_they_are_folded_leave_no_copy() -> None:
+    store = Store(cast(Backend, Late()))
+    saver = store.langgraph_checkpointer
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    stored = await saver.aput(config, empty_checkpoint(), {}, {})
+    await put_with_writes(saver, stored)
+    async for record in store.records.iter():
+        assert SECRET.encode() not in record.value
+    found = await store.langgraph_checkpointer.aget_tuple(stored)
+    assert found is not None
+    assert found.pending_writes == [("task", "messages", [HumanMessage(SECRET, id="h")])]
+
+
+async def test_two_processes_that_go_on_from_one_checkpoint_leave_no_copy(store: Store) -> None:
+    one, other = store.langgraph_checkpointer, store.langgraph_checkpointer
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    stored = await one.aput(config, empty_checkpoint(), {}, {})
+    assert await other.aget_tuple(stored) is not None
+    await put_with_writes(one, stored)
+    await put_with_writes(other, stored)
+    async for record in store.records.iter():
+        assert SECRET.encode() not in record.value
+    assert len([each async for each in one.alist(CONFIG)]) == 3
 
 
 async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> None:

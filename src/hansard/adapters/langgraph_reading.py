@@ -75,6 +75,18 @@ class Reader:
         self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
         return await self._tuple(found, separate, is_newest=id is None)
 
+    async def refresh(self, thread_id: str, ns: str, id: str, known: Known, tasks: dict[str, TaskWrites]) -> bool:
+        """Reads a checkpoint that others have changed, and writes of theirs beside it. False when it is gone."""
+        record = await self._store.records.get(records.namespace(CHECKPOINTS, thread_id, ns), id)
+        if record is None:
+            return False
+        found = Found(record)
+        known.saved, known.revision = found.saved, found.revision
+        for task in await self._separate(found):
+            ours = tasks.get(task.task_id)
+            tasks[task.task_id] = records.all_tasks([task], [ours])[0] if ours else task
+        return True
+
     async def _before_the_first(self, thread_id: str) -> CheckpointTuple | None:
         """A thread that others began: a checkpoint that is nowhere stored, with what they said."""
         conversation = await self._store.get_conversation(thread_id)

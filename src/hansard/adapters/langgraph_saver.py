@@ -200,22 +200,44 @@ class HansardSaver(BaseCheckpointSaver[int]):
     ) -> list[Record | None]:
         thread_id = put.namespace[1]
         tasks = dict(self._threads.tasks(thread_id, ns, parent_id))
-        slim = records.folded(parent.saved, tasks.values(), texts)
-        if slim == parent.saved:
-            return await self._store.records.write([put])
-        fold = Put(put.namespace, parent_id, records.encode(slim), parent.revision, conversation_id=thread_id)
+        ours = dict(tasks)
         writes = records.namespace(WRITES, thread_id, ns)
-        try:
-            written = await self._store.records.write(
-                [put, fold, *(Delete(writes, f"{parent_id}.{task}") for task in tasks)]
-            )
-        except Conflict:
-            # Somebody else has folded the parent, or it was deleted: its writes are found where they are.
-            return await self._store.records.write([put])
-        assert written[1] is not None
-        parent.saved, parent.revision = slim, written[1].revision
-        self._threads.drop(thread_id, ns, parent_id, tasks)
-        return written
+        while True:
+            slim = records.folded(parent.saved, tasks.values(), texts)
+            late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
+            # At the revision that was read, also where nothing is added: what is deleted must be in it.
+            fold = Put(put.namespace, parent_id, records.encode(slim), parent.revision, conversation_id=thread_id)
+            batch: list[Put | Delete] = [put, *([fold] if tasks or slim != parent.saved else [])]
+            batch += [Delete(writes, f"{parent_id}.{task}") for task in tasks]
+            try:
+                written = await self._store.records.write(batch)
+            except Conflict:
+                # Another process has folded the parent: ours goes into what it left.
+                if not await self._reader.refresh(thread_id, ns, parent_id, parent, tasks):
+                    return await self._store.records.write([put])
+                continue
+            if len(batch) > 1:
+                assert written[1] is not None
+                parent.saved, parent.revision = slim, written[1].revision
+            self._threads.drop(thread_id, ns, parent_id, ours)
+            await self._delete_late(thread_id, ns, parent_id, late)
+            return written
+
+    async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
+        """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.
+
+        One of the two always does: writes leave `in_flight` before their task looks at what is kept, and the fold drops
+        what is kept before it looks at `in_flight`.
+        """
+        kept = self._threads.tasks(thread_id, ns, id)
+        place = records.namespace(WRITES, thread_id, ns)
+        await self._store.records.write(
+            [
+                Delete(place, f"{id}.{task}")
+                for task in tasks
+                if ((thread_id, ns, id), task) not in self._threads.in_flight and task not in kept
+            ]
+        )
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -227,27 +249,38 @@ class HansardSaver(BaseCheckpointSaver[int]):
             for idx, (channel, value) in enumerate(writes)
         )
         place, key = records.namespace(WRITES, thread_id, ns), f"{id}.{task_id}"
-        task = TaskWrites(task_path, task_id, made)
         # Before they are stored: the next checkpoint may be put at the same time, and folds them.
         kept = self._threads.tasks(thread_id, ns, id)
-        kept[task_id] = task
-        if self._threads.get(thread_id) is None:
-            await self._meet(config, thread_id, None)
-        revision = 0
+        before = kept[task_id].writes if task_id in kept else ()
+        kept[task_id] = task = TaskWrites(task_path, task_id, records.merged(before, made))
+        flight = ((thread_id, ns, id), task_id)
+        self._threads.in_flight.add(flight)
+        try:
+            if self._threads.get(thread_id) is None:
+                await self._meet(config, thread_id, None)
+            whole = await self._put_task(place, key, thread_id, task)
+        finally:
+            self._threads.in_flight.discard(flight)
+        if kept.get(task_id) is task:
+            kept[task_id] = whole
+        else:
+            # They were folded before they landed here.
+            await self._store.records.delete(place, key)
+
+    async def _put_task(self, place: tuple[str, ...], key: str, thread_id: str, task: TaskWrites) -> TaskWrites:
+        """Stores the writes of a task, with those that it had before."""
+        revision, whole = 0, task
         while True:
             try:
                 await self._store.records.put(
-                    place, key, records.encode(task), expected_revision=revision, conversation_id=thread_id
+                    place, key, records.encode(whole), expected_revision=revision, conversation_id=thread_id
                 )
-                break
+                return whole
             except Conflict:
-                before = await self._store.records.get(place, key)
-                revision = before.revision if before else 0
-                first = records.read_task(before).writes if before else ()
-                kept[task_id] = task = TaskWrites(task_path, task_id, records.merged(first, made))
-        if kept.get(task_id) is not task:
-            # They were folded before they landed here.
-            await self._store.records.delete(place, key)
+                stored = await self._store.records.get(place, key)
+                revision = stored.revision if stored else 0
+                first = records.read_task(stored).writes if stored else ()
+                whole = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
 
     def _dump(self, value: Any) -> Blob:
         tag, data = self.serde.dumps_typed(value)

@@ -77,6 +77,8 @@ class Threads:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._checkpoints: OrderedDict[_Place, Known] = OrderedDict()
         self._tasks: OrderedDict[_Place, dict[str, TaskWrites]] = OrderedDict()
+        self.in_flight: set[tuple[_Place, str]] = set()
+        """Tasks whose writes are being stored just now."""
 
     def get(self, thread_id: str) -> Thread | None:
         return self._threads.get(thread_id)
