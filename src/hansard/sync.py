@@ -305,9 +305,12 @@ class Store(_Blocking):
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
 
+    adk_session_service = adapting(_async.Store.adk_session_service)
+    adk_memory_service = adapting(_async.Store.adk_memory_service)
     claude_session_store = adapting(_async.Store.claude_session_store)
     claude_session_binding = blocking(_async.Store.claude_session_binding)
     openai_session = adapting(_async.Store.openai_session)
+    pydantic_ai_store = adapting(_async.Store.pydantic_ai_store)
 
     @property
     def langgraph_checkpointer(self) -> HansardSaver:

@@ -11,9 +11,11 @@ import pytest
 from hansard import Unsupported, sync
 
 ACCESSORS: dict[str, tuple[str, str, Callable[[sync.Store], Any]]] = {
+    "adk": ("google.adk", "adk", lambda store: store.adk_session_service()),
     "claude": ("claude_agent_sdk", "claude", lambda store: store.claude_session_store()),
     "langgraph": ("langgraph", "langgraph_saver", lambda store: store.langgraph_checkpointer),
     "openai-agents": ("agents", "openai_agents", lambda store: store.openai_session("s")),
+    "pydantic-ai": ("pydantic_ai", "pydantic_ai", lambda store: store.pydantic_ai_store()),
 }
 
 

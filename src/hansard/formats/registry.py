@@ -32,7 +32,7 @@ _MODULES = {
     "parts": "plain_parts",
 }
 FORMATS = tuple(_MODULES)
-_ONLY_READ = {"claude.transcript": "claude_transcript"}
+_ONLY_READ = {"adk": "adk", "claude.transcript": "claude_transcript", "pydantic_ai": "pydantic_ai"}
 
 
 class Format(Protocol):

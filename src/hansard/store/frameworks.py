@@ -11,15 +11,33 @@ from hansard.store import checks
 from hansard.store.core import Core
 
 if TYPE_CHECKING:
+    from hansard.adapters.adk import AdkSessionService
+    from hansard.adapters.adk_memory import AdkMemoryService
     from hansard.adapters.calling import Call
     from hansard.adapters.claude import ClaudeSessionStore
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
+    from hansard.adapters.pydantic_ai import HansardConversationStore
     from hansard.store.store import Store
 
 
 class Frameworks(Core):
+    def adk_session_service(self, *, agent_name: str | None = None) -> AdkSessionService:
+        """Google ADK's session service: each of its sessions is a conversation.
+
+        `agent_name` is the agent as which other frameworks' assistants are heard; without it, the one that spoke last.
+        """
+        with needed("adk"):
+            from hansard.adapters.adk import AdkSessionService
+        return AdkSessionService(cast("Store", self), agent_name=checks.optional_text(agent_name, "agent_name"))
+
+    def adk_memory_service(self) -> AdkMemoryService:
+        """Google ADK's memory service, on the history of its sessions."""
+        with needed("adk"):
+            from hansard.adapters.adk_memory import AdkMemoryService
+        return AdkMemoryService(cast("Store", self))
+
     def claude_session_store(self) -> ClaudeSessionStore:
         """The Claude Agent SDK's session store: each of its sessions is a conversation."""
         with needed("claude"):
@@ -52,6 +70,12 @@ class Frameworks(Core):
             agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
             branch=checks.optional_id(branch, "branch", self.limits),
         )
+
+    def pydantic_ai_store(self) -> HansardConversationStore:
+        """Pydantic AI's conversation store: each of its conversations is one here."""
+        with needed("pydantic-ai"):
+            from hansard.adapters.pydantic_ai import HansardConversationStore
+        return HansardConversationStore(cast("Store", self))
 
     @property
     def langgraph_checkpointer(self) -> HansardSaver:
