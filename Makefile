@@ -1,5 +1,5 @@
 # Needs only make and Python 3.11 or newer. Everything else goes into folders of this project:
-# .venv, .venv-bench and, where uv is not installed, .tools.
+# .venv, .venv-bench, .venv-crewai and, where uv is not installed, .tools.
 
 PYTHON ?= python3
 
@@ -39,7 +39,9 @@ setup: .venv/.ready
 serve: .venv/.ready
 	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
+# CrewAI cannot be installed beside the other frameworks. Where it cannot be had at all, its tests say so and are skipped.
 test: check
+	-@$(MAKE) --no-print-directory .venv-crewai/.ready
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.ready
@@ -58,12 +60,13 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python -m benchmarks $(BENCH_ARGS)
 
 constraints: $(UV)
-	$(COMPILE) pyproject.toml --all-extras --group dev -o constraints.txt
-	$(COMPILE) pyproject.toml --all-extras --group bench -o constraints-bench.txt
+	$(COMPILE) pyproject.toml --extra all --group dev -o constraints.txt
+	$(COMPILE) pyproject.toml --extra all --group bench -o constraints-bench.txt
+	$(COMPILE) pyproject.toml --extra crewai --extra testing --group crewai -o constraints-crewai.txt
 	echo uv | $(COMPILE) - -o tools/uv.txt
 
 clean:
-	rm -rf .venv .venv-bench .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-crewai .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The first step checks every package against its hash. The second builds nothing but the link to src,
@@ -82,10 +85,13 @@ endef
 .venv/.ready: constraints.txt pyproject.toml | .venv/bin/python
 	$(install)
 
+.venv-crewai/.ready: constraints-crewai.txt pyproject.toml | .venv-crewai/bin/python
+	$(install)
+
 .venv-bench/.ready: constraints-bench.txt pyproject.toml | .venv-bench/bin/python
 	$(install)
 
-.venv/bin/python .venv-bench/bin/python: | $(UV)
+.venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(UV)
 	$(require-python)
 	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(@D:/bin=)
 

@@ -1,9 +1,10 @@
 """Who takes part. Loaded by name, because peers are optional and ours may be a checkout that does not import."""
 
 from benchmarks.contenders.base import Contender, Lister, NotAvailable, Reference
-from benchmarks.contenders.roster import DEFAULT_ENGINE, PEERS, Roster, engine_of, load
+from benchmarks.contenders.roster import ADAPTERS, DEFAULT_ENGINE, PEERS, Roster, engine_of, load
 
 __all__ = [
+    "ADAPTERS",
     "DEFAULT_ENGINE",
     "PEERS",
     "Contender",

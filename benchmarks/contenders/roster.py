@@ -22,6 +22,8 @@ _PLACES = {
         "openai-agents": "benchmarks.contenders.openai_agents:OpenAIAgents",
         "langgraph": "benchmarks.contenders.langgraph:LangGraph",
         "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
+        "our-openai-agents": "benchmarks.contenders.adapters:OurOpenAIAgents",
+        "our-langgraph": "benchmarks.contenders.adapters:OurLangGraph",
         "raw-redis": "benchmarks.contenders.redis:RawRedis",
         "ours-redis": "benchmarks.contenders.redis:OursOnRedis",
         "redis-session": "benchmarks.contenders.redis:RedisSession",
@@ -37,6 +39,8 @@ _PLACES = {
 _TITLES = {"ours": "hansard", "blocking": "hansard.sync", "ours-redis": "hansard on redis"}
 """What a table calls ours while it cannot be imported."""
 PEERS = ("openai-agents", "langchain", "langgraph", "google-adk")
+ADAPTERS = ("our-openai-agents", "our-langgraph")
+"""Ours behind a framework, beside the framework's own store."""
 _ALL_PEERS = (*PEERS, "redis-session")
 
 

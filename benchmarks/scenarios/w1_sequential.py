@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 from benchmarks.arena import Arena
-from benchmarks.contenders import PEERS, Contender
+from benchmarks.contenders import ADAPTERS, PEERS, Contender
 from benchmarks.measure import Lane, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
@@ -21,14 +21,19 @@ TITLE = "W1 sequential append"
 CONVERSATION = "w1"
 SLICE = 100
 TARGETS = {
-    "sqlite": {("ours", "raw"): 1.55, ("blocking", "raw"): 1.15, ("ours", "openai-agents"): 0.9},
+    "sqlite": {
+        ("ours", "raw"): 1.55,
+        ("blocking", "raw"): 1.15,
+        ("ours", "openai-agents"): 0.9,
+        ("our-openai-agents", "openai-agents"): 0.95,
+    },
     "postgresql": {("ours", "raw"): 1.1, ("ours", "langchain"): 0.5, ("ours", "openai-agents"): None},
 }
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
     rounds = arena.size(20, quick=4)
-    entrants = [Entrant(arena, one, rounds) for one in arena.enter("raw", "ours", "blocking", *PEERS)]
+    entrants = [Entrant(arena, one, rounds) for one in arena.enter("raw", "ours", "blocking", *PEERS, *ADAPTERS)]
     series = by_turns([Lane(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, CONVERSATION, one.written))

@@ -23,7 +23,7 @@ TITLE = "W2 64 tasks"
 TASKS = 64
 CONVERSATIONS = [f"w2-{task}" for task in range(TASKS)]
 TARGETS = {
-    "sqlite": {("ours", "raw"): 2.0, ("ours", "openai-agents"): 0.12},
+    "sqlite": {("ours", "raw"): 2.0, ("ours", "openai-agents"): 0.12, ("our-openai-agents", "openai-agents"): 0.15},
     "postgresql": {("ours", "raw"): 2.5, ("ours", "openai-agents"): 0.05, ("ours", "langchain"): 0.05},
 }
 
@@ -31,7 +31,7 @@ TARGETS = {
 def run(arena: Arena) -> Iterator[Comparison]:
     repetitions = arena.size(7, quick=3)
     each = arena.size(100, quick=20)
-    kinds = arena.roster.of(["raw", "ours", "openai-agents", "langchain"])
+    kinds = arena.roster.of(["raw", "ours", "openai-agents", "langchain", "our-openai-agents"])
     lanes = [Lane(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions) for kind in kinds]
     yield from Judge(arena.roster, TITLE, by_turns(lanes)).standings(TARGETS)
 

@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 
 from benchmarks.arena import Arena
-from benchmarks.contenders import PEERS, Contender
+from benchmarks.contenders import ADAPTERS, PEERS, Contender
 from benchmarks.measure import Lane, Series, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios.history import fill, verify_last
@@ -19,13 +19,16 @@ from benchmarks.scenarios.history import fill, verify_last
 TITLE = "W3 last 50"
 LAST = 50
 READS = 20
-TARGETS = {"sqlite": {("ours", "raw"): 1.5}, "postgresql": {("ours", "raw"): 1.5}}
+TARGETS = {
+    "sqlite": {("ours", "raw"): 1.5, ("our-openai-agents", "openai-agents"): 0.8},
+    "postgresql": {("ours", "raw"): 1.5},
+}
 FLAT = 1.25
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
     lengths = [100, 1_000, 5_000] if arena.options.quick else [100, 10_000, 100_000]
-    entrants = arena.enter("raw", "ours", *PEERS)
+    entrants = arena.enter("raw", "ours", *PEERS, *ADAPTERS)
     lanes = [lane for one in entrants for lane in lanes_of(arena, one, lengths)]
     series = by_turns(lanes)
     for length in lengths:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from benchmarks.arena import Arena
-from benchmarks.contenders import PEERS, Contender
+from benchmarks.contenders import ADAPTERS, PEERS, Contender
 from benchmarks.measure import Lane, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
@@ -16,7 +16,12 @@ TITLE = "W4 turn"
 CONVERSATION = "w4"
 TURNS = 20
 TARGETS = {
-    "sqlite": {("ours", "openai-agents"): 0.8, ("ours", "raw"): None},
+    "sqlite": {
+        ("ours", "openai-agents"): 0.8,
+        ("ours", "raw"): None,
+        ("our-openai-agents", "openai-agents"): 0.8,
+        ("our-langgraph", "langgraph"): 0.3,
+    },
     "postgresql": {("ours", "openai-agents"): 0.25, ("ours", "raw"): None},
 }
 
@@ -24,7 +29,7 @@ TARGETS = {
 def run(arena: Arena) -> Iterator[Comparison]:
     length = arena.size(10_000, quick=1_000)
     rounds = arena.size(25, quick=5)
-    entrants = [Entrant(arena, one, length) for one in arena.enter("raw", "ours", *PEERS)]
+    entrants = [Entrant(arena, one, length) for one in arena.enter("raw", "ours", *PEERS, *ADAPTERS)]
     series = by_turns([Lane(one.contender.key, one.portion, one.rounds(rounds)) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, CONVERSATION, one.written))

@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from hansard import opening
 from hansard import store as _async
@@ -24,6 +24,10 @@ from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, records
 from hansard.store.core import Clock, Titler, View, utc_now
+
+if TYPE_CHECKING:
+    from hansard.adapters.langgraph_saver import HansardSaver
+    from hansard.adapters.langgraph_store import HansardStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -166,6 +170,16 @@ def between(
     return cast("Callable[Concatenate[Any, Any, P], R]", call)
 
 
+def adapting(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """An adapter of an async framework over a blocking store: it works in whatever loop the framework runs."""
+
+    @functools.wraps(method)
+    def call(self: Store, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._anywhere(), *args, **kwargs)
+
+    return cast("Callable[Concatenate[Any, P], R]", call)
+
+
 class Elsewhere:
     """A backend whose calls run on another loop's thread, seen from this one."""
 
@@ -290,6 +304,25 @@ class Store(_Blocking):
     usage = blocking(_async.Store.usage)
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
+
+    adk_session_service = adapting(_async.Store.adk_session_service)
+    adk_memory_service = adapting(_async.Store.adk_memory_service)
+    claude_session_store = adapting(_async.Store.claude_session_store)
+    claude_session_binding = blocking(_async.Store.claude_session_binding)
+    openai_session = adapting(_async.Store.openai_session)
+    pydantic_ai_store = adapting(_async.Store.pydantic_ai_store)
+
+    @property
+    def langgraph_checkpointer(self) -> HansardSaver:
+        return self._anywhere()._langgraph_checkpointer(self._runner.call)
+
+    @property
+    def langgraph_store(self) -> HansardStore:
+        return self._anywhere()._langgraph_store(self._runner.call)
+
+    def _anywhere(self) -> _async.Store:
+        """The async store, for frameworks that bring a loop of their own."""
+        return self._inner if self._runner.direct else _elsewhere(self._inner, self._runner.thread)
 
     export = iterating(_async.Store.export)
     import_ = blocking(_async.Store.import_)

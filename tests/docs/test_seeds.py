@@ -63,13 +63,6 @@ SEEDS = {
     """,
 }
 
-NOT_BUILT = (
-    "claude_session_store",
-    "openai_session",
-    "langgraph_checkpointer",
-    "langgraph_store",
-)
-
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_name_has_its_counterpart(seed: str) -> None:
@@ -82,11 +75,3 @@ def test_every_row_says_something(seed: str) -> None:
     text = pages.prose(pages.read(f"docs/coming-from/{seed}.md"))
     for row in re.findall(r"^\|(.+)\|$", text, re.MULTILINE):
         assert any(cell.strip() for cell in row.split("|")[1:]), row
-
-
-def test_what_is_not_built_yet_is_not_promised() -> None:
-    """When one of these appears in the Store, the pages must say so."""
-    import hansard
-
-    built = [name for name in NOT_BUILT if hasattr(hansard.Store, name)]
-    assert not built, "the pages under docs/ say that these come in a later release"

@@ -369,6 +369,16 @@ def test_tenants_and_users(api: Served) -> None:
 ELSEWHERE = {
     "Store.search_tool": "a function for a model that runs beside the store",
     **{
+        f"Store.{name}": "an object of a framework that runs beside the store"
+        for name in (
+            "openai_session",
+            "langgraph_checkpointer",
+            "langgraph_store",
+            "claude_session_store",
+            "claude_session_binding",
+        )
+    },
+    **{
         f"Store.to_{name}": "no storage is asked: a client converts what it reads"
         for name in ("anthropic_messages", "gemini_contents", "langchain_messages", "openai_input", "openai_responses")
     },

@@ -24,6 +24,8 @@ _FOR_MACHINES = frozenset(
         *("sessionId", "requestId", "signature", "encrypted_content", "cache_control", "thoughtSignature"),
         *("thought_signature", "data", "file_data", "b64_json", "bytes", "blob", "media_type", "mime_type"),
         *("mimeType", "usage", "stop_reason", "stop_sequence", "timestamp", "version"),
+        *("invocation_id", "node_info", "state_delta", "part_kind", "run_id", "model_name", "provider_name"),
+        *("conversation_id", "finish_reason", "model_version"),
     )
 )
 # Below these, every key and value was written by a model or a tool, whatever its name.

@@ -2,8 +2,8 @@
 
 The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
 Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
-(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts). LangChain
-wraps its messages in `data` or `kwargs`.
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts), parts that
+name their `part_kind` (Pydantic AI). LangChain wraps its messages in `data` or `kwargs`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _texts(content: Any) -> Iterator[str]:
     elif isinstance(content, list):
         for item in content:
             yield from _texts(item)
-    elif isinstance(content, dict):
+    elif isinstance(content, dict) and content.get("part_kind") != "system-prompt":
         for key in _TEXT_KEYS:
             if key in content:
                 yield from _texts(content[key])
@@ -50,8 +50,8 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _wrapped(item: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a message that LangChain has wrapped; elsewhere `data` is no object."""
-    fields = item.get("data") or item.get("kwargs")
+    """The fields of a message that LangChain or the Claude Agent SDK has wrapped; elsewhere these are no objects."""
+    fields = item.get("data") or item.get("kwargs") or item.get("message")
     return fields if isinstance(fields, dict) and "content" in fields else None
 
 
@@ -80,6 +80,8 @@ def _collect_object(item: dict[str, Any], calls: list[str], results: list[str]) 
         _add(calls, item.get("call_id") or item.get("id"))
     elif kind in _RESULT_TYPES:
         _add(results, item.get("call_id") or item.get("tool_use_id") or item.get("id"))
+    elif item.get("part_kind") == "tool-call":
+        _add(calls, item.get("tool_call_id"))
     elif "tool_call_id" in item:
         _add(results, item["tool_call_id"])
     elif isinstance(call := item.get("functionCall") or item.get("function_call"), dict):

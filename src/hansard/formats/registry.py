@@ -32,6 +32,7 @@ _MODULES = {
     "parts": "plain_parts",
 }
 FORMATS = tuple(_MODULES)
+_ONLY_READ = {"adk": "adk", "claude.transcript": "claude_transcript", "pydantic_ai": "pydantic_ai"}
 
 
 class Format(Protocol):
@@ -64,7 +65,7 @@ def format_named(name: object) -> Format:
 
 @cache
 def _format(name: str) -> Format:
-    module: Any = import_module(f"hansard.formats.{_MODULES[name]}")
+    module: Any = import_module(f"hansard.formats.{(_MODULES | _ONLY_READ)[name]}")
     return module  # type: ignore[no-any-return]
 
 
@@ -76,7 +77,7 @@ def read(message: Message) -> Reading:
             return Reading([ToolResult(answered[0], content)])
         if name in ("text", JSON, ""):
             return Reading([Text(content)])
-    if name in _MODULES:
+    if name in _MODULES or name in _ONLY_READ:
         return _format(name).read(content, message.role)
     if name in (JSON, ""):
         return Reading([Other(native=content, origin=JSON)])

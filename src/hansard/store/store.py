@@ -21,6 +21,7 @@ from hansard.store.blobs import Blobs
 from hansard.store.branches import Branches
 from hansard.store.conversations import Conversations
 from hansard.store.core import Clock, Titler, View, utc_now
+from hansard.store.frameworks import Frameworks
 from hansard.store.lifecycle import Lifecycle
 from hansard.store.prompts import Prompts
 from hansard.store.records import Records
@@ -28,7 +29,7 @@ from hansard.store.searching import Searching
 from hansard.store.transfers import Transfers
 
 
-class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers):
+class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, Frameworks):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(

@@ -96,9 +96,10 @@ def _put_record(
     conversation: int | None,
 ) -> None:
     owner = context.user or ""
-    writer.run("delete_record", context.tenant, owner, codec.pack_namespace(namespace), key)
-    if record is not None:
-        writer.run("insert_record", *rows.record_row(context.tenant, owner, record, conversation))
+    if record is None:
+        writer.run("delete_record", context.tenant, owner, codec.pack_namespace(namespace), key)
+    else:
+        writer.run("put_record", *rows.record_row(context.tenant, owner, record, conversation))
 
 
 def scan_records(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:

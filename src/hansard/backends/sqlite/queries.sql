@@ -154,10 +154,13 @@ WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 -- The conversation that a record belongs to.
 SELECT id, user_id, expires_at FROM conversations WHERE pk = ?;
 
--- insert_record --
--- A new record.
+-- put_record --
+-- A record, new or in the place of the old one: a row that shrinks leaves its room to the next.
 INSERT INTO records (tenant, owner, namespace, key, value, revision, created_at, updated_at, expires_at, conversation)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, owner, namespace, key) DO UPDATE SET
+    value = excluded.value, revision = excluded.revision, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, expires_at = excluded.expires_at, conversation = excluded.conversation;
 
 -- delete_record --
 -- A record by key.

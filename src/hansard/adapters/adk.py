@@ -1,0 +1,321 @@
+"""Google ADK's session service.
+
+A session is a conversation, and an event is a message of it, in the format `adk`: its very JSON, in the order of
+arrival. What others said comes as events that say the same. A session that was loaded knows the version of its
+conversation, and an event is appended only at that version: a stale session is known by it, whatever clocks say.
+
+The append of an event is the one commit. What the event changes in the state is in it; the records with the state of
+the session, the user and the app follow, and remember up to which event they have followed. Whoever loads a session
+brings them up to date first, so a process that dies in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events import Event
+from google.adk.sessions import BaseSessionService, Session
+from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+
+from hansard.adapters.adk_events import Delta, delta_of, events_of, merged, plain, row_of, scoped
+from hansard.adapters.history import newest, settled
+from hansard.errors import Conflict, ConversationNotFound
+from hansard.model import Conversation, Message, Record
+from hansard.store import Store
+from hansard.store.records import Records
+
+SESSIONS = "adk-sessions"
+APP_STATE = "adk-app-state"
+USER_STATE = "adk-user-state"
+
+_BEHIND = 64
+"""How many events the state may be behind, where none of them changed it."""
+_NAMES = uuid.UUID("a3b51f5e-24d0-4f0e-8f0c-5ac7b3f3f0ad")
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a session's record holds."""
+
+    conversation_id: str
+    state: Delta = {}
+    applied: int = 0
+    """The seq of the newest event whose changes are in the state."""
+
+
+class Place(NamedTuple):
+    """Whose session it is. Other users and apps may have one of the same id."""
+
+    app: str
+    user: str
+    id: str
+
+    @property
+    def namespace(self) -> tuple[str, ...]:
+        return (SESSIONS, self.app, self.user)
+
+
+class Found(NamedTuple):
+    conversation: Conversation
+    kept: Kept
+    is_new: bool = False
+    """It has no record yet: others began it."""
+
+
+class Mark(NamedTuple):
+    """What a session that was loaded or made here remembers of its conversation."""
+
+    version: int
+    conversation_id: str
+    is_new: bool = False
+
+
+class AdkSessionService(BaseSessionService):
+    """ADK's `BaseSessionService`. `agent_name` is the agent as which other frameworks' assistants are heard."""
+
+    def __init__(self, store: Store, *, agent_name: str | None = None) -> None:
+        self._store = store
+        self._agent_name = agent_name
+
+    # ADK's methods
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        place = Place(app_name, user_id, (session_id or "").strip() or str(uuid.uuid4()))
+        if await self._find(place) is not None:
+            raise AlreadyExistsError(f"Session with id {place.id} already exists.")
+        conversation = await self._create(place)
+        given = scoped(plain(state or {}))
+        await self._merge(self._store.records, APP_STATE, app_name, given.app)
+        await self._merge(self._of_user(user_id), USER_STATE, app_name, given.user)
+        kept = Kept(conversation.id, given.session)
+        try:
+            await self._put(place, kept, 0)
+        except Conflict as error:
+            raise AlreadyExistsError(f"Session with id {place.id} already exists.") from error
+        state = merged(given.session, *await self._shared(app_name, user_id))
+        return self._session(place, Found(conversation, kept), state, [])
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        place = Place(app_name, user_id, session_id.strip())
+        # The version first: what is said after it was read makes the session stale, not blind.
+        found = await self._find(place) if place.id and user_id else None
+        if found is None:
+            return None
+        messages = await self._messages(found.conversation.id, config or GetSessionConfig())
+        kept = await self._caught_up(place, found.kept, messages)
+        events = events_of(messages, self._agent_name or app_name)
+        if config is not None and config.after_timestamp is not None:
+            events = [event for event in events if event.timestamp >= config.after_timestamp]
+        state = merged(kept.state, *await self._shared(app_name, user_id))
+        return self._session(place, found, state, events)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        if user_id == "":
+            return ListSessionsResponse()
+        where = (SESSIONS, app_name) if user_id is None else (SESSIONS, app_name, user_id)
+        shared: dict[str, tuple[Delta, Delta]] = {}
+        sessions = []
+        async for record in self._store.records.iter(where, exact=user_id is not None):
+            place, kept = Place(app_name, record.namespace[2], record.key), kept_in(record)
+            conversation = await self._store.get_conversation(kept.conversation_id)
+            if conversation is None:
+                continue
+            if place.user not in shared:
+                shared[place.user] = await self._shared(app_name, place.user)
+            state = merged(kept.state, *shared[place.user])
+            sessions.append(self._session(place, Found(conversation, kept), state, []))
+        sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
+        return ListSessionsResponse(sessions=sessions)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Deletes the conversation; what the app and the user have in common with other sessions stays."""
+        place = Place(app_name, user_id, session_id.strip())
+        found = await self._find(place) if place.id and user_id else None
+        if found is not None:
+            await self._store.delete_conversation(found.conversation.id)
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        return (await self._shared(app_name, user_id))[0]
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        if event.partial:
+            return event
+        place = Place(session.app_name, session.user_id, session.id)
+        mark = _marked(session) or await self._look_up(place, session)
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        message, version = await settled(self._append(place, mark, row_of(event)))
+        is_known = any(each.id == event.id for each in reversed(session.events))
+        if version is not None:
+            _mark(session, Mark(version, mark.conversation_id))
+        session.last_update_time = max(session.last_update_time, message.created_at.timestamp())
+        return event if is_known else self._commit_event_to_session(session, event)
+
+    # Sessions
+
+    async def _find(self, place: Place) -> Found | None:
+        """The session: ADK's own, or a conversation of that id which others began for the same user, or for nobody."""
+        record = await self._store.records.get(place.namespace, place.id)
+        kept = kept_in(record) if record is not None else Kept(place.id)
+        conversation = await self._store.get_conversation(kept.conversation_id)
+        if conversation is None or (record is None and not _is_open_to(conversation, place)):
+            return None
+        return Found(conversation, kept, is_new=record is None)
+
+    async def _create(self, place: Place) -> Conversation:
+        id = place.id
+        if await self._store.get_conversation(id) is not None:
+            id = str(uuid.uuid5(_NAMES, "/".join(place)))
+        claim = {"adk_app": place.app}
+        try:
+            return await self._store.create_conversation(id, user_id=place.user, agent_id=place.app, metadata=claim)
+        except (Conflict, ConversationNotFound) as error:
+            raise AlreadyExistsError(f"Session with id {place.id} already exists.") from error
+
+    def _session(self, place: Place, found: Found, state: Delta, events: list[Event]) -> Session:
+        conversation = found.conversation
+        last = conversation.last_message_at or conversation.created_at
+        session = Session(
+            id=place.id,
+            app_name=place.app,
+            user_id=place.user,
+            state=state,
+            events=events,
+            last_update_time=last.timestamp(),
+        )
+        _mark(session, Mark(conversation.version, conversation.id, found.is_new))
+        return session
+
+    async def _look_up(self, place: Place, session: Session) -> Mark:
+        """For a session that was not loaded here: only its time tells whether it is stale."""
+        found = await self._find(place)
+        if found is None:
+            raise SessionNotFoundError(f"Session {place.id} not found.")
+        conversation = found.conversation
+        if conversation.last_message_at and conversation.last_message_at.timestamp() > session.last_update_time:
+            raise _stale(place)
+        return Mark(conversation.version, conversation.id, found.is_new)
+
+    # Events
+
+    async def _append(self, place: Place, mark: Mark, row: Message) -> tuple[Message, int | None]:
+        """The event as it is stored, and the version that it made; none when it was stored before."""
+        try:
+            appended = await self._store.append(
+                mark.conversation_id, [row], expected_version=mark.version, on_duplicate="error", create=False
+            )
+        except ConversationNotFound as error:
+            raise SessionNotFoundError(f"Session {place.id} not found.") from error
+        except Conflict as error:
+            if error.expected is None:
+                raise
+            raise _stale(place) from error
+        message = appended.messages[0]
+        if delta_of(message) or mark.is_new or message.seq % _BEHIND == 0:
+            await self._follow(place, mark.conversation_id, [message])
+        return message, appended.version if appended.stored else None
+
+    async def _messages(self, conversation_id: str, config: GetSessionConfig) -> list[Message]:
+        if config.num_recent_events == 0:
+            return []
+        if config.num_recent_events is not None:
+            return await newest(self._store, conversation_id, config.num_recent_events)
+        since = None
+        if config.after_timestamp is not None:
+            # Times of messages are rounded to the microsecond; the events are compared exactly.
+            since = datetime.fromtimestamp(config.after_timestamp, UTC) - timedelta(microseconds=1)
+        return [message async for message in self._store.iter_messages(conversation_id, since=since)]
+
+    # State
+
+    async def _caught_up(self, place: Place, kept: Kept, read: Sequence[Message]) -> Kept:
+        """The state with the changes of every event that it has not followed yet."""
+        behind = [message for message in read if message.seq > kept.applied]
+        if not read or read[0].seq > kept.applied + 1:
+            after = Message("user", "", conversation_id=kept.conversation_id, seq=kept.applied).cursor
+            behind = [each async for each in self._store.iter_messages(kept.conversation_id, after=after)]
+        if any(delta_of(message) for message in behind) or len(behind) > _BEHIND:
+            return await self._follow(place, kept.conversation_id, behind)
+        return kept
+
+    async def _follow(self, place: Place, conversation_id: str, messages: Sequence[Message]) -> Kept:
+        """Brings the records up to these messages; what another has done already is not done again."""
+        while True:
+            record = await self._store.records.get(place.namespace, place.id)
+            kept = kept_in(record) if record is not None else Kept(conversation_id)
+            state = dict(kept.state)
+            for message in messages:
+                if message.seq > kept.applied and (delta := delta_of(message)):
+                    change = scoped(delta)
+                    state |= change.session
+                    await self._merge(self._store.records, APP_STATE, place.app, change.app)
+                    await self._merge(self._of_user(place.user), USER_STATE, place.app, change.user)
+            if not messages or messages[-1].seq <= kept.applied:
+                return kept
+            kept = Kept(conversation_id, state, messages[-1].seq)
+            try:
+                await self._put(place, kept, record.revision if record is not None else 0)
+            except Conflict:
+                continue
+            return kept
+
+    async def _put(self, place: Place, kept: Kept, revision: int) -> None:
+        await self._store.records.put(
+            place.namespace,
+            place.id,
+            msgspec.to_builtins(kept),
+            expected_revision=revision,
+            conversation_id=kept.conversation_id,
+        )
+
+    def _of_user(self, user_id: str) -> Records:
+        """The records of the user, which go when the user is erased."""
+        return self._store.user(user_id).records
+
+    async def _shared(self, app: str, user: str) -> tuple[Delta, Delta]:
+        """The states of the user and of the app."""
+        of_user = await self._of_user(user).get((USER_STATE,), app)
+        of_app = await self._store.records.get((APP_STATE,), app)
+        return of_user.value if of_user else {}, of_app.value if of_app else {}
+
+    async def _merge(self, records: Records, kind: str, app: str, delta: Delta) -> None:
+        while delta:
+            record = await records.get((kind,), app)
+            state, revision = (record.value, record.revision) if record else ({}, 0)
+            try:
+                await records.put((kind,), app, {**state, **delta}, expected_revision=revision)
+            except Conflict:
+                continue
+            return
+
+
+def kept_in(record: Record) -> Kept:
+    return msgspec.convert(record.value, Kept)
+
+
+def _is_open_to(conversation: Conversation, place: Place) -> bool:
+    return conversation.user_id in (None, place.user) and conversation.metadata.get("adk_app") in (None, place.app)
+
+
+def _mark(session: Session, mark: Mark) -> None:
+    session._storage_update_marker = f"{mark.version}{'+' if mark.is_new else ''} {mark.conversation_id}"
+
+
+def _marked(session: Session) -> Mark | None:
+    version, _, conversation_id = (session._storage_update_marker or "").partition(" ")
+    number = version.removesuffix("+")
+    return Mark(int(number), conversation_id, number != version) if number.isdecimal() and conversation_id else None
+
+
+def _stale(place: Place) -> StaleSessionError:
+    return StaleSessionError(f"Session {place.id} has changed since it was loaded: load it again.")

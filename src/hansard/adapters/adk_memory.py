@@ -1,0 +1,203 @@
+"""Google ADK's memory service: what users' sessions said, found again.
+
+A memory of an event that stands in the history is a mark that names it: the text is kept once, found by the store's
+own search, and gone when the message is. A memory of anything else holds its text itself. Both are records of the user.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from google.adk.events import Event
+from google.adk.memory import BaseMemoryService
+from google.adk.memory.base_memory_service import SearchMemoryResponse
+from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.sessions import Session
+from google.genai import types
+
+from hansard.adapters.adk import Place, kept_in
+from hansard.adapters.adk_events import events_of
+from hansard.analysis import Match, Matches, analyse, parse_query, relaxed, searchable
+from hansard.errors import NotFound, ValidationError
+from hansard.model import Conversation, Message, Record
+from hansard.search.ranking import ranked
+from hansard.store import Store
+from hansard.store.records import Put, Records
+
+MEMORIES = "adk-memories"
+
+_MOST = 10
+"""How many memories a search gives."""
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a memory's record holds: where the message stands, or the entry itself, or that it was deleted."""
+
+    conversation_id: str | None = None
+    entry: dict[str, Any] | None = None
+    custom_metadata: dict[str, Any] = {}
+    is_deleted: bool = False
+    """It stays away, however often its session is added again."""
+
+    def is_of(self, conversation_id: str) -> bool:
+        return self.conversation_id == conversation_id and self.entry is None and not self.is_deleted
+
+
+class AdkMemoryService(BaseMemoryService):
+    """ADK's `BaseMemoryService`, with all that it may have."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        await self.add_events_to_memory(
+            app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
+        )
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        said = {event.id: event for event in events if event.content and event.content.parts}
+        known = await self._records(user_id).get_many([((MEMORIES, app_name), id) for id in said]) if said else []
+        for record in known:
+            if record is not None:
+                said.pop(record.key, None)
+        home = await self._home(Place(app_name, user_id, session_id)) if session_id else None
+        batch = []
+        for id, event in said.items():
+            stands = await self._stands(user_id, home, id)
+            memory = Memory(home, None if stands else _entry(event), dict(custom_metadata or {}))
+            batch.append(_put(app_name, id, memory))
+        await self._records(user_id).write(batch)
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[MemoryEntry],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        batch = []
+        for memory in memories:
+            id = memory.id or str(uuid.uuid4())
+            metadata = {**(custom_metadata or {}), **memory.custom_metadata}
+            entry = msgspec.json.decode(memory.model_dump_json(exclude_none=True, exclude={"custom_metadata"}))
+            batch.append(_put(app_name, id, Memory(None, {**entry, "id": id}, metadata)))
+        await self._records(user_id).write(batch)
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """The best ten memories that have a word of the query, those with more and rarer words first."""
+        if not query.strip():
+            return SearchMemoryResponse()
+        found = [each async for each in self._in_history(app_name, user_id, query)]
+        found += await self._beside(app_name, user_id, query)
+        found.sort(key=lambda pair: pair[0], reverse=True)
+        return SearchMemoryResponse(memories=[memory for _, memory in found[:_MOST]])
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        if not memory_id:
+            raise ValidationError("memory_id is empty: give the id of a memory, as a search gives it")
+        await self._records(user_id).write([_put(app_name, memory_id, Memory(is_deleted=True))])
+
+    # Where memories lie
+
+    def _records(self, user_id: str) -> Records:
+        return self._store.user(user_id).records
+
+    async def _home(self, place: Place) -> str | None:
+        """The conversation of a session."""
+        record = await self._store.records.get(place.namespace, place.id)
+        return kept_in(record).conversation_id if record is not None else None
+
+    async def _stands(self, user_id: str, conversation_id: str | None, id: str) -> bool:
+        """Whether the event is a message of a conversation that the user owns."""
+        if conversation_id is None:
+            return False
+        try:
+            await self._store.user(user_id).get_message(conversation_id, id)
+        except NotFound:
+            return False
+        return True
+
+    # Searching
+
+    async def _in_history(self, app: str, user: str, query: str) -> AsyncIterator[tuple[float, MemoryEntry]]:
+        view = self._store.user(user)
+        cursor, count = None, 0
+        while count < _MOST:
+            hits = await view.search(query, match="any", limit=50, token_cap=None, cursor=cursor)
+            marks = await view.records.get_many([((MEMORIES, app), hit.message.id) for hit in hits]) if hits else []
+            for hit, record in zip(hits, marks, strict=True):
+                memory = _memory(record) if record is not None else None
+                if memory is not None and memory.is_of(hit.conversation.id):
+                    count += 1
+                    yield hit.score, _told(hit.message, app, memory)
+            cursor = hits.next_cursor
+            if cursor is None:
+                return
+
+    async def _beside(self, app: str, user: str, query: str) -> list[tuple[float, MemoryEntry]]:
+        """Memories that hold their text themselves: each is looked at."""
+        asked = relaxed(parse_query(query))
+        texts: list[Match] = []
+        entries: dict[str, Memory] = {}
+        async for record in self._records(user).iter((MEMORIES, app), exact=True):
+            memory = _memory(record)
+            if memory.entry is not None:
+                entries[record.key] = memory
+                message = Message("user", memory.entry["content"], id=record.key, format="gemini")
+                texts.append(Match(Conversation(record.key), message))
+        terms = [analyse(searchable(match.message)) for match in texts]
+        found = [match for match, each in zip(texts, terms, strict=True) if asked.matches(each)]
+        counts = tuple(sum(clause.is_in(each) for each in terms) for clause in asked.wanted)
+        scored = ranked(asked, Matches(found, total=len(texts), counts=counts))
+        return [(score, _whole(entries[match.message.id])) for score, match in scored]
+
+
+def _put(app: str, id: str, memory: Memory) -> Put:
+    return Put((MEMORIES, app), id, msgspec.to_builtins(memory), conversation_id=memory.conversation_id)
+
+
+def _memory(record: Record) -> Memory:
+    return msgspec.convert(record.value, Memory)
+
+
+def _entry(event: Event) -> dict[str, Any]:
+    entry = MemoryEntry(content=_content(event), id=event.id, author=event.author, timestamp=_time(event.timestamp))
+    made: dict[str, Any] = msgspec.json.decode(entry.model_dump_json(exclude_none=True, exclude={"custom_metadata"}))
+    return made
+
+
+def _whole(memory: Memory) -> MemoryEntry:
+    found = MemoryEntry.model_validate_json(msgspec.json.encode(memory.entry))
+    return found.model_copy(update={"custom_metadata": memory.custom_metadata})
+
+
+def _told(message: Message, app: str, memory: Memory) -> MemoryEntry:
+    event = events_of([message], app)[0]
+    return MemoryEntry(
+        content=_content(event),
+        id=event.id,
+        author=event.author,
+        timestamp=_time(event.timestamp),
+        custom_metadata=memory.custom_metadata,
+    )
+
+
+def _content(event: Event) -> types.Content:
+    return event.content or types.Content()
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,0 +1,53 @@
+"""Blocking calls of frameworks that have both colours, whichever store lies below."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from hansard.errors import Unsupported
+from hansard.store import Store
+
+T = TypeVar("T")
+Call = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine of the store to its end."""
+
+
+def caller_of(store: Store) -> Call:
+    """How blocking code calls an async store: directly where it never suspends, else from a thread beside its loop."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+
+    def call(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if store.capabilities.blocking:
+            return _step(coroutine)
+        if loop is None or not loop.is_running() or _is_here(loop):
+            coroutine.close()
+            raise Unsupported(
+                "a blocking call on the event loop of an async store: use the framework's async methods, "
+                "or a store of hansard.sync",
+                capability="blocking",
+            )
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return call
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _step(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a backend that claims to be blocking has suspended")

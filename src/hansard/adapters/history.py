@@ -1,0 +1,43 @@
+"""What adapters share: reading the newest messages whatever their size, and writes that cancellation cannot tear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hansard.model import Message
+from hansard.store import Store
+
+T = TypeVar("T")
+
+
+async def newest(store: Store, conversation_id: str, count: int, branch: str | None = None) -> list[Message]:
+    """The newest messages, oldest first. More than one page of bytes is read page by page."""
+    found = await store.get_messages(conversation_id, last=count, branch=branch)
+    messages, more = list(found), found.has_more
+    while more and len(messages) < count:
+        size = min(count - len(messages), store.limits.page)
+        page = await store.get_messages(
+            conversation_id, order="desc", after=messages[0].cursor, limit=size, branch=branch
+        )
+        messages[:0] = reversed(page)
+        more = page.has_more
+    return messages
+
+
+async def settled(write: Coroutine[Any, Any, T]) -> T:
+    """Waits for the end of a write even when the caller is cancelled, and lets the caller know only then.
+
+    So whoever catches the cancellation can read what became of the write.
+    """
+    task = asyncio.ensure_future(write)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from task.exception()
+    return task.result()

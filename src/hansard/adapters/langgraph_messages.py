@@ -1,0 +1,116 @@
+"""LangChain's messages as messages of the history, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+
+from hansard import codec
+from hansard.errors import NotFound, ValidationError
+from hansard.formats import registry
+from hansard.model import Message
+from hansard.store import Store
+
+FORMAT = "langchain"
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
+
+
+def is_messages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value)
+
+
+def row_of(message: BaseMessage) -> Message | None:
+    """The message for the history; None when JSON could not give back the very same."""
+    native = message_to_dict(message)
+    data = native["data"]
+    lean = {name: value for name, value in data.items() if value or name in ("content", "id")}
+    lean.pop("type", None)
+    content = {"type": native["type"], "data": lean}
+    try:
+        _, plain = codec.snapshot(content, "message")
+        if messages_from_dict([plain]) != [message]:
+            return None
+    except (ValidationError, ValueError, TypeError):
+        return None  # An artifact that is no JSON, say: the checkpoint keeps the messages itself.
+    return Message(_ROLES.get(message.type.removesuffix("MessageChunk").lower(), "user"), plain, format=FORMAT)
+
+
+def messages_of(row: Message) -> list[BaseMessage]:
+    """What a message of the history is to a graph: its very self where a graph wrote it."""
+    if row.format == FORMAT and _is_native(row.content):
+        return messages_from_dict([row.content])
+    said = messages_from_dict(registry.write(registry.read(row), FORMAT, row))
+    for number, message in enumerate(said):
+        message.id = row.id if len(said) == 1 else f"{row.id}.{number}"
+    return said
+
+
+def _is_native(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("data"), dict)
+
+
+def text_of(row: Message) -> bytes:
+    """The text that a serializer writes for the message, as bytes."""
+    data = row.content.get("data") if isinstance(row.content, dict) else None
+    text = data.get("content") if isinstance(data, dict) else None
+    return text.encode() if isinstance(text, str) else b""
+
+
+class Rows:
+    """Messages of one conversation by seq, each read once."""
+
+    def __init__(self, store: Store, conversation_id: str) -> None:
+        self._store = store
+        self._id = conversation_id
+        self._branch: dict[str | None, dict[int, Message]] = {}
+        self._read: dict[int, list[BaseMessage]] = {}
+
+    def messages(self, row: Message) -> list[BaseMessage]:
+        if row.seq not in self._read:
+            self._read[row.seq] = messages_of(row)
+        return self._read[row.seq]
+
+    async def run(self, branch: str | None, first: int, last: int | None) -> list[Message]:
+        """The rows of a branch from a seq to another, or to the end."""
+        known = self._branch.setdefault(branch, {})
+        if last is not None and all(seq in known for seq in range(first, last + 1)):
+            return [known[seq] for seq in range(first, last + 1)]
+        found = []
+        place = Message("user", "", conversation_id=self._id, seq=first - 1).cursor
+        try:
+            async for row in self._store.iter_messages(self._id, after=place, branch=branch):
+                if last is not None and row.seq > last:
+                    break
+                known[row.seq] = row
+                found.append(row)
+        except NotFound:
+            return []  # The branch was deleted, and its messages with it.
+        return found
+
+    async def texts(self, branch: str | None, wanted: dict[int, str]) -> dict[int, bytes]:
+        """The texts of these rows, by seq. Most lie on the branch, in few runs; a text that is gone is left out."""
+        found: dict[int, bytes] = {}
+        for first, last in _runs(sorted(wanted)):
+            found |= {row.seq: text_of(row) for row in await self.run(branch, first, last)}
+        for seq in wanted.keys() - found.keys():
+            with suppress(NotFound):
+                found[seq] = text_of(await self._store.get_message(self._id, wanted[seq]))
+        return found
+
+
+def _runs(seqs: list[int]) -> Iterator[tuple[int, int]]:
+    """Ranges that hold these numbers, with small gaps read over."""
+    first = last = None
+    for seq in seqs:
+        if first is None or last is None:
+            first = seq
+        elif seq - last > 8:
+            yield first, last
+            first = seq
+        last = seq
+    if first is not None and last is not None:
+        yield first, last

@@ -1,0 +1,105 @@
+"""Taking checkpoints away without breaking those that stay.
+
+What stays may rest on what goes: a value that did not change lies in an older record, and a delta channel is rebuilt
+from the writes of its ancestors. The first is moved; the ancestors of the second stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_reading import Found, Reader
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES
+from hansard.errors import ValidationError
+from hansard.store import Store
+from hansard.store.records import Delete, Put
+
+Places = dict[tuple[tuple[str, ...], str], Found]
+
+
+async def prune(store: Store, reader: Reader, thread_id: str, strategy: str) -> None:
+    if strategy not in ("keep_latest", "delete"):
+        raise ValidationError(f"strategy is {strategy!r}: one of 'keep_latest', 'delete'")
+    every = await reader.everything((CHECKPOINTS, thread_id))
+    newest = {found.namespace: found for found in sorted(every, key=lambda found: found.id)}
+    kept = newest.values() if strategy == "keep_latest" else ()
+    await _keep_only(store, reader, every, list(kept))
+    if strategy == "delete":
+        await _delete_all(store, (WRITES, thread_id))
+
+
+async def delete_runs(store: Store, reader: Reader, run_ids: set[str]) -> set[str]:
+    """Deletes the checkpoints of these runs; gives the threads that they were of."""
+    if not run_ids:
+        return set()
+    every = await reader.everything((CHECKPOINTS,))
+    touched = {found.thread_id for found in every if reader.metadata(found).get("run_id") in run_ids}
+    for thread_id in touched:
+        of_thread = [found for found in every if found.thread_id == thread_id]
+        kept = [found for found in of_thread if reader.metadata(found).get("run_id") not in run_ids]
+        await _keep_only(store, reader, of_thread, kept)
+    return touched
+
+
+async def _keep_only(store: Store, reader: Reader, every: list[Found], kept: list[Found]) -> None:
+    places: Places = {(found.namespace, found.id): found for found in every}
+    staying = {(found.namespace, found.id) for found in kept}
+    for found in kept:
+        staying |= _ancestors_needed(places, reader, found)
+    going = [found for place, found in places.items() if place not in staying]
+    if not going:
+        return
+    batch: list[Put | Delete] = [*_moved(places, staying)]
+    for found in going:
+        batch.append(Delete(found.namespace, found.id))
+        writes = records.namespace(WRITES, found.thread_id, found.ns)
+        scan = store.records.iter(writes, key_prefix=f"{found.id}.", exact=True)
+        batch += [Delete(writes, record.key) async for record in scan]
+    await store.records.write(batch)
+
+
+def _ancestors_needed(places: Places, reader: Reader, found: Found) -> set[tuple[tuple[str, ...], str]]:
+    """The ancestors from whose writes the delta channels of a checkpoint are rebuilt."""
+    wanted = set(reader.metadata(found).get("counters_since_delta_snapshot") or ()) - _held(found)
+    needed = set()
+    at: Found | None = found
+    while wanted and at is not None and at.saved.parent is not None:
+        place = (found.namespace, at.saved.parent)
+        at = places.get(place)
+        if at is not None:
+            needed.add(place)
+            wanted -= _held(at)
+    return needed
+
+
+def _held(found: Found) -> set[str]:
+    return {*found.saved.values, *found.saved.homes}
+
+
+def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterable[Put]:
+    """The records that stay, with the values that they had in records that go."""
+    new_homes: dict[tuple[tuple[str, ...], str, str], str] = {}
+    for namespace, id in sorted(staying):
+        found = places[namespace, id]
+        values, homes = dict(found.saved.values), dict(found.saved.homes)
+        for channel, home in found.saved.homes.items():
+            holder = places.get((namespace, home))
+            if (namespace, home) in staying or holder is None or channel not in holder.saved.values:
+                continue
+            if moved := new_homes.get((namespace, home, channel)):
+                homes[channel] = moved
+            else:
+                values[channel] = holder.saved.values[channel]
+                del homes[channel]
+                new_homes[namespace, home, channel] = id
+        if homes != found.saved.homes:
+            saved = structs.replace(found.saved, values=values, homes=homes)
+            yield Put(namespace, id, records.encode(saved), found.revision, conversation_id=found.thread_id)
+
+
+async def _delete_all(store: Store, prefix: tuple[str, ...]) -> None:
+    doomed = [Delete(record.namespace, record.key) async for record in store.records.iter(prefix)]
+    await store.records.write(doomed)

@@ -1,0 +1,284 @@
+"""From records and rows back to checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    empty_checkpoint,
+    get_checkpoint_id,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+from hansard import cursors
+from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_messages import Rows
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
+from hansard.adapters.langgraph_threads import Known, Thread, Threads
+from hansard.model import Message, Record
+from hansard.requests import RecordQuery
+from hansard.store import Store
+
+NO_CHECKPOINT = "00000000-0000-0000-0000-000000000000"
+"""The id of what a thread is before its first checkpoint, where others have begun the conversation."""
+
+_PAGE = 100
+
+
+class Found:
+    """A checkpoint's record, read."""
+
+    def __init__(self, record: Record) -> None:
+        self.thread_id = record.namespace[1]
+        self.ns = records.checkpoint_ns(record.namespace)
+        self.id = record.key
+        self.saved = records.read_saved(record)
+        self.revision = record.revision
+        self.namespace = record.namespace
+
+
+class Reader:
+    """Reads checkpoints in one call of the saver; each row of the history is read once."""
+
+    def __init__(self, store: Store, serde: SerializerProtocol, threads: Threads) -> None:
+        self._store = store
+        self._serde = serde
+        self._threads = threads
+        self._rows: dict[str, Rows] = {}
+
+    def rows(self, thread_id: str) -> Rows:
+        return self._rows.setdefault(thread_id, Rows(self._store, thread_id))
+
+    # One checkpoint
+
+    async def get(self, thread_id: str, ns: str, id: str | None) -> CheckpointTuple | None:
+        """The checkpoint of that id, as it was; or the newest, with what others have said since."""
+        place = records.namespace(CHECKPOINTS, thread_id, ns)
+        if id is not None:
+            record = await self._store.records.get(place, id)
+        else:
+            page = await self._store.records.scan(place, exact=True, order="desc", limit=1)
+            record = page.items[0] if page.items else None
+        if record is None:
+            return await self._before_the_first(thread_id) if id is None and not ns else None
+        found = Found(record)
+        separate = await self._separate(found)
+        self._threads.know(thread_id, ns, found.id, Known(found.saved, found.revision))
+        self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
+        return await self._tuple(found, separate, is_newest=id is None)
+
+    async def refresh(self, thread_id: str, ns: str, id: str, known: Known, tasks: dict[str, TaskWrites]) -> bool:
+        """Reads a checkpoint that others have changed, and writes of theirs beside it. False when it is gone."""
+        record = await self._store.records.get(records.namespace(CHECKPOINTS, thread_id, ns), id)
+        if record is None:
+            return False
+        found = Found(record)
+        known.saved, known.revision = found.saved, found.revision
+        for task in await self._separate(found):
+            ours = tasks.get(task.task_id)
+            tasks[task.task_id] = records.all_tasks([task], [ours])[0] if ours else task
+        return True
+
+    async def _before_the_first(self, thread_id: str) -> CheckpointTuple | None:
+        """A thread that others began: a checkpoint that is nowhere stored, with what they said."""
+        conversation = await self._store.get_conversation(thread_id)
+        if conversation is None or not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
+            return None
+        messages = await self._heard(thread_id, Thread(conversation.branch), conversation.branch)
+        if not messages:
+            return None
+        checkpoint = empty_checkpoint()
+        checkpoint["id"] = NO_CHECKPOINT
+        checkpoint["channel_values"] = {"messages": messages}
+        checkpoint["channel_versions"] = {"messages": 1}
+        metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
+        return CheckpointTuple(_config(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
+
+    async def _heard(self, thread_id: str, thread: Thread, branch: str) -> list[Any]:
+        rows = self.rows(thread_id)
+        messages = []
+        for row in await rows.run(branch, 1, None):
+            for message in rows.messages(row):
+                messages.append(message)
+                thread.remember(message, row)
+        self._threads.put(thread_id, thread)
+        return messages
+
+    async def whole(self, found: Found) -> CheckpointTuple:
+        """The checkpoint as it was when it was put."""
+        return await self._tuple(found, await self._separate(found), is_newest=False)
+
+    async def tasks(self, found: Found) -> list[TaskWrites]:
+        """The writes of a checkpoint, with every text in its place."""
+        tasks = records.all_tasks(found.saved.tasks, await self._separate(found))
+        texts = await self._texts(found, [write.blob for task in tasks for write in task.writes])
+        return [
+            TaskWrites(
+                task.task_path,
+                task.task_id,
+                tuple(
+                    records.Write(write.idx, write.channel, _bare(records.whole(write.blob, texts)))
+                    for write in task.writes
+                ),
+            )
+            for task in tasks
+        ]
+
+    async def _separate(self, found: Found) -> list[TaskWrites]:
+        place = records.namespace(WRITES, found.thread_id, found.ns)
+        scan = self._store.records.iter(place, key_prefix=f"{found.id}.", exact=True)
+        return [records.read_task(record) async for record in scan]
+
+    async def _tuple(self, found: Found, separate: Sequence[TaskWrites], *, is_newest: bool) -> CheckpointTuple:
+        saved = found.saved
+        tasks = records.all_tasks(saved.tasks, separate)
+        homes = await self._homes(found)
+        writes = [(task.task_id, write) for task in tasks for write in task.writes]
+        texts = await self._texts(found, [*homes.values(), *(write.blob for _, write in writes)])
+        values = {name: self._load(blob, texts) for name, blob in homes.items()}
+        if saved.runs is not None:
+            values["messages"] = await self._messages(found, is_newest=is_newest)
+        checkpoint = {**saved.body, "id": found.id, "channel_values": values}
+        return CheckpointTuple(
+            config=_config(found.thread_id, found.ns, found.id),
+            checkpoint=cast(Checkpoint, checkpoint),
+            metadata=cast(CheckpointMetadata, self._load(saved.metadata, {})),
+            parent_config=_config(found.thread_id, found.ns, saved.parent) if saved.parent else None,
+            pending_writes=[(task_id, write.channel, self._load(write.blob, texts)) for task_id, write in writes],
+        )
+
+    def _load(self, blob: Blob, texts: Mapping[int, bytes]) -> Any:
+        return self._serde.loads_typed(records.whole(blob, texts))
+
+    async def _homes(self, found: Found) -> dict[str, Blob]:
+        """Every value of the checkpoint, from the records that hold them."""
+        values = dict(found.saved.values)
+        ids = list(dict.fromkeys(found.saved.homes.values()))
+        held = await self._store.records.get_many([(found.namespace, id) for id in ids]) if ids else []
+        homes = {record.key: records.read_saved(record).values for record in held if record is not None}
+        for name, id in found.saved.homes.items():
+            if name in homes.get(id, {}):
+                values[name] = homes[id][name]
+        return values
+
+    async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, bytes]:
+        wanted = dict(row for blob in blobs for row in records.references(blob))
+        return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
+
+    async def _messages(self, found: Found, *, is_newest: bool) -> list[Any]:
+        saved, rows = found.saved, self.rows(found.thread_id)
+        branch, runs = saved.branch, [*(saved.runs or ())]
+        if is_newest:
+            conversation = await self._store.get_conversation(found.thread_id)
+            if conversation is not None and conversation.branch != branch:
+                # Others have gone on from another place: that is the history now.
+                branch, runs = conversation.branch, []
+        lines: list[Message] = []
+        for first, last in runs:
+            lines += await rows.run(branch, first, last)
+        if is_newest:
+            lines += await rows.run(branch, saved.tail + 1 if branch == saved.branch else 1, None)
+        messages = []
+        thread = Thread(branch or "main") if is_newest else self._threads.get(found.thread_id)
+        for row in lines:
+            for message in rows.messages(row):
+                messages.append(message)
+                if thread is not None:
+                    thread.remember(message, row)
+        if is_newest and thread is not None:
+            thread.head, thread.tail = found.id, max(saved.tail if branch == saved.branch else 0, thread.tail)
+            self._threads.put(found.thread_id, thread)
+        return messages
+
+    # Many
+
+    async def newest_first(
+        self, config: RunnableConfig | None, before: RunnableConfig | None
+    ) -> AsyncIterator[CheckpointTuple]:
+        asked = config["configurable"] if config else {}
+        limit = get_checkpoint_id(before) if before else None
+        if config is not None and (id := get_checkpoint_id(config)):
+            found = await self.get(str(asked["thread_id"]), asked.get("checkpoint_ns") or "", id)
+            if found is not None and (limit is None or id < limit):
+                yield found
+            return
+        if config is not None and "checkpoint_ns" in asked:
+            place = records.namespace(CHECKPOINTS, str(asked["thread_id"]), asked["checkpoint_ns"] or "")
+            async for each in self._descending(place, limit):
+                yield await self.whole(each)
+            return
+        prefix = (CHECKPOINTS, str(asked["thread_id"])) if config is not None else (CHECKPOINTS,)
+        every = await self.everything(prefix)
+        for each in sorted(every, key=lambda found: found.id, reverse=True):
+            if limit is None or each.id < limit:
+                yield await self.whole(each)
+
+    async def _descending(self, place: tuple[str, ...], before: str | None) -> AsyncIterator[Found]:
+        scan = RecordQuery(prefix=place, exact=True)
+        cursor = cursors.of_record(Record(place, before, None), scan) if before else None
+        while True:
+            page = await self._store.records.scan(place, exact=True, order="desc", after=cursor, limit=_PAGE)
+            for record in page.items:
+                yield Found(record)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def everything(self, prefix: tuple[str, ...]) -> list[Found]:
+        return [Found(record) async for record in self._store.records.iter(prefix)]
+
+    def metadata(self, found: Found) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._load(found.saved.metadata, {}))
+
+    # Delta channels
+
+    async def delta_history(
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        """What each channel's value is made of: the writes of the ancestors, back to one that holds the value."""
+        place = records.namespace(CHECKPOINTS, thread_id, ns)
+        writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
+        seeds: dict[str, Any] = {}
+        wanted: str | None = id
+        is_target = True
+        async for each in self._descending(place, None):
+            if wanted is not None and each.id != wanted:
+                continue
+            wanted = each.saved.parent
+            if not is_target:
+                _gather(await self.whole(each), writes, seeds)
+            is_target = False
+            if wanted is None or len(seeds) == len(channels):
+                break
+        history: dict[str, DeltaChannelHistory] = {}
+        for name in channels:
+            history[name] = {"writes": writes[name][::-1]}
+            if name in seeds:
+                history[name]["seed"] = seeds[name]
+        return history
+
+
+def _gather(ancestor: CheckpointTuple, writes: dict[str, list[PendingWrite]], seeds: dict[str, Any]) -> None:
+    for write in reversed(ancestor.pending_writes or []):
+        if write[1] in writes and write[1] not in seeds:
+            writes[write[1]].append(write)
+    values = ancestor.checkpoint["channel_values"]
+    for name in writes:
+        if name in values and name not in seeds:
+            seeds[name] = values[name]
+
+
+def _bare(typed: tuple[str, bytes]) -> Blob:
+    return Blob(typed[0], (typed[1],))
+
+
+def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}

@@ -1,0 +1,167 @@
+"""How a checkpoint lies in a record, and how the texts in it are kept once.
+
+A checkpoint is one record, keyed by its id, in the namespace of its thread. It holds the channel values that are new in
+it; where a value did not change, it names the checkpoint that holds it. Writes come before their checkpoint is
+superseded, each task's in a record of its own; when the next checkpoint is put they are folded into the record of
+theirs. By then the messages in them stand in the history, so their text is cut out of the bytes and a reference to the
+message put in its place. Nothing here interprets the serializer's bytes, and nothing but the serializer reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import Corrupt
+from hansard.model import Record
+
+T = TypeVar("T")
+
+CHECKPOINTS = "langgraph"
+WRITES = "langgraph-writes"
+
+_SHORTEST_TEXT = 64
+"""Bytes below which a reference is not worth its place."""
+
+Row = tuple[int, str]
+"""The seq and the id of a message."""
+Piece = bytes | tuple[int, str, int]
+"""Bytes, or a message and the length of its text in bytes."""
+
+
+class Blob(Struct, frozen=True, array_like=True):
+    """A value as the serializer wrote it, perhaps with references in place of texts."""
+
+    tag: str
+    pieces: tuple[Piece, ...]
+
+
+class Write(Struct, frozen=True, array_like=True):
+    idx: int
+    channel: str
+    blob: Blob
+
+
+class TaskWrites(Struct, frozen=True, array_like=True):
+    task_path: str
+    task_id: str
+    writes: tuple[Write, ...]
+
+
+class Saved(Struct, frozen=True, array_like=True):
+    """A checkpoint. Its `messages` are runs of the history, each from a first to a last seq, where they are shared."""
+
+    parent: str | None
+    body: dict[str, Any]
+    metadata: Blob
+    values: dict[str, Blob] = {}
+    homes: dict[str, str] = {}
+    """Channels whose value lies in the record of another checkpoint."""
+    tasks: tuple[TaskWrites, ...] = ()
+    runs: tuple[tuple[int, int], ...] | None = None
+    branch: str | None = None
+    tail: int = 0
+    """The newest seq that the graph knew of."""
+
+
+_SAVED = msgspec.msgpack.Decoder(Saved)
+_TASK = msgspec.msgpack.Decoder(TaskWrites)
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+
+
+def read_saved(record: Record) -> Saved:
+    return _read(_SAVED, record)
+
+
+def read_task(record: Record) -> TaskWrites:
+    return _read(_TASK, record)
+
+
+def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
+    try:
+        return decoder.decode(record.value)
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+        where = f"record {record.key!r} of {record.namespace!r}"
+        raise Corrupt(f"{where} is no checkpoint: {error}", where=where) from error
+
+
+def namespace(kind: str, thread_id: str, checkpoint_ns: str) -> tuple[str, ...]:
+    """Where the records of a thread lie; subgraphs lie below their graph."""
+    return (kind, thread_id, *(checkpoint_ns.split("|") if checkpoint_ns else ()))
+
+
+def checkpoint_ns(names: Sequence[str]) -> str:
+    return "|".join(names[2:])
+
+
+# --- writes -----------------------------------------------------------------------------------------------------------
+
+
+def merged(first: Iterable[Write], second: Iterable[Write]) -> tuple[Write, ...]:
+    """The writes of one task, given twice: the first stays, except for special writes, which have negative places."""
+    found = {write.idx: write for write in first}
+    for write in second:
+        if write.idx < 0 or write.idx not in found:
+            found[write.idx] = write
+    return tuple(found[idx] for idx in sorted(found))
+
+
+def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> list[TaskWrites]:
+    """Every task's writes, in the order in which a run applies them."""
+    tasks = {task.task_id: task for task in folded}
+    for task in separate:
+        before = tasks.get(task.task_id)
+        writes = merged(before.writes, task.writes) if before else task.writes
+        tasks[task.task_id] = TaskWrites(before.task_path if before else task.task_path, task.task_id, writes)
+    return sorted(tasks.values(), key=lambda task: (task.task_path, task.task_id))
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def slimmed(blob: Blob, texts: Mapping[bytes, Row]) -> Blob:
+    """The blob with references in place of texts that stand in the history."""
+    pieces: list[Piece] = list(blob.pieces)
+    for text, row in texts.items():
+        if len(text) >= _SHORTEST_TEXT:
+            pieces = [part for piece in pieces for part in _cut(piece, text, row)]
+    return Blob(blob.tag, tuple(pieces))
+
+
+def _cut(piece: Piece, text: bytes, row: Row) -> list[Piece]:
+    if not isinstance(piece, bytes) or text not in piece:
+        return [piece]
+    before, after = piece.split(text, 1)
+    return [before, (*row, len(text)), after]
+
+
+def folded(saved: Saved, separate: Iterable[TaskWrites], texts: Mapping[bytes, Row]) -> Saved:
+    """A superseded checkpoint with its writes in it and its texts cut out."""
+    return msgspec.structs.replace(
+        saved,
+        values={name: slimmed(blob, texts) for name, blob in saved.values.items()},
+        tasks=tuple(_slim_task(task, texts) for task in all_tasks(saved.tasks, separate)),
+    )
+
+
+def _slim_task(task: TaskWrites, texts: Mapping[bytes, Row]) -> TaskWrites:
+    writes = tuple(Write(write.idx, write.channel, slimmed(write.blob, texts)) for write in task.writes)
+    return TaskWrites(task.task_path, task.task_id, writes)
+
+
+def references(blob: Blob) -> list[Row]:
+    return [piece[:2] for piece in blob.pieces if not isinstance(piece, bytes)]
+
+
+def whole(blob: Blob, texts: Mapping[int, bytes]) -> tuple[str, bytes]:
+    """What the serializer wrote. A text that is gone from the history, or was changed, is blank."""
+    return blob.tag, b"".join(
+        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], b""), piece[2]) for piece in blob.pieces
+    )
+
+
+def _filled(text: bytes, size: int) -> bytes:
+    return text if len(text) == size else b" " * size

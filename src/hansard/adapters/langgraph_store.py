@@ -1,0 +1,383 @@
+"""LangGraph's long-term store on records, blocking and async in one object.
+
+An item is a record at the same namespace, below a root of its own; namespaces are tuples all the way down, so labels
+may hold dots, as e-mail addresses do. Items expire exactly. With an index, the vectors of an item lie in a record
+beside it and are compared one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from math import sqrt
+from typing import Any, Literal, NamedTuple, cast
+
+import msgspec
+from langgraph.store.base import (
+    NOT_PROVIDED,
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    NamespacePath,
+    NotProvided,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    ensure_embeddings,
+    get_text_at_path,
+)
+
+from hansard.adapters.calling import Call
+from hansard.errors import ValidationError
+from hansard.model import Record, from_micros, to_micros
+from hansard.store import Store
+from hansard.store.records import Delete, Put
+
+ITEMS = "langgraph-store"
+VECTORS = "langgraph-store-vectors"
+
+Namespace = tuple[str, ...]
+Vectors = dict[tuple[Namespace, str], list[list[float]]]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """An item as its record holds it. A read that renews its life changes the record: then `updated_at` is here."""
+
+    value: dict[str, Any]
+    ttl: float | None = None
+    updated_at: int | None = None
+
+
+class HansardStore(BaseStore):
+    """LangGraph's `BaseStore`."""
+
+    supports_ttl = True
+    ttl_config: TTLConfig | None = None
+
+    def __init__(self, store: Store, call: Call) -> None:
+        self._store = store
+        self._call = call
+        self._index: IndexConfig | None = None
+
+    def indexed(self, index: IndexConfig) -> HansardStore:
+        """The same store, with items found by their meaning: `search(…, query=…)`."""
+        made = copy.copy(self)
+        made._index = index
+        return made
+
+    # LangGraph's two
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        ops = list(ops)
+        texts, queries = self._to_embed(ops), _queries(ops)
+        vectors: list[list[float]] = []
+        if self._index is not None and (texts or queries):
+            embed = ensure_embeddings(self._index["embed"])
+            vectors = embed.embed_documents([text for _, text in texts]) if texts else []
+            vectors += [embed.embed_query(query) for query in queries]
+        return cast("list[Result]", self._call(self._run(ops, texts, queries, vectors)))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        ops = list(ops)
+        texts, queries = self._to_embed(ops), _queries(ops)
+        vectors: list[list[float]] = []
+        if self._index is not None and (texts or queries):
+            embed = ensure_embeddings(self._index["embed"])
+            vectors = await embed.aembed_documents([text for _, text in texts]) if texts else []
+            vectors += [await embed.aembed_query(query) for query in queries]
+        return await self._run(ops, texts, queries, vectors)
+
+    # Their sugar, without the rule against dots
+
+    def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        return cast("Item | None", self.batch([GetOp(namespace, key, self._renews(refresh_ttl))])[0])
+
+    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        return cast("Item | None", (await self.abatch([GetOp(namespace, key, self._renews(refresh_ttl))]))[0])
+
+    def put(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
+    ) -> None:
+        self.batch([PutOp(namespace, key, dict(value), index, self._life(ttl))])
+
+    async def aput(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
+    ) -> None:
+        await self.abatch([PutOp(namespace, key, dict(value), index, self._life(ttl))])
+
+    def delete(self, namespace: Namespace, key: str) -> None:
+        self.batch([PutOp(namespace, key, None)])
+
+    async def adelete(self, namespace: Namespace, key: str) -> None:
+        await self.abatch([PutOp(namespace, key, None)])
+
+    def search(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+    ) -> list[SearchItem]:
+        op = SearchOp(namespace_prefix, dict(filter or {}), limit, offset, query, self._renews(refresh_ttl))
+        return cast("list[SearchItem]", self.batch([op])[0])
+
+    async def asearch(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+    ) -> list[SearchItem]:
+        op = SearchOp(namespace_prefix, dict(filter or {}), limit, offset, query, self._renews(refresh_ttl))
+        return cast("list[SearchItem]", (await self.abatch([op]))[0])
+
+    def list_namespaces(
+        self,
+        *,
+        prefix: NamespacePath | None = None,
+        suffix: NamespacePath | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
+        return cast("list[Namespace]", self.batch([op])[0])
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: NamespacePath | None = None,
+        suffix: NamespacePath | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
+        return cast("list[Namespace]", (await self.abatch([op]))[0])
+
+    def _renews(self, refresh_ttl: bool | None) -> bool:
+        return (self.ttl_config or {}).get("refresh_on_read", True) if refresh_ttl is None else refresh_ttl
+
+    def _life(self, ttl: float | NotProvided | None) -> float | None:
+        return (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
+
+    # What they do
+
+    async def _run(
+        self,
+        ops: list[Op],
+        texts: list[tuple[tuple[Namespace, str], str]],
+        queries: list[str],
+        vectors: list[list[float]],
+    ) -> list[Result]:
+        """All reads see what was there before the batch; of several puts of one key the last holds."""
+        of_query = dict(zip(queries, vectors[len(texts) :], strict=False))
+        results: list[Result] = []
+        for op in ops:
+            if isinstance(op, GetOp):
+                results.append(await self._get(op))
+            elif isinstance(op, SearchOp):
+                results.append(await self._search(op, of_query.get(op.query or "")))
+            elif isinstance(op, ListNamespacesOp):
+                results.append(await self._namespaces(op))
+            else:
+                results.append(None)
+        embedded: Vectors = {}
+        for (place, _), vector in zip(texts, vectors, strict=False):
+            embedded.setdefault(place, []).append(vector)
+        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
+        await self._put(list(puts.values()), embedded)
+        return results
+
+    async def _get(self, op: GetOp) -> Item | None:
+        record = await self._store.records.get((ITEMS, *op.namespace), op.key)
+        if record is None:
+            return None
+        if op.refresh_ttl:
+            await self._renew([record])
+        return _item(record)
+
+    async def _renew(self, found: list[Record]) -> None:
+        batch = []
+        for record in found:
+            kept = _kept(record)
+            if kept.ttl is not None:
+                value = [kept.value, kept.ttl, kept.updated_at or to_micros(record.updated_at)]
+                batch.append(Put(record.namespace, record.key, value, expires_at=timedelta(minutes=kept.ttl)))
+        await self._store.records.write(batch)
+
+    async def _put(self, ops: list[PutOp], embedded: Vectors) -> None:
+        batch: list[Put | Delete] = []
+        for op in ops:
+            if not op.namespace:
+                raise ValidationError("the namespace of an item is empty")
+            place, beside = (ITEMS, *op.namespace), (VECTORS, *op.namespace)
+            vectors = embedded.get((op.namespace, op.key))
+            life = timedelta(minutes=op.ttl) if op.ttl is not None else None
+            if op.value is None:
+                batch.append(Delete(place, op.key))
+            else:
+                batch.append(Put(place, op.key, [op.value, op.ttl], expires_at=life))
+            if vectors and op.value is not None:
+                data = msgspec.msgpack.encode([array("f", vector).tobytes() for vector in vectors])
+                batch.append(Put(beside, op.key, data, expires_at=life))
+            else:
+                batch.append(Delete(beside, op.key))
+        await self._store.records.write(batch)
+
+    async def _search(self, op: SearchOp, query: list[float] | None) -> list[SearchItem]:
+        end = op.offset + op.limit
+        found: list[Scored] = []
+        async for record in self._store.records.iter((ITEMS, *op.namespace_prefix)):
+            if matches(_kept(record).value, op.filter or {}):
+                found.append(Scored(None, record))
+                if query is None and len(found) == end:
+                    break
+        if query is not None:
+            found = await self._ranked(found, query)
+        page = found[op.offset : end]
+        if op.refresh_ttl:
+            await self._renew([each.record for each in page])
+        return [_search_item(each) for each in page]
+
+    async def _ranked(self, found: list[Scored], query: list[float]) -> list[Scored]:
+        """By the nearest of each item's vectors; items without any come last."""
+        places = [((VECTORS, *each.record.namespace[1:]), each.record.key) for each in found]
+        stored = await self._store.records.get_many(places) if places else []
+        scored = [
+            Scored(_nearest(beside, query) if beside is not None else None, each.record)
+            for each, beside in zip(found, stored, strict=True)
+        ]
+        return sorted(scored, key=lambda each: -2.0 if each.score is None else each.score, reverse=True)
+
+    async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        every = {record.namespace[1:] async for record in self._store.records.iter((ITEMS,))}
+        wanted = {name for name in every if all(_fits(name, each) for each in op.match_conditions or ())}
+        cut = {name[: op.max_depth] for name in wanted} if op.max_depth is not None else wanted
+        return sorted(cut)[op.offset : op.offset + op.limit]
+
+    def _to_embed(self, ops: Iterable[Op]) -> list[tuple[tuple[Namespace, str], str]]:
+        """The texts of the items to put, as the index wants them."""
+        if self._index is None:
+            return []
+        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
+        texts = []
+        for place, op in puts.items():
+            if op.value is not None and op.index is not False:
+                paths = op.index if op.index is not None else (self._index.get("fields") or ["$"])
+                texts += [(place, text) for path in paths for text in get_text_at_path(op.value, path)]
+        return texts
+
+
+class Scored(NamedTuple):
+    score: float | None
+    record: Record
+
+
+def _queries(ops: Iterable[Op]) -> list[str]:
+    return list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
+
+
+def _kept(record: Record) -> Kept:
+    return msgspec.convert(record.value, Kept)
+
+
+def _times(record: Record, kept: Kept) -> tuple[datetime, datetime]:
+    return record.created_at, record.updated_at if kept.updated_at is None else from_micros(kept.updated_at)
+
+
+def _item(record: Record) -> Item:
+    kept = _kept(record)
+    created, updated = _times(record, kept)
+    return Item(
+        value=kept.value, key=record.key, namespace=record.namespace[1:], created_at=created, updated_at=updated
+    )
+
+
+def _search_item(each: Scored) -> SearchItem:
+    kept = _kept(each.record)
+    created, updated = _times(each.record, kept)
+    return SearchItem(each.record.namespace[1:], each.record.key, kept.value, created, updated, each.score)
+
+
+def _nearest(beside: Record, query: list[float]) -> float:
+    vectors = [array("f", data) for data in msgspec.msgpack.decode(beside.value, type=list[bytes])]
+    return max((_cosine(vector, query) for vector in vectors), default=-1.0)
+
+
+def _cosine(one: Iterable[float], other: Iterable[float]) -> float:
+    dot = first = second = 0.0
+    for left, right in zip(one, other, strict=True):
+        dot, first, second = dot + left * right, first + left * left, second + right * right
+    return dot / sqrt(first * second) if first and second else 0.0
+
+
+def _conditions(prefix: NamespacePath | None, suffix: NamespacePath | None) -> tuple[MatchCondition, ...] | None:
+    found = (
+        *((MatchCondition("prefix", prefix),) if prefix else ()),
+        *((MatchCondition("suffix", suffix),) if suffix else ()),
+    )
+    return found or None
+
+
+def _fits(name: Namespace, condition: MatchCondition) -> bool:
+    path = tuple(condition.path)
+    part = name[: len(path)] if condition.match_type == "prefix" else name[max(len(name) - len(path), 0) :]
+    return len(part) == len(path) and all(want in ("*", label) for want, label in zip(path, part, strict=True))
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": lambda value, wanted: value == wanted,
+    "$ne": lambda value, wanted: value != wanted,
+    "$gt": lambda value, wanted: float(value) > float(wanted),
+    "$gte": lambda value, wanted: float(value) >= float(wanted),
+    "$lt": lambda value, wanted: float(value) < float(wanted),
+    "$lte": lambda value, wanted: float(value) <= float(wanted),
+}
+
+
+def matches(value: Any, wanted: Any) -> bool:
+    """Whether a value is what a filter wants: equal, an object that holds it, or by operators. None is no number."""
+    if isinstance(wanted, dict):
+        if any(key.startswith("$") for key in wanted):
+            return all(_compare(value, key, other) for key, other in wanted.items())
+        return isinstance(value, dict) and all(matches(value.get(key), other) for key, other in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return isinstance(value, list) and len(value) == len(wanted) and all(map(matches, value, wanted))
+    return bool(value == wanted)
+
+
+def _compare(value: Any, operator: str, wanted: Any) -> bool:
+    if operator not in _OPERATORS:
+        raise ValidationError(f"unknown operator {operator!r} in a filter: one of {', '.join(_OPERATORS)}")
+    if operator not in ("$eq", "$ne") and not isinstance(value, int | float):
+        return False
+    return bool(_OPERATORS[operator](value, wanted))

@@ -1,0 +1,198 @@
+"""What a saver remembers of the threads at hand, and how a graph's messages become runs of the history.
+
+The messages of a graph's state are rows of the conversation. A checkpoint holds only where they lie: runs of
+consecutive seqs. So it stays small however long the thread is. Rows never change: a message that the graph edits
+becomes a new row. When the newest rows of the branch are no longer in the state (a message was edited or removed, or
+the graph goes on from an older checkpoint), the history goes on in a new branch from the last row that is; what was
+there stays readable on the old one. Rows that the state lacks further up are only hidden from the graph.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+from msgspec import Struct
+
+from hansard.adapters.langgraph_messages import row_of, text_of
+from hansard.adapters.langgraph_records import Row, Saved, TaskWrites
+from hansard.model import Message
+from hansard.store import Store
+
+_CHECKPOINTS = 8
+_THREADS = 64
+
+Runs = tuple[tuple[int, int], ...]
+_Place = tuple[str, str, str]
+"""Thread, namespace, checkpoint."""
+
+
+class Place(NamedTuple):
+    """Where a message of the state lies in the history."""
+
+    message: BaseMessage
+    content: object
+    seq: int
+    row_id: str
+
+
+class Known(Struct):
+    """A checkpoint that was put or read lately, and the revision of its record."""
+
+    saved: Saved
+    revision: int
+
+
+class Thread:
+    """A thread's root graph: where its messages lie, and its newest checkpoints."""
+
+    def __init__(self, branch: str) -> None:
+        self.branch = branch
+        self.head: str = ""
+        self.tail = 0
+        self.places: dict[str, Place] = {}
+
+    def remember(self, message: BaseMessage, row: Message) -> None:
+        self.places[_key(message)] = Place(message, message.content, row.seq, row.id)
+        self.tail = max(self.tail, row.seq)
+
+    def place(self, message: BaseMessage) -> Place | None:
+        """Where this very message lies; None for a new or an edited one."""
+        place = self.places.get(_key(message))
+        if place is None or (place.message is message and place.content is message.content):
+            return place
+        return place if place.message == message else None
+
+
+def _key(message: BaseMessage) -> str:
+    return message.id or f"@{id(message)}"
+
+
+class Threads:
+    """The threads and checkpoints that were used last, a bounded number of each."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._checkpoints: OrderedDict[_Place, Known] = OrderedDict()
+        self._tasks: OrderedDict[_Place, dict[str, TaskWrites]] = OrderedDict()
+        self.in_flight: set[tuple[_Place, str]] = set()
+        """Tasks whose writes are being stored just now."""
+
+    def get(self, thread_id: str) -> Thread | None:
+        return self._threads.get(thread_id)
+
+    def put(self, thread_id: str, thread: Thread) -> None:
+        self._threads[thread_id] = thread
+        self._threads.move_to_end(thread_id)
+        while len(self._threads) > _THREADS:
+            self._threads.popitem(last=False)
+
+    def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> Known | None:
+        return self._checkpoints.get((thread_id, checkpoint_ns, id)) if id else None
+
+    def know(self, thread_id: str, checkpoint_ns: str, id: str, known: Known) -> None:
+        self._checkpoints[thread_id, checkpoint_ns, id] = known
+        _shorten(self._checkpoints)
+
+    def tasks(self, thread_id: str, checkpoint_ns: str, id: str) -> dict[str, TaskWrites]:
+        """The writes of a checkpoint that lie in records of their own. They may come before the checkpoint."""
+        found = self._tasks.setdefault((thread_id, checkpoint_ns, id), {})
+        _shorten(self._tasks)
+        return found
+
+    def drop(self, thread_id: str, checkpoint_ns: str, id: str, folded: dict[str, TaskWrites]) -> None:
+        """Forgets writes that were folded into their checkpoint."""
+        kept = self._tasks.get((thread_id, checkpoint_ns, id), {})
+        for task_id, task in folded.items():
+            if kept.get(task_id) is task:
+                del kept[task_id]
+
+    def forget(self, thread_id: str) -> None:
+        self._threads.pop(thread_id, None)
+        for kept in (self._checkpoints, self._tasks):
+            for key in [key for key in kept if key[0] == thread_id]:
+                kept.pop(key, None)
+
+
+def _shorten(kept: OrderedDict[_Place, Any]) -> None:
+    while len(kept) > _THREADS * _CHECKPOINTS:
+        kept.popitem(last=False)
+
+
+class Placed(NamedTuple):
+    """The messages of a state as runs, and the texts of the rows that are new.
+
+    No runs where the state holds only what changes: a delta channel's messages are rebuilt from its writes.
+    """
+
+    runs: Runs | None
+    texts: dict[bytes, Row]
+
+
+async def placed(
+    store: Store, thread_id: str, thread: Thread, messages: Sequence[BaseMessage], *, is_fork: bool
+) -> Placed | None:
+    """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored."""
+    places = [thread.place(message) for message in messages]
+    new = [message for message, place in zip(messages, places, strict=True) if place is None]
+    rows = [row_of(message) for message in new]
+    if any(row is None for row in rows):
+        return None
+    if rows or is_fork:
+        await _leave_what_is_gone(store, thread_id, thread, [place for place in places if place], is_fork=is_fork)
+    stored: list[Message] = []
+    if rows:
+        given = [row for row in rows if row is not None]
+        stored = (await store.append(thread_id, given, branch=thread.branch, create=False)).messages
+    for message, row in zip(new, stored, strict=True):
+        thread.remember(message, row)
+    seqs = [thread.places[_key(message)].seq for message in messages]
+    return Placed(tuple(_runs(seqs)), {text_of(row): (row.seq, row.id) for row in stored})
+
+
+async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
+    """Stores messages that were written to a delta channel; what they remove is not in them."""
+    new = [message for message in written if thread.place(message) is None]
+    rows = [(message, row) for message in new if (row := row_of(message)) is not None]
+    if not rows:
+        return Placed(None, {})
+    stored = (await store.append(thread_id, [row for _, row in rows], branch=thread.branch, create=False)).messages
+    for (message, _), row in zip(rows, stored, strict=True):
+        thread.remember(message, row)
+    return Placed(None, {text_of(row): (row.seq, row.id) for row in stored})
+
+
+async def _leave_what_is_gone(
+    store: Store, thread_id: str, thread: Thread, kept: Sequence[Place], *, is_fork: bool
+) -> None:
+    """A new branch, when the newest rows of the old one are not in the state any more."""
+    last = max(kept, key=lambda place: place.seq, default=None)
+    reached = last.seq if last else 0
+    if is_fork:
+        newest = await store.get_messages(thread_id, last=1, branch=thread.branch)
+        thread.tail = newest[-1].seq if newest else 0
+    if reached >= thread.tail:
+        return
+    made = (
+        await store.branch(thread_id, at=last.row_id, source=thread.branch)
+        if last
+        else await store.branch(thread_id, empty=True, source=thread.branch)
+    )
+    thread.branch, thread.tail = made.id, reached
+
+
+def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = last = None
+    for seq in seqs:
+        if first is None or last is None:
+            first = seq
+        elif seq == last:
+            continue  # The parts of one message of another format.
+        elif seq != last + 1:
+            yield first, last
+            first = seq
+        last = seq
+    if first is not None and last is not None:
+        yield first, last

@@ -1,0 +1,299 @@
+"""Pydantic AI's conversation store.
+
+A conversation is a conversation, and an entry is a message of it, in the format `pydantic_ai`. Pydantic AI's tree of
+entries is our branches: the head is the end of the active branch, and a history that a save or `branch` leaves stays
+readable on its own. A fork is a conversation that stands on its own, with entries of the same ids.
+
+What the messages cannot carry (usage, deferred tool requests, where a fork came from) is a record of the conversation.
+It holds the version that it was written at. When others have written since, the record that is read has another
+revision and its head is what they said last: so a save on top of what it has not seen is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import structs
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.usage import RunUsage
+
+from hansard.adapters.history import newest, settled
+from hansard.adapters.pydantic_ai_messages import FORMAT, entries_of, row_id, row_of
+from hansard.errors import Conflict, NotFound
+from hansard.model import Conversation, Message
+from hansard.store import Store
+from hansard.store.records import Put
+
+RECORDS = "pydantic-ai"
+ENTRIES = "pydantic-ai-entries"
+
+_USAGE = TypeAdapter(RunUsage)
+_DEFERRED = TypeAdapter(DeferredToolRequests | None)
+_PAGE = 100
+_HOMES = 10_000
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a conversation's record holds."""
+
+    version: int
+    """The conversation's when this was written."""
+    head_id: str | None
+    revision: str
+    updated_at: datetime
+    usage: Any
+    deferred: Any = None
+    forked_from: str | None = None
+    forked_at: str | None = None
+    branches: list[str] = []
+
+
+class HansardConversationStore(ConversationStore):
+    """Pydantic AI's `ConversationStore`. A conversation's scope is its owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._homes: dict[str, str] = {}
+        """The conversations of entries that were read lately: what others said has no record that tells."""
+
+    # Reading
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        conversation = await self._store.get_conversation(conversation_id)
+        return await self._record(conversation) if conversation is not None else None
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        found: list[ConversationRecord] = []
+        cursor = None
+        while limit is None or len(found) < limit:
+            page = await self._store.list_conversations(user_id=scope, sort="updated_at", archived=None, after=cursor)
+            found += [await self._record(conversation) for conversation in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        found.sort(key=lambda record: record.updated_at, reverse=True)
+        return found[:limit]
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        return (await self.read_history(entry_id, limit=1))[-1]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        if head_id is None:
+            return []
+        head = await self._row(head_id)
+        count = limit
+        while True:
+            # One more, so that the first of those that are wanted knows its parent.
+            rows = await self._line(head, None if count is None else count + 1)
+            entries = entries_of(rows)
+            self._remember(head.conversation_id, [row.id for row in rows if row.format != FORMAT])
+            while entries and entries[-1].id != head_id:
+                entries.pop()
+            if limit is None or count is None:
+                return entries
+            if len(entries) > limit or len(rows) <= count:
+                return entries[max(len(entries) - limit, 0) :]
+            count *= 2
+
+    async def _row(self, entry_id: str) -> Message:
+        """The message that an entry stands for. Forks have the same: any of them will do."""
+        known = self._homes.get(row_id(entry_id))
+        page = await self._store.records.scan((ENTRIES, row_id(entry_id)), exact=True)
+        for conversation_id in [*([known] if known else []), *(record.key for record in page.items)]:
+            with suppress(NotFound):
+                return await self._store.get_message(conversation_id, row_id(entry_id))
+        raise KeyError(entry_id)
+
+    async def _line(self, head: Message, count: int | None) -> list[Message]:
+        """The messages up to this one, or the newest `count` of them, oldest first."""
+        id, cursor = head.conversation_id, structs.replace(head, seq=head.seq + 1).cursor
+        rows: list[Message] = []
+        while count is None or len(rows) < count:
+            size = _PAGE if count is None else min(count - len(rows), _PAGE)
+            page = await self._store.get_messages(id, order="desc", after=cursor, limit=size, branch=head.branch)
+            rows += page
+            if not page or not page.has_more:
+                break
+            cursor = page[-1].cursor
+        return rows[::-1]
+
+    async def _record(self, conversation: Conversation) -> ConversationRecord:
+        kept = await self._kept(conversation.id)
+        head_id = kept.head_id if kept is not None else None
+        if kept is None or kept.version != conversation.version:
+            head_id = await self._tip(conversation)
+        if kept is not None and head_id == kept.head_id:
+            record = _record_of(conversation, kept)
+        else:
+            # Somebody else has said something since: what was read before is stale.
+            begun = kept.revision if kept is not None else conversation.created_at.isoformat()
+            updated = conversation.updated_at
+            record = _record_of(conversation, kept or Kept(0, None, "", updated, _USAGE.dump_python(RunUsage())))
+            record = replace(record, head_id=head_id, revision=f"{begun}+{head_id}", updated_at=updated)
+        self._remember(conversation.id, [row_id(id) for id in (record.head_id, *record.branches) if id is not None])
+        return record
+
+    def _remember(self, conversation_id: str, ids: Sequence[str]) -> None:
+        self._homes |= dict.fromkeys(ids, conversation_id)
+        while len(self._homes) > _HOMES:
+            self._homes.pop(next(iter(self._homes)))
+
+    async def _kept(self, conversation_id: str) -> Kept | None:
+        record = await self._store.records.get((RECORDS,), conversation_id)
+        return msgspec.convert(record.value, Kept) if record is not None else None
+
+    async def _tip(self, conversation: Conversation) -> str | None:
+        """The last entry of the active branch; not every message of others is one."""
+        async for row in self._store.iter_messages(conversation.id, order="desc"):
+            if entries := entries_of([row]):
+                return entries[-1].id
+        return None
+
+    # Writing
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        try:
+            await settled(self._write(record, new_entries, expected_revision))
+        except (Conflict, NotFound, KeyError) as error:
+            raise ConversationConflict(record.conversation_id) from error
+
+    async def _write(
+        self, record: ConversationRecord, new_entries: Sequence[ConversationEntry], expected_revision: str | None
+    ) -> None:
+        conversation = await self._store.get_conversation(record.conversation_id)
+        current = await self._record(conversation) if conversation is not None else None
+        if (current.revision if current is not None else None) != expected_revision:
+            raise ConversationConflict(record.conversation_id)
+        if record.head_id is not None and record.head_id not in {entry.id for entry in new_entries}:
+            await self._row(record.head_id)
+        rows = [row_of(entry) for entry in new_entries]
+        base = new_entries[0].parent_id if new_entries else record.head_id
+        if conversation is None or current is None:
+            conversation, ids = await self._begin(record, base)
+            version = conversation.version
+        else:
+            ids = []
+            version = await self._moved(conversation, current, base, is_only_kept=not rows, revision=record.revision)
+        if rows:
+            appended = await self._store.append(
+                conversation.id, rows, expected_version=version, on_duplicate="error", create=False
+            )
+            version = appended.version
+        await self._keep(record, version, [*ids, *(row.id for row in rows)])
+
+    async def _begin(self, record: ConversationRecord, base: str | None) -> tuple[Conversation, list[str]]:
+        """A new conversation: an empty one, or a fork with everything up to an entry of another."""
+        if base is None:
+            return await self._store.create_conversation(record.conversation_id, user_id=record.scope), []
+        source = await self._row(base)
+        made = await self._store.fork(
+            source.conversation_id, at=source.id, branch=source.branch, new_id=record.conversation_id
+        )
+        if made.user_id != record.scope:
+            made = await self._store.update_conversation(made.id, user_id=record.scope)
+        return made, [row.id async for row in self._store.iter_messages(made.id)]
+
+    async def _moved(
+        self,
+        conversation: Conversation,
+        current: ConversationRecord,
+        base: str | None,
+        *,
+        is_only_kept: bool,
+        revision: str,
+    ) -> int:
+        """Makes the active branch end at an entry, and gives the version that this made."""
+        id, version = conversation.id, conversation.version
+        if base == current.head_id:
+            if not is_only_kept:
+                return version
+            # Nothing is said, only the record changes: the version keeps two writers of it apart.
+            mark = {"pydantic_ai_revision": revision}
+            return (await self._store.update_conversation(id, metadata=mark, expected_version=version)).version
+        if base is None:
+            await self._store.branch(id, empty=True, expected_version=version)
+            return version + 1
+        row = await self._store.get_message(id, row_id(base))
+        for branch in await self._store.list_branches(id):
+            if [last.id for last in await newest(self._store, id, 1, branch.id)] == [row.id]:
+                return (await self._store.switch_branch(id, branch.id, expected_version=version)).version
+        await self._store.branch(id, at=row.id, source=row.branch, expected_version=version)
+        return version + 1
+
+    async def _keep(self, record: ConversationRecord, version: int, ids: Sequence[str]) -> None:
+        """Writes the record and where the entries are, unless somebody has already written a newer one."""
+        id = record.conversation_id
+        value = msgspec.to_builtins(_kept_of(record, version))
+        entries = [Put((ENTRIES, each), id, None, conversation_id=id) for each in ids]
+        while True:
+            stored = await self._store.records.get((RECORDS,), id)
+            if stored is not None and msgspec.convert(stored.value, Kept).version > version:
+                await self._store.records.write(entries)
+                return
+            put = Put((RECORDS,), id, value, stored.revision if stored is not None else 0, conversation_id=id)
+            try:
+                await self._store.records.write([put, *entries])
+            except Conflict:
+                continue
+            return
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Deletes the conversation with all its messages. Forks have their own."""
+        conversation = await self._store.get_conversation(conversation_id)
+        if conversation is None or (await self._record(conversation)).revision != expected_revision:
+            raise ConversationConflict(conversation_id)
+        try:
+            # A save that is under way loses: it finds another version.
+            await self._store.update_conversation(
+                conversation_id, metadata={"pydantic_ai_revision": "deleted"}, expected_version=conversation.version
+            )
+        except (Conflict, NotFound) as error:
+            raise ConversationConflict(conversation_id) from error
+        await self._store.delete_conversation(conversation_id)
+
+
+def _record_of(conversation: Conversation, kept: Kept) -> ConversationRecord:
+    return ConversationRecord(
+        conversation_id=conversation.id,
+        head_id=kept.head_id,
+        usage=_USAGE.validate_python(kept.usage),
+        deferred_tool_requests=_DEFERRED.validate_json(msgspec.json.encode(kept.deferred)),
+        scope=conversation.user_id,
+        forked_from=kept.forked_from,
+        forked_at=kept.forked_at,
+        branches=list(kept.branches),
+        revision=kept.revision,
+        updated_at=kept.updated_at,
+    )
+
+
+def _kept_of(record: ConversationRecord, version: int) -> Kept:
+    return Kept(
+        version,
+        record.head_id,
+        record.revision,
+        record.updated_at,
+        _USAGE.dump_python(record.usage, mode="json"),
+        msgspec.json.decode(_DEFERRED.dump_json(record.deferred_tool_requests)),
+        record.forked_from,
+        record.forked_at,
+        list(record.branches),
+    )

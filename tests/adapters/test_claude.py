@@ -1,0 +1,214 @@
+"""The session store of the Claude Agent SDK: its conformance kit, its CLI, and what the kit does not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ResultMessage,
+    delete_session_via_store,
+    fork_session_via_store,
+    get_session_messages_from_store,
+    list_sessions_from_store,
+    project_key_for_directory,
+    query,
+    rename_session_via_store,
+)
+from claude_agent_sdk.testing import run_session_store_conformance
+from tests.adapters.claude_api import serving
+
+from hansard import Message, Store
+from hansard.adapters.claude import ClaudeSessionStore
+
+pytestmark = pytest.mark.anyio
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+KEY: Any = {"project_key": "proj", "session_id": SESSION}
+SUB: Any = {**KEY, "subpath": "subagents/agent-1"}
+
+
+def said(text: Any, role: str = "user", **more: Any) -> Any:
+    message = {"role": role, "content": text}
+    return {"type": role, "uuid": str(uuid.uuid4()), "message": message, "timestamp": "2026-01-01T00:00:00Z", **more}
+
+
+def side(number: int, **more: Any) -> Any:
+    return {"type": "queue-operation", "n": number, **more}
+
+
+async def test_the_sdk_s_own_kit(store: Store) -> None:
+    numbers = iter(range(1000))
+
+    def make() -> ClaudeSessionStore:
+        return store.tenant(f"t{next(numbers)}").claude_session_store()
+
+    await run_session_store_conformance(make)
+    assert next(numbers) > 10
+
+
+async def test_a_transcript_comes_back_in_its_order(store: Store) -> None:
+    sessions = store.claude_session_store()
+    use = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+    entries = [
+        side(1),
+        said("Hi"),
+        side(2),
+        said([use], "assistant"),
+        side(3, uuid="u3"),
+        said([{"type": "tool_result", "tool_use_id": "t1", "content": "é\x00"}]),
+        said("hidden", isSidechain=True),
+        said("meta", isMeta=True),
+        {"type": "summary", "big": 12345678901234567890, "none": None},
+    ]
+    for at in range(0, len(entries), 4):
+        await sessions.append(KEY, entries[at : at + 4])
+    assert await sessions.load(KEY) == entries
+    rows = await store.get_messages(SESSION)
+    assert [row.role for row in rows] == ["user", "assistant", "tool"]
+    assert {row.format for row in rows} == {"claude.transcript"}
+    assert rows[0].text == "Hi"
+
+
+async def test_what_is_retried_is_stored_once(store: Store) -> None:
+    sessions = store.claude_session_store()
+    batch = [said("Hi"), side(1, uuid="u1"), said("Hello", "assistant")]
+    for _ in range(3):
+        await sessions.append(KEY, batch)
+        await sessions.append(SUB, batch)
+    await sessions.append(KEY, [side(2), side(2)])
+    assert await sessions.load(KEY) == [*batch, side(2), side(2)], "what has no uuid is never taken for a repetition"
+    assert await sessions.load(SUB) == batch
+    empty: Any = {**KEY, "session_id": "empty"}
+    await sessions.append(empty, [])
+    assert await sessions.load(empty) is None
+
+
+async def test_writers_at_once(store: Store) -> None:
+    batches = [[said(f"{one}.{two}") if two % 2 else side(one * 10 + two) for two in range(4)] for one in range(8)]
+    await asyncio.gather(*(store.claude_session_store().append(KEY, batch) for batch in batches))
+    await asyncio.gather(*(store.claude_session_store().append(SUB, batch) for batch in batches))
+    main, sub = await store.claude_session_store().load(KEY), await store.claude_session_store().load(SUB)
+    assert main is not None
+    assert sub is not None
+    assert len(main) == len(sub) == 32
+    assert {repr(entry) for entry in main} == {repr(entry) for batch in batches for entry in batch}
+    places = [sub.index(batch[0]) for batch in batches]
+    assert all(sub[at : at + 4] == batch for at, batch in zip(places, batches, strict=True))
+
+
+async def test_projects_subagents_and_deletion(store: Store) -> None:
+    sessions = store.claude_session_store()
+    other: Any = {"project_key": "other", "session_id": SESSION}
+    await sessions.append(KEY, [said("Hi")])
+    await sessions.append(other, [said("Elsewhere")])
+    await sessions.append(SUB, [said("Below")])
+    deeper: Any = {**KEY, "subpath": "subagents/a:b/agent-2"}
+    await sessions.append(deeper, [said("Deeper")])
+    assert sorted(await sessions.list_subkeys(KEY)) == ["subagents/a:b/agent-2", "subagents/agent-1"]
+    assert [row.text for row in await store.get_messages(SESSION)] == ["Hi"], "subagents are not in the history"
+    await sessions.delete(SUB)
+    await sessions.append(SUB, [said("Once more")])
+    below = await sessions.load(SUB)
+    assert below is not None
+    assert len(below) == 1
+    await store.delete_conversation(SESSION)
+    assert await sessions.load(KEY) is None
+    assert await sessions.load(SUB) is None
+    assert await sessions.list_sessions("proj") == []
+    elsewhere = await sessions.load(other)
+    assert elsewhere is not None
+    assert elsewhere[0]["message"]["content"] == "Elsewhere"  # type: ignore[typeddict-item]
+
+
+async def test_what_others_said_is_loaded_too(store: Store) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+    items: list[Any] = [{"role": "user", "content": "Hi"}, call, answer]
+    await store.openai_session("trip").add_items(items)
+    session_id = await store.claude_session_binding("trip")
+    assert await store.claude_session_binding("trip") == session_id == str(uuid.UUID(session_id))
+    assert await store.claude_session_binding(SESSION) == SESSION
+    key: Any = {"project_key": "proj", "session_id": session_id}
+    sessions = store.claude_session_store()
+    first: Any = await sessions.load(key)
+    assert [entry["type"] for entry in first] == ["user", "assistant", "user"]
+    assert [entry["parentUuid"] for entry in first] == [None, first[0]["uuid"], first[1]["uuid"]]
+    await sessions.append(key, [side(1), said("Go on", parentUuid=first[-1]["uuid"])])
+    await store.append_message("trip", "user", "From elsewhere")
+    entries: Any = await sessions.load(key)
+    assert entries[:3] == first
+    assert [entry["type"] for entry in entries[3:]] == ["queue-operation", "user", "user", "last-prompt"]
+    assert entries[-1]["leafUuid"] == entries[-2]["uuid"]
+    assert [row.role for row in await store.get_messages("trip")] == ["user", "assistant", "tool", "user", "user"]
+    history = await store.openai_session("trip").get_items()
+    assert [item.get("content") or item.get("type") for item in history][-2:] == ["Go on", "From elsewhere"]
+
+
+async def test_the_sdk_s_helpers(store: Store) -> None:
+    sessions: Any = store.claude_session_store()
+    key: Any = {"project_key": project_key_for_directory("/proj"), "session_id": SESSION}
+    question = said("Hi", sessionId=SESSION, parentUuid=None)
+    reply = said([{"type": "text", "text": "Hello"}], "assistant", sessionId=SESSION, parentUuid=question["uuid"])
+    await sessions.append(key, [question, reply])
+    assert len(await get_session_messages_from_store(sessions, SESSION, directory="/proj")) == 2
+    await rename_session_via_store(sessions, SESSION, "Greetings", directory="/proj")
+    fork = await fork_session_via_store(sessions, SESSION, directory="/proj")
+    listed = {info.session_id: info for info in await list_sessions_from_store(sessions, directory="/proj")}
+    assert set(listed) == {SESSION, fork.session_id}
+    assert listed[SESSION].custom_title == "Greetings"
+    await delete_session_via_store(sessions, SESSION, directory="/proj")
+    assert await store.get_conversation(SESSION) is None
+
+
+# The CLI
+
+
+async def ask(store: Store, folder: Path, url: str, prompt: str, **options: Any) -> ResultMessage:
+    """One turn of the real CLI, in a process of its own, with an empty configuration."""
+    config = folder / uuid.uuid4().hex
+    project = folder / "project"
+    for path in (config, project):
+        path.mkdir(exist_ok=True)
+    env = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CONFIG_DIR": str(config),
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+    sessions: Any = store.claude_session_store()
+    asked = ClaudeAgentOptions(
+        session_store=sessions, cwd=project, env=env, tools=[], setting_sources=[], model="claude-test", **options
+    )
+    results = [each async for each in query(prompt=prompt, options=asked) if isinstance(each, ResultMessage)]
+    return results[-1]
+
+
+async def test_the_cli_writes_here_and_resumes_from_here(store: Store, tmp_path: Path) -> None:
+    with serving("Hello there") as api:
+        first = await ask(store, tmp_path, api.url, "Hi Claude")
+        assert first.result == "Hello there"
+        rows = await store.get_messages(first.session_id)
+        assert [(row.role, row.text) for row in rows] == [("user", "Hi Claude"), ("assistant", "Hello there")]
+        others = [Message("user", "Meanwhile, elsewhere"), Message("assistant", "Heard elsewhere")]
+        await store.append(first.session_id, others)
+        await ask(store, tmp_path, api.url, "Go on", resume=first.session_id)
+        heard = str(api.asked[-1]["messages"])
+    assert all(text in heard for text in ("Hi Claude", "Hello there", "Meanwhile", "Heard elsewhere", "Go on"))
+    assert [row.role for row in await store.get_messages(first.session_id)] == ["user", "assistant"] * 3
+
+
+async def test_the_cli_resumes_what_another_framework_began(store: Store, tmp_path: Path) -> None:
+    await store.append("trip", [Message("user", "The code word is heron."), Message("assistant", "Noted.")])
+    session_id = await store.claude_session_binding("trip")
+    with serving("Heron") as api:
+        await ask(store, tmp_path, api.url, "What is it?", resume=session_id)
+        heard = str(api.asked[-1]["messages"])
+    assert "The code word is heron." in heard
+    assert [row.text for row in await store.get_messages("trip")][-2:] == ["What is it?", "Heron"]
