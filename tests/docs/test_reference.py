@@ -14,7 +14,7 @@ import pytest
 from tests.docs import pages
 
 import hansard
-from hansard import capture, opening, rules
+from hansard import capture, chat, opening, rules
 from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
@@ -82,6 +82,14 @@ def test_capture() -> None:
         assert _arguments(documented) <= page, documented
     assert {name for name, _ in _public(capture.Capture)} - {"agent_id"} <= page | {"store"}
     assert set(capture.Counts.__struct_fields__) <= page
+
+
+def test_chat() -> None:
+    page = _words(pages.read("docs/chat.md"))
+    for documented in (chat.Chat, chat.Chat.send, chat.Answer, chat.OpenAIModel, chat.AnthropicModel):
+        assert _arguments(documented) - {"options", "text"} <= page, documented
+    assert {name for name, _ in _public(chat.Chat)} <= page
+    assert set(chat.Synced.__struct_fields__) <= page
 
 
 def test_connect() -> None:

@@ -70,7 +70,7 @@ def answer_of(result: Any) -> Answer | None:
     blocks = field_of(result, "content")
     if isinstance(blocks, list) and field_of(result, "stop_reason") is not None:
         blocked = field_of(result, "stop_reason") == "refusal"
-        return Answer(_blocks(blocks), "anthropic", usage, "blocked" if blocked else "complete")
+        return Answer(blocks_of(blocks), "anthropic", usage, "blocked" if blocked else "complete")
     items = field_of(result, "output")
     if isinstance(items, list) and field_of(result, "object") == "response":
         return Answer([plain(item) for item in items], "openai.responses", usage)
@@ -84,7 +84,7 @@ def _chat_answer(message: dict[str, Any], usage: Usage | None, status: Status) -
     return Answer({"role": "assistant", "content": None, **said}, "openai.chat", usage, status)
 
 
-def _blocks(blocks: list[Any]) -> list[Any]:
+def blocks_of(blocks: list[Any]) -> list[Any]:
     # What the SDK adds as empty fields is no part of what was said.
     return [_without_none(plain(block)) for block in blocks]
 
