@@ -51,6 +51,7 @@ from hansard.store import Delete, Put, Store
 
 if TYPE_CHECKING:
     from hansard.assembly.explanation import Decision, Prompt
+    from hansard.chat import Chat
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "BlobRef",
     "Branch",
     "Capabilities",
+    "Chat",
     "Closed",
     "Conflict",
     "Conversation",
@@ -106,9 +108,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Few programs name these two: what makes them is imported with the first prompt.
-    if name not in ("Decision", "Prompt"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hansard.assembly import explanation
+    # Few programs name these: what they need is imported with the first use.
+    if name in ("Decision", "Prompt"):
+        from hansard.assembly import explanation
 
-    return getattr(explanation, name)
+        return getattr(explanation, name)
+    if name == "Chat":
+        from hansard.chat import Chat
+
+        return Chat
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

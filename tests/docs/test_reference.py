@@ -14,7 +14,7 @@ import pytest
 from tests.docs import pages
 
 import hansard
-from hansard import opening, rules
+from hansard import capture, chat, opening, rules
 from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
@@ -75,6 +75,22 @@ def test_every_method_of_its_parts(part: type, page: str) -> None:
         if inspect.isfunction(method):
             section = sections[f"{part.__name__.lower()}.{name}"]
             assert _arguments(method) <= _words(section), name
+
+
+def test_capture() -> None:
+    page = _words(pages.read("docs/capture.md"))
+    for documented in (capture.Capture, capture.Capture.wrap, capture.Spool, capture.Inbound, capture.Reply):
+        assert _arguments(documented) <= page, documented
+    assert {name for name, _ in _public(capture.Capture)} - {"agent_id"} <= page | {"store"}
+    assert set(capture.Counts.__struct_fields__) <= page
+
+
+def test_chat() -> None:
+    page = _words(pages.read("docs/chat.md"))
+    for documented in (chat.Chat, chat.Chat.send, chat.Answer, chat.OpenAIModel, chat.AnthropicModel):
+        assert _arguments(documented) - {"options", "text"} <= page, documented
+    assert {name for name, _ in _public(chat.Chat)} <= page
+    assert set(chat.Synced.__struct_fields__) <= page
 
 
 def test_connect() -> None:

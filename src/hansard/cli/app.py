@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import caring, failing, finding, keys, measuring, moving, reading, serving, writing
+from hansard.cli import caring, chatting, failing, finding, keys, measuring, moving, reading, serving, writing
 from hansard.cli.session import Session
 from hansard.cli.values import STDIN
 from hansard.errors import HansardError
@@ -44,6 +44,7 @@ for _command in (
     reading.branches,
     reading.watch,
     finding.search,
+    chatting.chat,
     writing.append,
     writing.delete,
     moving.export,

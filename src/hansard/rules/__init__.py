@@ -74,9 +74,18 @@ from hansard.rules.heads import (
     position,
     touched,
 )
+from hansard.rules.leases import (
+    LEASE,
+    is_lapsed,
+    leased,
+    released,
+    settled,
+    time_left,
+)
 
 __all__ = [
     "BLOB_GRACE",
+    "LEASE",
     "NO_END",
     "TOMBSTONE_LIFE",
     "Cut",
@@ -101,8 +110,10 @@ __all__ = [
     "has_metadata",
     "is_alive",
     "is_between",
+    "is_lapsed",
     "is_visible",
     "is_wanted",
+    "leased",
     "matches",
     "new_head",
     "no_message",
@@ -118,6 +129,7 @@ __all__ = [
     "plan_update",
     "position",
     "refuse_deleted",
+    "released",
     "repeated",
     "replaced",
     "restored",
@@ -125,8 +137,10 @@ __all__ = [
     "same_body",
     "sees",
     "segments",
+    "settled",
     "shrunk",
     "surviving",
+    "time_left",
     "touched",
     "truncated",
     "usage_change",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -128,6 +129,12 @@ def count(value: object, what: str, most: int = MOST, least: int = 1) -> int:
 
 def optional_count(value: object, what: str, least: int = 0) -> int | None:
     return None if value is None else count(value, what, least=least)
+
+
+def seconds(value: object, what: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    raise ValidationError(f"{what} must be a number of seconds above 0, not {value!r}")
 
 
 def flag(value: object, what: str) -> bool:

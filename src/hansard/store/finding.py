@@ -73,9 +73,9 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
 
 
 async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
-    """The hits with their blobs put back, where they have any."""
+    """The hits as messages are read: settled, and with their blobs put back."""
     for at, hit in enumerate(hits):
-        if hit.message.blobs and mode == "inline":
+        if hit.message.blobs or hit.message.status == "in_progress":
             whole = await reading.with_blobs(view, context, [hit.message], mode)
             hits[at] = structs.replace(hit, message=whole[0] if whole else hit.message)
     return hits

@@ -119,7 +119,7 @@ class Prompts(Core):
             max_turns=checks.count(max_turns, "max_turns"),
             summary_threshold=checks.count(summary_threshold, "summary_threshold", least=0),
             summarizer=summarizer,
-            summary_timeout=_seconds(summary_timeout),
+            summary_timeout=checks.seconds(summary_timeout, "summary_timeout"),
             in_background=checks.flag(in_background, "in_background"),
             system=text,
             aliases=aliases,
@@ -228,7 +228,7 @@ class Prompts(Core):
             taken.messages[-1].seq if len(taken.messages) > keep else 0,
             summarizer,
             checks.count(max_tokens, "max_tokens"),
-            _seconds(timeout),
+            checks.seconds(timeout, "timeout"),
             remembering(counter),
             checks.flag(in_metadata, "in_metadata"),
         )
@@ -269,9 +269,3 @@ class Prompts(Core):
         from hansard import formats
 
         return formats.to_langchain_messages(messages, dangling=dangling)
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    raise ValidationError(f"a timeout must be a number of seconds above 0, not {value!r}")

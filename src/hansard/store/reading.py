@@ -95,10 +95,11 @@ async def position(view: View, context: Context, conversation_id: str, place: st
 async def with_blobs(
     view: View, context: Context, messages: list[Message], mode: BlobMode, known: Mapping[str, bytes] = NO_BLOBS
 ) -> list[Message]:
-    """The messages with their blobs put back into their content, unless references were asked for.
+    """The messages as they are read: settled, and with their blobs put back, unless references were asked for.
 
     `known` are blobs at hand: what was just written need not be read again.
     """
+    messages = rules.settled(messages, context.now)
     if mode == "refs" or not any(message.blobs for message in messages):
         return messages
     digests = dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs if ref.sha256 not in known)

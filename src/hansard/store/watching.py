@@ -15,10 +15,15 @@ from hansard.store.core import View
 
 _CHUNK = 100
 _WAIT = 30.0
+_MARGIN = 0.01
+"""Seconds after the end of a lease, so that it has ended for certain."""
 
 
 Growing = dict[str, int | None]
-"""Messages that may still change, and which revision of each was last seen; None for none."""
+"""Messages that may still change, and which revision of each was last seen; None for none.
+
+The complement of a revision: it was told as interrupted, because its lease had run out.
+"""
 
 
 async def watch(view: View, conversation_id: str, after: str | None, branch: str | None) -> AsyncIterator[Message]:
@@ -35,9 +40,10 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
     base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
     growing = await _growing_at(view, conversation_id, branch, place, after)
     mark = 0
+    patience = _WAIT
     born = await _birth(view, conversation_id)
     while True:
-        mark = await view.backend.wait(view.context(), conversation_id, mark, _WAIT)
+        mark = await view.backend.wait(view.context(), conversation_id, mark, patience)
         again = await _birth(view, conversation_id)
         if again != born and again is not None:
             # It was deleted and begun anew, and counts from the beginning.
@@ -50,11 +56,13 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
             context = view.context()
             taken = await view.backend.get_messages(context, conversation_id, structs.replace(base, above=place))
             more = taken.has_more
+            for message in taken.messages:
+                if message.status == "in_progress":
+                    growing[message.id] = _seen(message, context.now)
             for message in await reading.with_blobs(view, context, taken.messages, "inline"):
                 place = rules.position(message)
-                if message.status == "in_progress":
-                    growing[message.id] = cursors.revision(message)
                 yield message
+        patience = await _patience(view, conversation_id, growing)
 
 
 async def _birth(view: View, conversation_id: str) -> datetime | None:
@@ -92,10 +100,28 @@ async def _grown(view: View, conversation_id: str, growing: Growing) -> list[Mes
         return []
     context = view.context()
     now = {each.id: each for each in await view.backend.find_messages(context, conversation_id, list(growing))}
-    changed = [message for id, message in now.items() if cursors.revision(message) != growing[id]]
+    seen = {id: _seen(message, context.now) for id, message in now.items()}
+    changed = [message for id, message in now.items() if seen[id] != growing[id]]
     for id in list(growing):
         if id not in now or now[id].status != "in_progress":
             del growing[id]
         else:
-            growing[id] = cursors.revision(now[id])
+            growing[id] = seen[id]
     return await reading.with_blobs(view, context, changed, "inline")
+
+
+def _seen(message: Message, now: datetime) -> int:
+    revision = cursors.revision(message)
+    return ~revision if rules.is_lapsed(message, now) else revision
+
+
+async def _patience(view: View, conversation_id: str, growing: Growing) -> float:
+    """How long to wait for news: until the first lease runs out that nobody moves on."""
+    if not growing:
+        return _WAIT
+    context = view.context()
+    now = await view.backend.find_messages(context, conversation_id, list(growing))
+    if any(_seen(message, context.now) != growing[message.id] for message in now):
+        return 0.0
+    left = [each for message in now if (each := rules.time_left(message, context.now)) is not None]
+    return min([_WAIT, *(each.total_seconds() + _MARGIN for each in left)])

@@ -18,6 +18,7 @@ from hansard.testing.contract.erasing import TestEraseUser
 from hansard.testing.contract.expiry import TestExpiry
 from hansard.testing.contract.faults import TestFaults
 from hansard.testing.contract.filters import TestFilters, TestPinned, TestTurns
+from hansard.testing.contract.leases import TestLeases
 from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.paging import TestPaging
@@ -52,6 +53,7 @@ __all__ = [
     "TestFilters",
     "TestForks",
     "TestJudged",
+    "TestLeases",
     "TestListing",
     "TestOrder",
     "TestPaging",

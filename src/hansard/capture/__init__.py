@@ -1,0 +1,11 @@
+"""Recording agents: what was said to them and what they answered, in one line of their users' code.
+
+`Capture(store)` wraps any async agent. Begin with `capturing`.
+"""
+
+from hansard.capture.capturing import Capture
+from hansard.capture.ledger import Counts
+from hansard.capture.spool import Spool
+from hansard.capture.turns import Blocked, Inbound, Reply
+
+__all__ = ["Blocked", "Capture", "Counts", "Inbound", "Reply", "Spool"]

@@ -1,0 +1,273 @@
+"""`Capture`: an agent that is recorded, and knows nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import structs
+
+from hansard import codec, ids
+from hansard.capture import pen, turns
+from hansard.capture.ledger import Counts, Ledger
+from hansard.capture.listening import Listener
+from hansard.capture.pen import Pace
+from hansard.capture.spool import Entry, Spool
+from hansard.capture.tracing import current_trace_id
+from hansard.capture.turns import Blocked, Inbound, ReadChunk, ReadInbound, ReadReply, Reply
+from hansard.model import Message, Participant
+from hansard.store import Store, checks
+
+Agent = Callable[..., Any]
+
+
+class Capture:
+    """Records agents: `agent = Capture(store, agent_id="helper")(agent)`.
+
+    The inbound message is stored before the agent runs, its reply after. Nothing that the store does breaks the agent:
+    what fails is logged, counted in `counts` and, with a `spool`, kept on disk and stored later.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        agent_id: str | None = None,
+        agent_name: str | None = None,
+        conversation_id: str | int | None = None,
+        user_id: str | int | None = None,
+        inbound: ReadInbound | None = None,
+        reply: ReadReply = turns.reply_of,
+        chunk: ReadChunk | None = None,
+        blocked: type[BaseException] | tuple[type[BaseException], ...] = Blocked,
+        interval: float = 0.5,
+        lease: float = 30.0,
+        idle: float = 600.0,
+        timeout: float = 5.0,
+        spool: Spool | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.store = store
+        self.agent_id = agent_id
+        self._participant = None if agent_id is None else Participant("agent", agent_id, display_name=agent_name)
+        self._conversation_id = conversation_id
+        self._user_id = user_id
+        self._inbound = inbound
+        self._reply = reply
+        self._chunk = chunk
+        self._blocked = blocked
+        self._pace = Pace(interval=interval, lease=lease, idle=idle)
+        self._spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
+        self._ledger = Ledger(store, timeout=checks.seconds(timeout, "timeout"), spool=self._spool)
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the messages so far."""
+        return self._ledger.counts
+
+    # Wrapping
+
+    def __call__(self, agent: Agent) -> Agent:
+        return self.wrap(agent)
+
+    def wrap(self, agent: Agent, *, stream: bool | None = None) -> Agent:
+        """The agent, recorded. It is called as before, and may be told `conversation_id` and other facts besides.
+
+        An async generator stays one. `stream=True` makes one of a plain function that returns a stream.
+        """
+        takes = turns.parameters_of(agent)
+        is_stream = _is_generator(agent) if stream is None else stream
+        if is_stream:
+
+            @functools.wraps(agent)
+            async def streaming(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+                inbound, kwargs = self._read(args, kwargs, takes)
+                turn = await self._begin(inbound)
+                result = agent(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    result = await result
+                async with contextlib.aclosing(self._listen(turn, result)) as chunks:  # type: ignore[type-var]
+                    async for chunk in chunks:
+                        yield chunk
+
+            return streaming
+
+        @functools.wraps(agent)
+        async def answering(*args: Any, **kwargs: Any) -> Any:
+            inbound, kwargs = self._read(args, kwargs, takes)
+            turn = await self._begin(inbound)
+            result = agent(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
+            if turn is None:
+                return result
+            if hasattr(result, "__aiter__"):
+                return Stream(result, self._listen(turn, result))
+            await self._answer(turn, result)
+            return result
+
+        return answering
+
+    def _read(
+        self, args: Sequence[Any], kwargs: dict[str, Any], takes: frozenset[str] | None
+    ) -> tuple[Inbound | None, dict[str, Any]]:
+        """The inbound message of a call, and the arguments that the agent itself is given."""
+        if self._inbound is not None:
+            return self._by_own_reader(args, kwargs), kwargs
+        facts = {"conversation_id": self._conversation_id, "user_id": self._user_id}
+        facts |= {name: kwargs[name] for name in turns.FACTS if name in kwargs}
+        if takes is not None:
+            kwargs = {name: value for name, value in kwargs.items() if name in takes or name not in turns.FACTS}
+        said = args or tuple(value for name, value in kwargs.items() if name not in turns.FACTS)
+        return turns.inbound_of(said, facts), kwargs
+
+    def _by_own_reader(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inbound | None:
+        assert self._inbound is not None
+        try:
+            return self._inbound(*args, **kwargs)
+        except Exception as error:
+            # A reader of the user's that fails is no reason for the agent to fail.
+            self._ledger.complain("the inbound reader failed", error)
+            return None
+
+    # A turn
+
+    async def _begin(self, inbound: Inbound | None) -> Entry | None:
+        """Records what was said, and prepares the reply. None: this turn is not recorded."""
+        if inbound is None:
+            self.counts.skipped += 1
+            return None
+        given = inbound.id
+        id = ids.message_id() if given is None else str(given)
+        entry = Entry(
+            conversation_id=str(inbound.conversation_id),
+            message=turns.as_message(inbound, id),
+            user_id=None if inbound.user_id is None else str(inbound.user_id),
+            agent_id=self.agent_id,
+            branch=inbound.branch,
+        )
+        await self._ledger.append(entry)
+        reply = Message(
+            "assistant",
+            "",
+            id=ids.message_id() if given is None else "reply_" + codec.digest(id, self.agent_id or "")[:40],
+            participant=self._participant,
+            scope=inbound.scope,
+            trace_id=current_trace_id(),
+        )
+        return structs.replace(entry, message=reply)
+
+    async def _answer(self, turn: Entry, result: Any) -> None:
+        reply = self._read_reply(result)
+        if reply is not None:
+            await self._ledger.append(structs.replace(turn, message=with_reply(turn.message, reply)))
+
+    def _read_reply(self, result: Any) -> Reply | None:
+        try:
+            return self._reply(result)
+        except Exception as error:
+            self._ledger.complain("the reply reader failed", error)
+            return turns.plain_reply(result)
+
+    async def _listen(self, turn: Entry | None, result: Any) -> AsyncIterator[Any]:
+        """The pieces of a reply as they come, heard on the way."""
+        if not hasattr(result, "__aiter__"):
+            # Not a stream after all.
+            if turn is not None:
+                await self._answer(turn, result)
+            yield result
+            return
+        listener = None if turn is None else Listener(self._ledger, turn, self._pace, self._chunk, self._reply)
+        try:
+            async for chunk in result:
+                if listener is not None:
+                    listener.hear(chunk)
+                yield chunk
+        except BaseException as error:
+            if listener is not None:
+                await listener.end("blocked" if isinstance(error, self._blocked) else "interrupted", error)
+            raise
+        else:
+            if listener is not None:
+                await listener.end("complete")
+        finally:
+            close = getattr(result, "aclose", None) or getattr(result, "close", None)
+            if close is not None and inspect.isawaitable(closing := close()):
+                await closing
+
+    # The spool, and the end
+
+    async def replay(self) -> bool:
+        """Stores what waits in the spool, now. Whether nothing is left of it; without a spool nothing ever is."""
+        return await self._ledger.replay()
+
+    async def close(self) -> None:
+        """Waits for messages that are being ended, and lets go of the spool. The store stays open."""
+        await pen.all_ended()
+        if self._spool is not None:
+            self._spool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Stream:
+    """A recorded stream of a provider's SDK: the chunks come through the capture, everything else from the stream."""
+
+    def __init__(self, inner: Any, chunks: AsyncIterator[Any]) -> None:
+        self._inner = inner
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._chunks
+
+    async def __anext__(self) -> Any:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        await self._chunks.aclose()  # type: ignore[attr-defined]
+
+    close = aclose
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def with_reply(message: Message, reply: Reply) -> Message:
+    """The message that a reply becomes."""
+    return structs.replace(
+        message,
+        content=reply.content,
+        format=reply.format,
+        status=reply.status,
+        sources=reply.sources,
+        usage=reply.usage,
+        trace_id=reply.trace_id or message.trace_id,
+        participant=reply.participant or message.participant,
+        mentions=reply.mentions,
+        metadata=reply.metadata,
+    )
+
+
+def _is_generator(agent: Agent) -> bool:
+    while isinstance(agent, functools.partial):
+        agent = agent.func
+    called = agent if inspect.isroutine(agent) else getattr(agent, "__call__", agent)  # noqa: B004
+    return inspect.isasyncgenfunction(called)

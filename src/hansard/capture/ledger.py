@@ -1,0 +1,236 @@
+"""Writes that never break the agent: tried once, in bounded time, then kept on disk, and always counted.
+
+While anything waits in the spool, everything goes there, behind it: so the order stays, and a store that is away costs
+an agent nothing. From time to time the spool is replayed, oldest first, which is idempotent: each message has its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from hansard import rules
+from hansard.capture.spool import Entry, Home, Spool
+from hansard.errors import Closed, HansardError, Unavailable
+from hansard.model import NOT_YET, Appended, Message
+from hansard.store import Store
+from hansard.store.core import utc_now
+
+logger = logging.getLogger("hansard.capture")
+
+Outcome = Literal["stored", "known", "failed", "refused"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two attempts to replay."""
+
+
+class Counts(Struct):
+    """What became of the messages that were captured."""
+
+    stored: int = 0
+    repeated: int = 0
+    """Stored already, by another capture of the same message."""
+    skipped: int = 0
+    """Calls that named no conversation or had nothing to record."""
+    failed: int = 0
+    """Writes that the store did not take, because it was away or too slow."""
+    refused: int = 0
+    """Messages that the store will never take: too long, deleted meanwhile, of another owner."""
+    spooled: int = 0
+    replayed: int = 0
+    lost: int = 0
+    """Messages that are neither in the store nor in the spool."""
+
+
+class Ledger:
+    """The store as a capture writes to it."""
+
+    def __init__(self, store: Store, *, timeout: float, spool: Spool | None) -> None:
+        self.store = store
+        self.counts = Counts()
+        self._timeout = timeout
+        self._spool = spool
+        self._home = Home(store.tenant_id, store.user_id)
+        self._replaying = asyncio.Lock()
+        self._is_behind = spool is not None
+        """Something may wait in the spool: at first, what a process before us left."""
+        self._pause = 0.0
+        self._next_try = 0.0
+
+    async def append(self, entry: Entry, *, final: bool = True) -> Appended | None:
+        """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
+        if self._is_behind and not await self._catch_up():
+            if final:
+                await self._keep(entry)
+            return None
+        try:
+            async with asyncio.timeout(self._timeout):
+                appended = await self._append(entry)
+        except Exception as error:
+            await self._missed(entry, error, final=final)
+            return None
+        if appended.stored:
+            self.counts.stored += 1
+        else:
+            self.counts.repeated += 1
+        return appended
+
+    async def update(self, entry: Entry, *, final: bool) -> Outcome:
+        """Brings a stored message into this state."""
+        if self._is_behind and not await self._catch_up():
+            if final:
+                await self._keep(entry)
+            return "failed"
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._update(entry)
+        except Exception as error:
+            return await self._missed(entry, error, final=final)
+        return "stored"
+
+    def complain(self, what: str, error: Exception) -> None:
+        """A function of the user's raised: the agent goes on."""
+        logger.error("%s, and the turn is not recorded as it should be", what, exc_info=error)
+
+    async def replay(self) -> bool:
+        """Stores what waits in the spool. Whether nothing is left of it."""
+        if self._spool is None:
+            return True
+        async with self._replaying:
+            try:
+                is_done = await self._replay(self._spool)
+            except OSError as error:
+                logger.error("the spool cannot be read: %s", error)
+                is_done = False
+            self._is_behind = not is_done
+            self._pause = 0.0 if is_done else min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+            self._next_try = time.monotonic() + self._pause
+            return is_done
+
+    # Inside
+
+    async def _append(self, entry: Entry) -> Appended:
+        return await self.store.append(
+            entry.conversation_id,
+            [entry.message],
+            user_id=entry.user_id,
+            agent_id=entry.agent_id,
+            branch=entry.branch,
+        )
+
+    async def _update(self, entry: Entry) -> None:
+        message = entry.message
+        await self.store.update_message(
+            entry.conversation_id,
+            message.id,
+            content=message.content,
+            format=message.format or None,
+            status=message.status,
+            metadata=message.metadata,
+            usage=message.usage,
+            sources=message.sources,
+        )
+
+    async def _missed(self, entry: Entry, error: Exception, *, final: bool) -> Outcome:
+        if isinstance(error, HansardError) and not isinstance(error, Unavailable | Closed):
+            # Another attempt would end in the same way.
+            self.counts.refused += 1
+            logger.error("message %s of %s is refused: %s", entry.message.id, entry.conversation_id, error)
+            return "refused"
+        self.counts.failed += 1
+        why = "it took too long" if isinstance(error, TimeoutError) else error
+        logger.warning("message %s of %s is not stored: %s", entry.message.id, entry.conversation_id, why)
+        if final:
+            await self._keep(entry)
+        return "failed"
+
+    async def _keep(self, entry: Entry) -> None:
+        if self._spool is None:
+            self.counts.lost += 1
+            return
+        if entry.message.created_at is NOT_YET:
+            # When it is replayed, it was still said now.
+            entry = structs.replace(entry, message=structs.replace(entry.message, created_at=utc_now()))
+        try:
+            await asyncio.to_thread(self._spool.add, self._home, entry)
+        except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
+            self.counts.lost += 1
+            logger.error("message %s of %s is lost: %s", entry.message.id, entry.conversation_id, error)
+            return
+        self.counts.spooled += 1
+        self._is_behind = True
+        self._next_try = self._next_try or time.monotonic() + _FIRST_PAUSE
+
+    async def _catch_up(self) -> bool:
+        """Whether the store is up to date, after another attempt if one is due."""
+        return time.monotonic() >= self._next_try and await self.replay()
+
+    async def _replay(self, spool: Spool) -> bool:
+        if not await asyncio.to_thread(spool.is_waiting, self._home):
+            return True
+        for batch in await asyncio.to_thread(lambda: list(spool.take(self._home))):
+            for entry in batch.entries:
+                if await self._put(entry) == "failed":
+                    return False
+            await asyncio.to_thread(spool.done, batch)
+        return not await asyncio.to_thread(spool.is_waiting, self._home)
+
+    async def _put(self, entry: Entry) -> Outcome:
+        """Stores a spooled message in its state, whatever of it is stored already."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                appended = await self._append(entry)
+                if not appended.stored:
+                    if appended.messages[0].status != "in_progress":
+                        return "known"
+                    await self._update(entry)
+        except Exception as error:
+            # It is in the spool already.
+            return await self._missed(entry, error, final=False)
+        self.counts.replayed += 1
+        return "stored"
+
+
+class Writing:
+    """One streamed message in the ledger: appended once, then updated."""
+
+    def __init__(self, ledger: Ledger, entry: Entry) -> None:
+        self._ledger = ledger
+        self._entry = entry
+        self._is_tried = False
+        self._is_begun = False
+        self._is_over = False
+        """It is recorded by somebody else, or was deleted: nothing more is written."""
+
+    async def __call__(self, message: Message) -> None:
+        """Brings the message into this state. Never fails."""
+        if self._is_over:
+            return
+        entry = structs.replace(self._entry, message=message)
+        final = message.status != "in_progress"
+        if not self._is_begun:
+            await self._begin(entry, final=final)
+        elif await self._ledger.update(entry, final=final) == "refused":
+            self._is_over = True
+
+    async def _begin(self, entry: Entry, *, final: bool) -> None:
+        appended = await self._ledger.append(entry, final=final)
+        if appended is None:
+            self._is_tried = True
+            return
+        self._is_begun = True
+        if appended.stored:
+            return
+        # The same answer was begun before: by us, if only the store's answer got lost, or by a writer that has died.
+        known = appended.messages[0]
+        is_open = known.status == "interrupted" or (
+            known.status == "in_progress" and (self._is_tried or rules.is_lapsed(known, utc_now()))
+        )
+        if is_open:
+            await self._ledger.update(entry, final=final)
+        else:
+            self._is_over = True

@@ -1,0 +1,83 @@
+"""What is heard of a streamed reply: its text, what it cost, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard.capture import shapes, turns
+from hansard.capture.ledger import Ledger, Writing
+from hansard.capture.pen import Pace, Pen
+from hansard.capture.spool import Entry
+from hansard.capture.tracing import current_trace_id
+from hansard.capture.turns import ReadChunk, ReadReply, Reply
+from hansard.model import Status, Usage
+
+
+class Listener:
+    """Hears the pieces of one reply. `hear` never waits and never fails."""
+
+    def __init__(self, ledger: Ledger, turn: Entry, pace: Pace, read: ReadChunk | None, reply: ReadReply) -> None:
+        self._ledger = ledger
+        self._message = turn.message
+        self._read = read
+        self._reply = reply
+        self._writing = Writing(ledger, turn)
+        self._pen = Pen(self._writing, turn.message, pace)
+        self._usage: Usage | None = None
+        self._last: Reply | None = None
+        """What the agent itself says of its reply."""
+        self._others: list[Any] = []
+        """Pieces that are not text."""
+
+    def hear(self, chunk: Any) -> None:
+        try:
+            piece = chunk if type(chunk) is str and self._read is None else self._understood(chunk)
+        except Exception as error:
+            self._ledger.complain("the chunk reader failed", error)
+            return
+        if isinstance(piece, str):
+            if piece:
+                self._pen.add(piece)
+        elif isinstance(piece, Reply):
+            self._last = piece
+
+    def _understood(self, chunk: Any) -> str | Reply | None:
+        if self._read is not None:
+            return self._read(chunk)
+        if isinstance(chunk, Reply):
+            return chunk
+        self._usage = shapes.merged(self._usage, shapes.chunk_usage(chunk))
+        text = shapes.text_of(chunk)
+        if text is None and not shapes.is_known(chunk):
+            self._others.append(chunk)
+        return text
+
+    async def end(self, status: Status, error: BaseException | None = None) -> None:
+        said = self._last or Reply()
+        content, metadata = self._content(said), dict(said.metadata or {})
+        if content is None and not self._pen.is_begun:
+            return
+        if error is not None and not isinstance(error, GeneratorExit):
+            metadata["error"] = type(error).__name__
+        if said.status != "complete" and status == "complete":
+            status = said.status
+        if self._others and self._pen.is_begun:
+            metadata["other_chunks"] = len(self._others)
+        await self._pen.end(
+            status,
+            content=content,
+            format=said.format,
+            sources=said.sources,
+            usage=said.usage or self._usage,
+            trace_id=said.trace_id or self._message.trace_id or current_trace_id(),
+            participant=said.participant or self._message.participant,
+            mentions=said.mentions,
+            metadata=metadata or None,
+        )
+
+    def _content(self, said: Reply) -> Any:
+        """None: the text that was streamed."""
+        if said.content is not None or self._pen.is_begun or not self._others:
+            return said.content
+        plain = [turns.plain_reply(chunk).content for chunk in self._others]
+        return plain[0] if len(plain) == 1 else plain

@@ -1,0 +1,201 @@
+"""What could not be stored, kept on disk until it can.
+
+A folder of JSON Lines, a line for each message in the state that is to be stored; each is on the disk before `add`
+returns. A process writes files of its own and holds a lock on them: so another process takes over what a dead one left,
+and never what a living one writes. Names begin with a hash of tenant and user, and each line names them: a replay never
+carries anything through the wall of a view.
+
+A line that its writer did not finish was never acknowledged, and is left out. A line that is damaged is put aside in a
+file `….corrupt`, and reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hansard import ids
+from hansard.model import Message
+from hansard.store import checks
+
+logger = logging.getLogger("hansard.capture")
+
+SUFFIX = ".spool"
+_MOST = 100_000_000
+
+
+class Home(Struct, frozen=True):
+    """Whose messages: the view that they were written through."""
+
+    tenant: str
+    user: str | None = None
+
+    @property
+    def name(self) -> str:
+        return hashlib.sha256(f"{self.tenant}\0{self.user or ''}\0{self.user is None}".encode()).hexdigest()[:16]
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message on its way into a conversation."""
+
+    conversation_id: str
+    message: Message
+    user_id: str | None = None
+    agent_id: str | None = None
+    branch: str | None = None
+
+
+class _Line(Struct, frozen=True, omit_defaults=True):
+    home: Home
+    entry: Entry
+
+
+class Batch(Struct, frozen=True):
+    """A file of the spool, to be replayed from its beginning and then removed."""
+
+    path: Path
+    entries: list[Entry]
+
+
+class _File:
+    """A file that this process holds."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def append(self, line: bytes) -> None:
+        """All of it, on the disk; or nothing, with an `OSError`."""
+        before = os.fstat(self.fd).st_size
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self.fd, left) :]
+            os.fsync(self.fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, before)
+            raise
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Spool:
+    """A folder for what could not be stored. Safe for threads, and for several processes."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int = _MOST) -> None:
+        self.folder = Path(folder)
+        self.max_bytes = checks.count(max_bytes, "max_bytes")
+        self._lock = threading.Lock()
+        self._writing: dict[str, _File] = {}
+        """The file that is written now, by home."""
+        self._held: dict[Path, _File] = {}
+        """Files of ours that wait to be replayed."""
+
+    def add(self, home: Home, entry: Entry) -> None:
+        """Keeps an entry. An `OSError` when the disk or the spool is full, or the folder cannot be written."""
+        line = msgspec.json.encode(_Line(home, entry)) + b"\n"
+        with self._lock:
+            if self._bytes() + len(line) > self.max_bytes:
+                raise OSError(errno.ENOSPC, f"the spool is full: max_bytes is {self.max_bytes:,}", str(self.folder))
+            file = self._writing.get(home.name) or self._create(home)
+            file.append(line)
+
+    def is_waiting(self, home: Home) -> bool:
+        """Whether there is anything to replay, by this process or left by one that died."""
+        with self._lock:
+            return any(True for _ in self._paths(home))
+
+    def take(self, home: Home) -> Iterator[Batch]:
+        """What waits, oldest first. Call `done` for each batch that was replayed; others are taken again later."""
+        with self._lock:
+            if (file := self._writing.pop(home.name, None)) is not None:
+                self._held[file.path] = file
+            paths = sorted(self._paths(home))
+        for path in paths:
+            with self._lock:
+                is_ours = path in self._held or self._take_over(path)
+            if is_ours:
+                yield Batch(path, self._entries(path, home))
+
+    def done(self, batch: Batch) -> None:
+        """The batch is stored: its file goes."""
+        with self._lock:
+            file = self._held.pop(batch.path)
+            batch.path.unlink(missing_ok=True)
+            file.close()
+
+    def close(self) -> None:
+        """Lets go of the files; what they hold waits for the next process."""
+        with self._lock:
+            for file in (*self._writing.values(), *self._held.values()):
+                file.close()
+            self._writing.clear()
+            self._held.clear()
+
+    # Files
+
+    def _paths(self, home: Home) -> Iterator[Path]:
+        return (path for path in self.folder.glob(f"{home.name}-*{SUFFIX}") if path.stat().st_size)
+
+    def _bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.folder.glob(f"*{SUFFIX}"))
+
+    def _create(self, home: Home) -> _File:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{ids.new_id(home.name + '-')}{SUFFIX}"
+        file = _File(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600))
+        fcntl.flock(file.fd, fcntl.LOCK_EX)
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        self._writing[home.name] = file
+        return file
+
+    def _take_over(self, path: Path) -> bool:
+        """A file whose writer has died; not one of a living process."""
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have replayed and removed it while we waited for the lock.
+            is_there = path.exists() and os.path.samestat(path.stat(), os.fstat(fd))
+        except OSError:
+            is_there = False
+        if is_there:
+            self._held[path] = _File(path, fd)
+        else:
+            os.close(fd)
+        return is_there
+
+    def _entries(self, path: Path, home: Home) -> list[Entry]:
+        *lines, unfinished = path.read_bytes().split(b"\n")
+        if unfinished:
+            logger.warning("the last line of %s was not finished by its writer, and is left out", path)
+        entries = []
+        for line in lines:
+            try:
+                found = msgspec.json.decode(line, type=_Line)
+                if found.home != home:
+                    raise msgspec.ValidationError("it belongs to another view")
+                entries.append(found.entry)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                logger.error("a line of %s is damaged, and was put aside: %s", path, error)
+                with path.with_suffix(".corrupt").open("ab") as aside:
+                    aside.write(line + b"\n")
+        return entries

@@ -1,0 +1,17 @@
+"""The trace that is going on, where OpenTelemetry is in use."""
+
+from __future__ import annotations
+
+import sys
+
+
+def current_trace_id() -> str | None:
+    """The id of the current span's trace, as 32 hex digits.
+
+    Who has a span has imported OpenTelemetry: where nobody has, there is nothing to ask.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    return format(context.trace_id, "032x") if context.is_valid else None

@@ -1,0 +1,206 @@
+"""What is recorded of a turn: an `Inbound` message before, a `Reply` after.
+
+Agents take and give all kinds of things. What can be told from their shape is read here; for the rest a user gives
+functions of their own. Nothing here fails: what cannot be understood is text, or nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hansard.capture import shapes
+from hansard.capture.shapes import field_of
+from hansard.model import NOT_YET, Message, MessageScope, Participant, Source, Status, Usage
+
+FACTS = ("conversation_id", "message_id", "user_id", "participant", "mentions", "scope", "metadata", "branch")
+"""Keyword arguments of a call that tell about its message. An agent gets those that it has a parameter for."""
+
+_PRIVATE = ("im", "private", "dm")
+
+
+class Inbound(Struct, frozen=True, kw_only=True):
+    """What is said to an agent, and where."""
+
+    conversation_id: str | int
+    content: Any
+    id: str | int | None = None
+    """Two captures of the same id record it once."""
+    role: str = "user"
+    format: str = ""
+    participant: Participant | Mapping[str, Any] | None = None
+    mentions: Sequence[str] = ()
+    scope: MessageScope | None = None
+    metadata: Mapping[str, Any] | None = None
+    created_at: datetime | None = None
+    user_id: str | int | None = None
+    """The owner of the conversation."""
+    branch: str | None = None
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What an agent answers. It may return one, or end its stream with one, to say more than text."""
+
+    content: Any = None
+    """None, at the end of a stream: the text that was streamed."""
+    format: str = ""
+    sources: Sequence[Source | Mapping[str, Any]] = ()
+    usage: Usage | Mapping[str, Any] | None = None
+    trace_id: str | None = None
+    status: Status = "complete"
+    participant: Participant | Mapping[str, Any] | None = None
+    mentions: Sequence[str] = ()
+    metadata: Mapping[str, Any] | None = None
+
+
+class Blocked(Exception):
+    """An agent raises this when its answer must not be shown. What was streamed of it is recorded as blocked."""
+
+
+ReadInbound = Callable[..., Inbound | None]
+ReadReply = Callable[[Any], Reply | None]
+ReadChunk = Callable[[Any], "str | Reply | None"]
+
+
+# --- what is said to an agent -----------------------------------------------------------------------------------------
+
+
+def parameters_of(agent: Callable[..., Any]) -> frozenset[str] | None:
+    """The names that an agent takes by keyword; None when it takes any."""
+    try:
+        found = inspect.signature(agent).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in found):
+        return None
+    return frozenset(each.name for each in found)
+
+
+def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
+    """The message of a call: its first argument, and the facts that were passed beside it. None: nothing to record."""
+    given = args[0] if args else None
+    if isinstance(given, Inbound):
+        return given
+    conversation = facts.get("conversation_id") or field_of(given, "conversation_id", "conversationId")
+    content = given if isinstance(given, str) else field_of(given, "content", "text", "message", "input")
+    if not conversation or content is None:
+        return None
+
+    def fact(name: str, *names: str) -> Any:
+        return facts[name] if facts.get(name) is not None else field_of(given, *(names or (name,)))
+
+    metadata = fact("metadata")
+    format = field_of(given, "format")
+    return Inbound(
+        conversation_id=conversation,
+        content=content,
+        id=fact("message_id", "message_id", "messageId", "id") or None,
+        role=field_of(given, "role") or "user",
+        format=format if isinstance(format, str) else "",
+        participant=fact("participant"),
+        mentions=fact("mentions") or (),
+        scope=fact("scope") or _scope_of(metadata),
+        metadata=metadata,
+        created_at=_time_of(field_of(given, "created_at")),
+        user_id=fact("user_id", "user_id", "userId"),
+        branch=facts.get("branch"),
+    )
+
+
+def _time_of(value: Any) -> datetime | None:
+    return value if isinstance(value, datetime) and value is not NOT_YET else None
+
+
+def _scope_of(metadata: Any) -> MessageScope | None:
+    """As toolpack's channels say it."""
+    if not isinstance(metadata, Mapping):
+        return None
+    if metadata.get("channelType") in _PRIVATE:
+        return "dm"
+    if metadata.get("threadId"):
+        return "thread"
+    return "channel" if metadata.get("channelType") else None
+
+
+def as_message(inbound: Inbound, id: str) -> Message:
+    return Message(
+        inbound.role,
+        inbound.content,
+        id=id,
+        format=inbound.format,
+        # Mappings are converted where the store checks them.
+        participant=inbound.participant,  # type: ignore[arg-type]
+        mentions=inbound.mentions,  # type: ignore[arg-type]
+        scope=inbound.scope,
+        metadata=inbound.metadata,  # type: ignore[arg-type]
+        created_at=inbound.created_at or NOT_YET,
+    )
+
+
+# --- what it answers --------------------------------------------------------------------------------------------------
+
+
+def reply_of(result: Any) -> Reply | None:
+    """What an agent returned, as a reply. None for None: it chose to say nothing."""
+    if result is None or isinstance(result, Reply):
+        return result
+    if isinstance(result, str):
+        return Reply(content=result)
+    if isinstance(result, Message):
+        return _of_message(result)
+    if (found := shapes.answer_of(result)) is not None:
+        return Reply(content=found.content, format=found.format, usage=found.usage, status=found.status)
+    content = field_of(result, "content", "output", "answer", "text")
+    if content is None:
+        return plain_reply(result)
+    return Reply(
+        content=_json(content),
+        sources=_json(field_of(result, "sources")) or (),
+        usage=shapes.usage_of(field_of(result, "usage")),
+        trace_id=field_of(result, "trace_id", "traceId"),
+        metadata=_mapping(field_of(result, "metadata")),
+    )
+
+
+def _of_message(message: Message) -> Reply:
+    return Reply(
+        content=message.content,
+        format=message.format,
+        sources=message.sources,
+        usage=message.usage,
+        trace_id=message.trace_id,
+        status=message.status,
+        participant=message.participant,
+        mentions=message.mentions,
+        metadata=message.metadata,
+    )
+
+
+def plain_reply(value: Any) -> Reply:
+    """Any JSON value as it is; anything else as its text, and of which type it was."""
+    plain = _json(value)
+    if plain is not None or value is None:
+        return Reply(content=plain)
+    kind = type(value)
+    return Reply(content=str(value), metadata={"reply_type": f"{kind.__module__}.{kind.__qualname__}"})
+
+
+def _json(value: Any) -> Any:
+    """The value as JSON says it; None where JSON cannot."""
+    if isinstance(value, str) or value is None:
+        return value
+    dump = getattr(value, "model_dump", None)
+    try:
+        return msgspec.to_builtins(dump(mode="json") if callable(dump) else value)
+    except Exception:  # of a type that nobody here knows
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    plain = _json(value)
+    return plain if isinstance(plain, dict) else None

@@ -1,0 +1,24 @@
+"""A whole chat over a store: load, assemble, ask a model, run its tools, record. Begin with `chatting`.
+
+The models of `openai_model` and `anthropic_model` import their SDKs when they are made.
+"""
+
+from hansard.chat.anthropic_model import AnthropicModel
+from hansard.chat.chatting import Chat
+from hansard.chat.models import Answer, Call, EchoModel, Model, model_named
+from hansard.chat.openai_model import OpenAIModel
+from hansard.chat.stores import Synced
+from hansard.chat.tools import Tool
+
+__all__ = [
+    "Answer",
+    "AnthropicModel",
+    "Call",
+    "Chat",
+    "EchoModel",
+    "Model",
+    "OpenAIModel",
+    "Synced",
+    "Tool",
+    "model_named",
+]

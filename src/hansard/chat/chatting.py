@@ -1,0 +1,308 @@
+"""`Chat`: a model that remembers. Each message loads the history, assembles a prompt, asks, and records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from hansard import ids, rules
+from hansard.assembly.explanation import Prompt
+from hansard.assembly.summaries import Summarizer
+from hansard.capture.pen import Pace, Pen, all_ended
+from hansard.capture.tracing import current_trace_id
+from hansard.chat import tools as tooling
+from hansard.chat.models import Answer, Model
+from hansard.chat.stores import Stores, Synced
+from hansard.chat.tools import Tool
+from hansard.errors import ConversationNotFound, ValidationError
+from hansard.model import Conversation, Message, Messages, Page, Participant
+from hansard.search import Hits
+from hansard.store import Store, checks
+
+
+class Chat:
+    """A chat with a model over a store: `await Chat(store, model, conversation_id="c1").send("Hello")`."""
+
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        *,
+        conversation_id: str | int | None = None,
+        user_id: str | int | None = None,
+        participant: Participant | Mapping[str, Any] | None = None,
+        agent_id: str | None = None,
+        agent_name: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Any] = (),
+        search: bool = True,
+        fallback: Store | None = None,
+        token_budget: int = 8000,
+        summarizer: Summarizer | None = None,
+        assembly: Mapping[str, Any] | None = None,
+        max_rounds: int = 8,
+        interval: float = 0.5,
+        lease: float = 30.0,
+    ) -> None:
+        for each in (store, fallback):
+            _check_store(each)
+        limits = store.limits
+        self.model = model
+        self.conversation_id = checks.optional_id(conversation_id, "conversation_id", limits) or ids.conversation_id()
+        self.prompt: Prompt | None = None
+        """The last prompt, which explains itself."""
+        self.last: Message | None = None
+        """The last answer, as it is stored."""
+        self._stores = Stores(store, fallback)
+        self._user_id = checks.optional_id(user_id, "user_id", limits)
+        self._participant = participant
+        self._agent_id = agent_id
+        self._agent = None if agent_id is None else Participant("agent", agent_id, display_name=agent_name)
+        self._tools = [tooling.tool_of(tool) for tool in tools]
+        self._searches = search
+        self._assembly = {
+            "agent_id": agent_id,
+            "agent_name": agent_name,
+            "system": system,
+            "token_budget": checks.count(token_budget, "token_budget"),
+            "summarizer": summarizer,
+            **(assembly or {}),
+        }
+        self._max_rounds = checks.count(max_rounds, "max_rounds", least=0)
+        self._pace = Pace(interval=interval, lease=lease)
+        self._turn = asyncio.Lock()
+
+    # The store
+
+    @property
+    def store(self) -> Store:
+        """Where the chat is recorded. It can be set at any time: the next message goes there."""
+        return self._stores.primary
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        self._stores.use(store)
+
+    @property
+    def is_away(self) -> bool:
+        """The store did not answer, and the chat goes on in the fallback."""
+        return self._stores.is_away
+
+    async def sync(self) -> Synced:
+        """Brings what was said in the fallback into the store, and goes on there. It also happens by itself."""
+        return await self._stores.sync()
+
+    # Talking
+
+    async def send(self, text: Any, *, message_id: str | None = None, edit: str | None = None) -> Message:
+        """Says something, and gives the answer as it is stored. With `edit`, instead of that earlier message."""
+        async with self._turn:
+            await self._say(text, message_id, edit)
+            async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
+                async for _ in pieces:
+                    pass
+            assert self.last is not None
+            return self.last
+
+    async def stream(
+        self, text: Any, *, message_id: str | None = None, edit: str | None = None
+    ) -> AsyncGenerator[str, None]:
+        """The same, piece by piece; `chat.last` is then the answer. It is stored as it comes."""
+        async with self._turn:
+            await self._say(text, message_id, edit)
+            async with contextlib.aclosing(self._answer(streaming=True)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def regenerate(self) -> Message:
+        """Another answer to the last message, on a new branch; an answer, where there was none."""
+        async with self._turn:
+            newest = await self.store.get_messages(self.conversation_id, turns=1)
+            if not newest:
+                raise ConversationNotFound(f"conversation {self.conversation_id!r} has nothing to answer")
+            if len(newest) > 1:
+                await self.store.branch(self.conversation_id, at=newest[0].id)
+                self._stores.forget()
+            async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
+                async for _ in pieces:
+                    pass
+            assert self.last is not None
+            return self.last
+
+    async def _say(self, text: Any, message_id: str | None, edit: str | None) -> None:
+        await self._stores.come_back()
+        if edit is not None:
+            await self.store.branch(self.conversation_id, before=edit)
+            self._stores.forget()
+        said = Message(
+            "user",
+            text,
+            id=message_id or ids.message_id(),
+            participant=self._participant,  # type: ignore[arg-type]  # a mapping is converted by the store
+            trace_id=current_trace_id(),
+        )
+        await self._record(said)
+
+    async def _record(self, message: Message) -> Message:
+        return await self._stores.append(self.conversation_id, message, user_id=self._user_id, agent_id=self._agent_id)
+
+    async def _answer(self, *, streaming: bool) -> AsyncGenerator[str, None]:
+        """Asks, runs what tools the model asks for, and asks again, until it has answered."""
+        for number in range(self._max_rounds + 1):
+            usable = self._usable() if number < self._max_rounds else []
+            prompt = await self._assembled(usable)
+            round = _Round(self, self.model.stream(prompt, usable), streaming=streaming)
+            async with contextlib.aclosing(round.pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+            assert round.answer is not None
+            if not round.answer.calls:
+                return
+            await self._run_tools(round.answer, usable)
+
+    async def _assembled(self, usable: Sequence[Tool]) -> Prompt:
+        definitions = [tool.openai() for tool in usable]
+        # The model names its format; whatever else is said in `assembly` goes on as it is.
+        options = {**self._assembly, "format": self.model.format, "tools": definitions}
+        self.prompt = await self._stores.run(
+            self.conversation_id, lambda store: store.assemble_prompt(self.conversation_id, **options)
+        )
+        return self.prompt
+
+    def _usable(self) -> list[Tool]:
+        if not self._searches:
+            return self._tools
+        search: Tool = self._stores.current.search_tool(self.conversation_id)
+        return [*self._tools, search]
+
+    async def _run_tools(self, answer: Answer, usable: Sequence[Tool]) -> None:
+        by_name = {tool.name: tool for tool in usable}
+        for call in answer.calls:
+            output, is_error = await tooling.run(by_name, call.name, call.arguments)
+            result = {"type": "tool_result", "id": call.id, "name": call.name, "output": output, "is_error": is_error}
+            await self._record(Message("tool", [result], format="parts"))
+
+    # Conversations
+
+    def new(self, conversation_id: str | int | None = None) -> str:
+        """Begins another conversation, which is made with its first message. Its id."""
+        given = checks.optional_id(conversation_id, "conversation_id", self.store.limits)
+        self.conversation_id = given or ids.conversation_id()
+        self._stores.forget()
+        self.prompt = self.last = None
+        return self.conversation_id
+
+    async def switch(self, conversation_id: str | int) -> Conversation:
+        """Goes on in another conversation, which must exist."""
+        id = checks.id_of(conversation_id, "conversation_id", self.store.limits)
+        conversation = await self._stores.run(id, lambda store: store.get_conversation(id))
+        if conversation is None:
+            raise rules.not_found(id)
+        self.new(id)
+        return conversation
+
+    async def resume(self) -> Conversation | None:
+        """Goes on in the newest conversation of this user and agent; None when there is none."""
+        page = await self.conversations(limit=1)
+        return await self.switch(page.items[0].id) if page.items else None
+
+    async def conversations(self, *, limit: int = 20, after: str | None = None) -> Page:
+        """The conversations of this user and agent, newest first."""
+        return await self._stores.run(
+            self.conversation_id,
+            lambda store: store.list_conversations(
+                user_id=self._user_id, agent_id=self._agent_id, limit=limit, after=after
+            ),
+        )
+
+    async def history(self, last: int = 50) -> Messages:
+        """The newest messages, oldest first."""
+        return await self._stores.run(
+            self.conversation_id, lambda store: store.get_messages(self.conversation_id, last=last)
+        )
+
+    async def search(self, query: str, *, limit: int = 10) -> Hits:
+        """What was said in this conversation."""
+        return await self._stores.run(
+            self.conversation_id,
+            lambda store: store.search(query, conversation_id=self.conversation_id, limit=limit),
+        )
+
+    def why(self) -> str:
+        """What the last prompt held, and why; a line for each message."""
+        return "nothing was asked yet" if self.prompt is None else self.prompt.explain()
+
+    async def close(self) -> None:
+        """Waits for answers that are still being ended. The store stays open."""
+        await all_ended()
+
+
+class _Round:
+    """One answer of the model: passed on as it comes, and recorded."""
+
+    def __init__(self, chat: Chat, answering: AsyncIterator[str | Answer], *, streaming: bool) -> None:
+        self.answer: Answer | None = None
+        self._chat = chat
+        self._answering = answering
+        self._streaming = streaming
+        self._is_stored = False
+        message = Message("assistant", "", id=ids.message_id(), participant=chat._agent, trace_id=current_trace_id())
+        self._pen = Pen(self._put, message, chat._pace)
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        try:
+            async for piece in self._answering:
+                if isinstance(piece, Answer):
+                    self.answer = piece
+                elif piece:
+                    if self._streaming:
+                        self._pen.add(piece)
+                    yield piece
+            if self.answer is None:
+                raise ValidationError(f"model {self._chat.model.name!r} ended without an Answer")
+        except BaseException as error:
+            if self._pen.is_begun:
+                name = None if isinstance(error, GeneratorExit) else {"error": type(error).__name__}
+                await self._pen.end("interrupted", metadata=name)
+            raise
+        await self._finish(self.answer)
+
+    async def _finish(self, answer: Answer) -> None:
+        await self._pen.end(
+            answer.status,
+            content=answer.content,
+            format=answer.format,
+            usage=answer.usage,
+            metadata={"finish": answer.finish} if answer.finish else None,
+        )
+
+    async def _put(self, message: Message) -> None:
+        chat = self._chat
+        if not self._is_stored:
+            chat.last = await chat._record(message)
+            self._is_stored = True
+            if (chat.last.status, chat.last.content) == (message.status, message.content):
+                return
+            # An attempt before had stored it, and only its answer got lost.
+
+        async def update(store: Store) -> Message:
+            return await store.update_message(
+                chat.conversation_id,
+                message.id,
+                content=message.content,
+                format=message.format or None,
+                status=message.status,
+                metadata=message.metadata,
+                usage=message.usage,
+            )
+
+        chat.last = await chat._stores.run(chat.conversation_id, update)
+        chat._stores.remember(chat.last)
+
+
+def _check_store(store: object) -> None:
+    if store is not None and not isinstance(store, Store):
+        kind = f"{type(store).__module__}.{type(store).__name__}"
+        raise ValidationError(f"a chat needs a hansard.Store, as hansard.connect gives it, not a {kind}")

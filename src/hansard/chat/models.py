@@ -1,0 +1,96 @@
+"""What a chat asks of a model, and the one that needs nothing: an echo."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from hansard.assembly.explanation import Prompt
+from hansard.chat.tools import Tool
+from hansard.errors import ValidationError
+from hansard.formats.registry import Target
+from hansard.model import Status, Usage
+
+
+class Call(Struct, frozen=True):
+    """A model asks for a tool. The arguments are as it wrote them: JSON text, or decoded."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a model said, whole: as it is recorded, in its provider's words."""
+
+    content: Any
+    format: str = "text"
+    calls: tuple[Call, ...] = ()
+    usage: Usage | None = None
+    status: Status = "complete"
+    finish: str | None = None
+    """Why it ended, where that is worth knowing: `length`."""
+
+
+class Model(Protocol):
+    """A model as a chat uses it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def format(self) -> Target:
+        """The words in which it takes a prompt."""
+        ...
+
+    def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
+        """Pieces of text as they come, and in the end the whole answer."""
+        ...
+
+
+class EchoModel:
+    """Says what it heard: for trying things out, and for tests. It needs no network.
+
+    A message `call name {…}` makes it ask for that tool, and then say what the tool gave.
+    """
+
+    name = "echo"
+    format: Target = "openai.chat"
+
+    def __init__(self, opening: str = "You said: ") -> None:
+        self._opening = opening
+
+    async def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
+        last = prompt.messages[-1] if prompt.messages else {"role": "user", "content": ""}
+        said = str(last["content"])
+        word, _, rest = said.partition(" ")
+        name, _, arguments = rest.partition(" ")
+        if last["role"] == "user" and word == "call" and any(tool.name == name for tool in tools):
+            yield _asking(Call(f"call_{len(prompt.messages)}", name, arguments or "{}"))
+            return
+        text = said if last["role"] == "tool" else self._opening + said
+        for piece in text.splitlines(keepends=True) if "\n" in text else text.split(" "):
+            yield piece if "\n" in text or piece == text.split(" ")[0] else " " + piece
+        yield Answer(content=text, usage=Usage(prompt.tokens, len(text.split()), model=self.name))
+
+
+def _asking(call: Call) -> Answer:
+    function = {"name": call.name, "arguments": call.arguments}
+    asked = [{"id": call.id, "type": "function", "function": function}]
+    return Answer(
+        content={"role": "assistant", "content": None, "tool_calls": asked}, format="openai.chat", calls=(call,)
+    )
+
+
+def model_named(text: str, **options: Any) -> Model:
+    """A model by a short name: `echo`, `openai:gpt-5`, `anthropic:claude-sonnet-5`. The options are its class's."""
+    kind, _, name = text.partition(":")
+    if kind == "echo":
+        return EchoModel()
+    if kind in ("openai", "anthropic") and name:
+        from hansard.chat import AnthropicModel, OpenAIModel
+
+        return OpenAIModel(name, **options) if kind == "openai" else AnthropicModel(name, **options)
+    raise ValidationError(f"unknown model {text!r}: echo, openai:NAME or anthropic:NAME")

@@ -1,0 +1,182 @@
+"""Where a chat is recorded: its store and, while that is away, a local one; what was said there comes in later.
+
+A conversation that is kept in the fallback is marked in its metadata. `sync` appends its messages to the store, by
+their ids, and then removes it: so a sync that is cut off is simply made again, and nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from hansard.errors import Conflict, HansardError, Unavailable
+from hansard.model import Conversation, Message, Problem
+from hansard.store import Store
+
+logger = logging.getLogger("hansard.chat")
+
+T = TypeVar("T")
+MARK = "awaiting_sync"
+_REMEMBERED = 50
+_PAUSE = 5.0
+"""Seconds between two attempts to reach a store that was away."""
+_BATCH = 100
+
+
+class Synced(Struct):
+    """What a sync did."""
+
+    conversations: int = 0
+    messages: int = 0
+    conflicts: list[Problem] = []
+    """What the store would not take. It stays in the fallback."""
+
+
+class Stores:
+    """A store, and perhaps another for bad days."""
+
+    def __init__(self, store: Store, fallback: Store | None) -> None:
+        self.primary = store
+        self.fallback = fallback
+        self.is_away = False
+        self._next_try = 0.0
+        self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
+        """What this chat has recorded of its conversation, so that it can go on elsewhere."""
+
+    @property
+    def current(self) -> Store:
+        return self.fallback if self.is_away and self.fallback is not None else self.primary
+
+    def use(self, store: Store) -> None:
+        self.primary = store
+        self.is_away = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Another conversation."""
+        self._recent.clear()
+
+    def remember(self, message: Message) -> None:
+        if self.fallback is not None:
+            kept = [each for each in self._recent if each.id != message.id]
+            self._recent = deque([*kept, message], maxlen=_REMEMBERED)
+
+    async def run(self, conversation_id: str, act: Callable[[Store], Awaitable[T]]) -> T:
+        """Does it in the store or, when that is away, in the fallback."""
+        try:
+            return await act(self.current)
+        except Unavailable as error:
+            if self.fallback is None or self.is_away:
+                raise
+            logger.warning("the store is away (%s): going on in the fallback", error)
+        await self._move(conversation_id)
+        return await act(self.fallback)
+
+    async def _move(self, conversation_id: str) -> None:
+        assert self.fallback is not None
+        self.is_away = True
+        self._next_try = time.monotonic() + _PAUSE
+        if self._recent:
+            # `revive`: an earlier stay in the fallback was deleted when it was synced.
+            await self.fallback.append(conversation_id, self._recent, metadata={MARK: True}, revive=True)
+
+    async def append(self, conversation_id: str, message: Message, **owner: str | None) -> Message:
+        """The message as it is stored, wherever that is."""
+
+        async def act(store: Store) -> Message:
+            marked: dict[str, Any] = {"metadata": {MARK: True}} if store is self.fallback else {}
+            appended = await store.append(conversation_id, message, **owner, **marked)  # type: ignore[arg-type]
+            if marked and not appended.created:
+                await self._mark(store, conversation_id)
+            return appended.messages[0]
+
+        stored = await self.run(conversation_id, act)
+        self.remember(stored)
+        return stored
+
+    async def _mark(self, fallback: Store, conversation_id: str) -> None:
+        conversation = await fallback.get_conversation(conversation_id)
+        if conversation is not None and conversation.metadata.get(MARK) is not True:
+            await fallback.update_conversation(conversation_id, metadata={MARK: True})
+
+    async def come_back(self) -> None:
+        """Returns to the store, with what was said meanwhile, if it is there again."""
+        if not self.is_away or time.monotonic() < self._next_try:
+            return
+        try:
+            await self.sync()
+        except Unavailable:
+            self._next_try = time.monotonic() + _PAUSE
+
+    async def sync(self) -> Synced:
+        """Brings what waits in the fallback into the store, and goes on there."""
+        done = Synced()
+        if self.fallback is None:
+            return done
+        while True:
+            page = await self.fallback.list_conversations(metadata={MARK: True}, archived=None, limit=_BATCH)
+            for conversation in page.items:
+                await self._sync_one(self.fallback, conversation, done)
+            if not page.items:
+                break
+        self.is_away = False
+        return done
+
+    async def _sync_one(self, fallback: Store, conversation: Conversation, done: Synced) -> None:
+        before = len(done.conflicts)
+        batch: list[Message] = []
+        async for message in fallback.iter_messages(conversation.id):
+            batch.append(message)
+            if len(batch) == _BATCH:
+                await self._store(conversation, batch, done)
+                batch = []
+        if batch:
+            await self._store(conversation, batch, done)
+        if len(done.conflicts) == before:
+            await fallback.delete_conversation(conversation.id)
+            done.conversations += 1
+        else:
+            await fallback.update_conversation(conversation.id, metadata={MARK: "conflict"})
+
+    async def _store(self, conversation: Conversation, batch: list[Message], done: Synced) -> None:
+        try:
+            await self._append(conversation, batch, done)
+        except Conflict:
+            # One of them is refused: the others are not.
+            for message in batch:
+                try:
+                    await self._append(conversation, [message], done)
+                except Unavailable:
+                    raise
+                except HansardError as error:
+                    done.conflicts.append(Problem(f"{conversation.id}/{message.id}", str(error)))
+
+    async def _append(self, conversation: Conversation, batch: list[Message], done: Synced) -> None:
+        appended = await self.primary.append(
+            conversation.id,
+            batch,
+            user_id=conversation.user_id,
+            agent_id=conversation.agent_id,
+            title=conversation.title,
+            metadata={key: value for key, value in conversation.metadata.items() if key != MARK},
+            split=True,
+        )
+        done.messages += appended.stored
+        for mine, stored in zip(batch, appended.messages, strict=True):
+            if stored.status == "in_progress" and mine.status != "in_progress":
+                # Begun there, ended here.
+                await self.primary.update_message(
+                    conversation.id,
+                    mine.id,
+                    content=mine.content,
+                    format=mine.format,
+                    status=mine.status,
+                    metadata=mine.metadata,
+                    usage=mine.usage,
+                    sources=mine.sources,
+                )

@@ -1,0 +1,99 @@
+"""Tools in the hands of a model: what they are called, what they take, and what becomes of a call."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import ValidationError
+from hansard.formats import parts
+
+logger = logging.getLogger("hansard.chat")
+
+
+class Tool(Protocol):
+    """A tool as a chat uses it: `store.search_tool(…)` is one, and `tool_of` makes one of a function."""
+
+    @property
+    def name(self) -> str: ...
+
+    def openai(self) -> dict[str, Any]: ...
+
+    def anthropic(self) -> dict[str, Any]: ...
+
+    async def run(self, arguments: Any) -> Any:
+        """Its result: text, or any JSON value. `arguments` are a model's: JSON text, or decoded."""
+        ...
+
+
+class FunctionTool(Struct, frozen=True):
+    """A function of yours, plain or async. Its parameters' types say what a model may pass."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    function: Callable[..., Any]
+    arguments: Any
+
+    def openai(self) -> dict[str, Any]:
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    def anthropic(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "input_schema": self.parameters}
+
+    async def run(self, arguments: Any) -> Any:
+        given = parts.arguments_of(arguments) if isinstance(arguments, str) else arguments
+        if not isinstance(given, Mapping):
+            raise ValidationError("the arguments are not a JSON object")
+        found = msgspec.convert(dict(given), self.arguments, strict=False)
+        result = self.function(**{name: getattr(found, name) for name in found.__struct_fields__})
+        return await result if inspect.isawaitable(result) else result
+
+
+def tool_of(value: Any) -> Tool:
+    """A tool, or one made of a function: its name, its docstring and the types of its parameters."""
+    if hasattr(value, "openai") and hasattr(value, "run"):
+        return value  # type: ignore[no-any-return]
+    if not callable(value):
+        raise ValidationError(f"a tool must be a function, or have name, openai, anthropic and run, not {value!r}")
+    name = parts.plain_name(getattr(value, "__name__", type(value).__name__))
+    shape = _shape(value, name)
+    schemas, components = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    (schema,) = schemas
+    schema = components.pop(schema["$ref"].rpartition("/")[2]) if "$ref" in schema else schema
+    schema.pop("title", None)
+    if components:
+        schema["$defs"] = components
+    return FunctionTool(name, inspect.getdoc(value) or "", schema, value, shape)
+
+
+def _shape(function: Callable[..., Any], name: str) -> Any:
+    hints = typing.get_type_hints(function)
+    fields: list[Any] = []
+    for each in inspect.signature(function).parameters.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
+            raise ValidationError(f"tool {name!r} has a parameter {each.name!r} that a model cannot name")
+        hint = hints.get(each.name, Any)
+        fields.append((each.name, hint) if each.default is each.empty else (each.name, hint, each.default))
+    # Kept in the order of the function; those with a default may come first.
+    return msgspec.defstruct(name, fields, kw_only=True)
+
+
+async def run(tools: Mapping[str, Tool], name: str, arguments: Any) -> tuple[Any, bool]:
+    """The output of a call, and whether it is an error. A tool that fails tells the model, which can do better."""
+    tool = tools.get(name)
+    if tool is None:
+        return f"There is no tool {name!r}: there are {', '.join(tools) or 'none'}.", True
+    try:
+        output = await tool.run(arguments)
+        return (output if isinstance(output, str) else msgspec.to_builtins(output)), False
+    except Exception as error:
+        logger.info("tool %s failed", name, exc_info=error)
+        return f"Error: {type(error).__name__}: {error}", True

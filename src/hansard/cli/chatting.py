@@ -1,0 +1,228 @@
+"""`chat`: talk to a model in the terminal, over a store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import Parameter
+
+from hansard.cli import messages, output
+from hansard.cli.session import Given
+from hansard.cli.values import visible
+from hansard.errors import HansardError, MessageNotFound, ValidationError
+
+if TYPE_CHECKING:
+    from hansard.chat import Chat, Model
+    from hansard.model import Message
+    from hansard.store import Store
+
+T = TypeVar("T")
+
+HELP = """\
+/history [N]        the newest N messages, 20 by default, each with its number
+/search WORDS       what was said in this conversation
+/why                what the last prompt held, and why
+/edit NUMBER TEXT   say something else instead of that message, on a new branch
+/again              another answer, on a new branch
+/branch [ID]        the branches; or go to one
+/list               your conversations
+/switch ID          go on in another conversation
+/new [ID]           begin one
+/help               this
+/quit               the end, as Ctrl-D"""
+
+
+def chat(
+    conversation: Annotated[str | None, Parameter(help="Go on in this one, or begin it. Else a new one.")] = None,
+    /,
+    *,
+    model: Annotated[str, Parameter(help="echo, openai:NAME or anthropic:NAME.")] = "echo",
+    base_url: Annotated[str | None, Parameter(help="Another server that speaks the same API.")] = None,
+    system: Annotated[str | None, Parameter(help="Instructions for the model.")] = None,
+    agent: Annotated[str | None, Parameter(help="The agent's id, as the author of its answers.")] = None,
+    budget: Annotated[int, Parameter(help="Tokens of history that a prompt may hold.")] = 8000,
+    last: Annotated[bool, Parameter(negative="", show_default=False, help="Go on in the newest conversation.")] = False,
+    session: Given,
+) -> int:
+    """Talk to a model, and keep what is said.
+
+    Lines that begin with / are commands: /help lists them. Without a terminal, each line of stdin is a message. Ctrl-C
+    stops an answer, which is kept as interrupted. The store is made when it is missing.
+    """
+    if session.json:
+        raise ValidationError("a chat is for people: leave --json out")
+    if last and conversation is not None:
+        raise ValidationError("--last takes the newest conversation: leave CONVERSATION out")
+    from hansard.chat import Chat, model_named
+
+    made = model_named(model, **({} if base_url is None else {"base_url": base_url}))
+    with asyncio.Runner() as runner:
+        root = runner.run(_open(session.url))
+        try:
+            talk = Chat(
+                _view(root, session),
+                made,
+                conversation_id=conversation,
+                user_id=session.user,
+                agent_id=agent,
+                system=system,
+                token_budget=budget,
+            )
+            return Terminal(runner, talk).run(resume=last)
+        finally:
+            runner.run(_close(root, made))
+
+
+async def _open(url: str) -> Store:
+    from hansard.opening import connect
+
+    return await connect(url)
+
+
+def _view(root: Store, session: Given) -> Store:
+    view = root if session.tenant is None else root.tenant(session.tenant)
+    return view if session.user is None else view.user(session.user)
+
+
+async def _close(root: Store, model: Model) -> None:
+    from hansard.chat import AnthropicModel, OpenAIModel
+
+    if isinstance(model, OpenAIModel | AnthropicModel):
+        await model.close()
+    await root.close()
+
+
+class Terminal:
+    """A person, a keyboard and a chat."""
+
+    def __init__(self, runner: asyncio.Runner, chat: Chat) -> None:
+        self._runner = runner
+        self._chat = chat
+        self._is_person = sys.stdin.isatty()
+        self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
+            "history": self._history,
+            "search": self._search,
+            "why": self._why,
+            "edit": self._edit,
+            "again": self._again,
+            "branch": self._branch,
+            "list": self._list,
+            "switch": self._switch,
+            "new": self._new,
+            "help": self._help,
+        }
+
+    def run(self, *, resume: bool) -> int:
+        if resume and self._runner.run(self._chat.resume()) is None:
+            raise ValidationError("there is no conversation yet: leave --last out")
+        output.note(f"conversation {self._chat.conversation_id}, model {self._chat.model.name}. /help, /quit")
+        code = 0
+        while (line := self._read()) is not None:
+            if line in ("/quit", "/exit"):
+                break
+            if line.strip():
+                code = self._do(line)
+        return code
+
+    def _read(self) -> str | None:
+        """The next line; None at the end."""
+        try:
+            return input("> " if self._is_person else "")
+        except EOFError:
+            return None
+
+    def _do(self, line: str) -> int:
+        """One line. What fails is said, and a person goes on; a script ends with that code."""
+        try:
+            self._runner.run(self._obey(line))
+        except KeyboardInterrupt:
+            output.note("\n(interrupted)")
+        except Exception as error:
+            if not self._is_person:
+                if isinstance(error, HansardError):
+                    raise
+                output.note(f"hansard: {type(error).__name__}: {error}")
+                sys.exit(HansardError.exit_code)
+            output.note(f"{type(error).__name__}: {error}")
+            return HansardError.exit_code
+        return 0
+
+    async def _obey(self, line: str) -> None:
+        if not line.startswith("/"):
+            await self._say(self._chat.stream(line))
+            return
+        word, _, rest = line[1:].partition(" ")
+        command = self._commands.get(word)
+        if command is None:
+            raise ValidationError(f"unknown command /{word}: /help lists them")
+        await command(rest.strip())
+
+    async def _say(self, pieces: Any) -> None:
+        async for piece in pieces:
+            sys.stdout.write(visible(piece))
+            sys.stdout.flush()
+        print(flush=True)
+
+    # Commands
+
+    async def _history(self, rest: str) -> None:
+        for message in await self._chat.history(_number(rest) if rest else 20):
+            marks = "" if message.status == "complete" else f" ({message.status})"
+            print(f"{message.seq:>4} {message.role}{marks}: {visible(messages.body_of(message))}")
+
+    async def _search(self, rest: str) -> None:
+        hits = await self._chat.search(rest)
+        for hit in hits:
+            print(f"{hit.message.seq:>4} {hit.message.role}: {visible(hit.snippet.text)}")
+        if not hits:
+            output.note("nothing found")
+
+    async def _why(self, _: str) -> None:
+        print(visible(self._chat.why()))
+
+    async def _edit(self, rest: str) -> None:
+        number, _, text = rest.partition(" ")
+        if not text.strip():
+            raise ValidationError("write /edit NUMBER TEXT, with a number that /history shows")
+        await self._say(self._chat.stream(text.strip(), edit=(await self._numbered(_number(number))).id))
+
+    async def _numbered(self, seq: int) -> Message:
+        async for message in self._chat.store.iter_messages(self._chat.conversation_id, order="desc"):
+            if message.seq == seq:
+                return message
+        raise MessageNotFound(f"there is no message {seq} on this branch: /history shows their numbers")
+
+    async def _again(self, _: str) -> None:
+        print(visible((await self._chat.regenerate()).text))
+
+    async def _branch(self, rest: str) -> None:
+        chat = self._chat
+        if rest:
+            await chat.store.switch_branch(chat.conversation_id, rest)
+        for branch in await chat.store.list_branches(chat.conversation_id):
+            size = output.counted(branch.message_count, "message")
+            print(f"{'*' if branch.active else ' '} {visible(branch.id)}, {size}")
+
+    async def _list(self, _: str) -> None:
+        for each in (await self._chat.conversations()).items:
+            here = "*" if each.id == self._chat.conversation_id else " "
+            size = output.counted(each.message_count, "message")
+            print(visible(f"{here} {each.id}, {size}" + (f", {each.title}" if each.title else "")))
+
+    async def _switch(self, rest: str) -> None:
+        await self._chat.switch(rest)
+
+    async def _new(self, rest: str) -> None:
+        output.note(f"conversation {self._chat.new(rest or None)}")
+
+    async def _help(self, _: str) -> None:
+        print(HELP)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValidationError(f"{text!r} is no number")
+    return int(text)

@@ -1,0 +1,60 @@
+"""Leases of messages in progress: who streams a message says until when it may be believed.
+
+`metadata["lease_until"]` of a message in progress is a time. Its writer moves it on as long as it lives. A message
+whose lease has run out was left by a writer that died: it reads as interrupted, and nobody has to write that down.
+One without a lease stays in progress until somebody ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import structs
+
+from hansard.model import Message
+
+LEASE = "lease_until"
+
+
+def leased(metadata: Mapping[str, Any] | None, until: datetime) -> dict[str, Any]:
+    """The metadata of a message in progress, with a lease."""
+    return {**(metadata or {}), LEASE: until.astimezone(UTC).isoformat()}
+
+
+def released(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The metadata of a message that has ended."""
+    return {key: value for key, value in (metadata or {}).items() if key != LEASE} or None
+
+
+def is_lapsed(message: Message, now: datetime) -> bool:
+    if message.status != "in_progress" or not message.metadata:
+        return False
+    until = message.metadata.get(LEASE)
+    try:
+        return isinstance(until, str) and datetime.fromisoformat(until) < now
+    except (ValueError, TypeError):  # not a time, or one without a zone: no lease
+        return False
+
+
+def time_left(message: Message, now: datetime) -> timedelta | None:
+    """How long the lease of a message still runs; None when it has none that runs."""
+    if message.status != "in_progress" or not message.metadata or is_lapsed(message, now):
+        return None
+    try:
+        return datetime.fromisoformat(message.metadata[LEASE]) - now
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def settled(messages: list[Message], now: datetime) -> list[Message]:
+    """The messages as they are read: those whose lease has run out are interrupted."""
+    for message in messages:
+        if message.status == "in_progress":
+            return [_settled(each, now) for each in messages]
+    return messages
+
+
+def _settled(message: Message, now: datetime) -> Message:
+    return structs.replace(message, status="interrupted") if is_lapsed(message, now) else message
