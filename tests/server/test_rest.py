@@ -376,6 +376,9 @@ ELSEWHERE = {
             "langgraph_store",
             "claude_session_store",
             "claude_session_binding",
+            "adk_session_service",
+            "adk_memory_service",
+            "pydantic_ai_store",
         )
     },
     **{
