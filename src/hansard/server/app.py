@@ -6,6 +6,7 @@
 - `/metrics`: counts and times, for Prometheus and an operator's key.
 - `/mcp`: conversations as tools of the Model Context Protocol, where that extra is installed.
 - `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
+- `/v1/…`: the same store, by the wire of OpenAI.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
+from hansard.server.openai import app as openai_wire
 from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
 from hansard.server.sockets import Sockets, not_found
@@ -42,8 +44,9 @@ _OPENAPI = "/api/v1/openapi.json"
 class App:
     """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, api: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, openai: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
+        self._openai = openai
         self._sockets = sockets
         self._pages = pages
 
@@ -51,6 +54,8 @@ class App:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if scope["type"] == "websocket":
             handler = self._sockets if inside.startswith(_API) else not_found
+        elif inside.startswith(openai_wire.PREFIX):
+            handler = self._openai
         else:
             handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
         await handler(scope, receive, send)
@@ -103,7 +108,8 @@ def create_app(store: Store, settings: Settings | None = None, stopping: Stoppin
         ]
     )
     api = Api(store, ENDPOINTS, gate, watchers, settings, stopping)
-    app = App(api, Sockets(store, gate, settings, stopping), pages)
+    openai = openai_wire.OpenAiWire(store, gate, watchers, settings)
+    app = App(api, openai, Sockets(store, gate, settings, stopping), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
