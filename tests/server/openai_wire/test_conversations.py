@@ -314,7 +314,7 @@ class TestRefusals:
             ({"after": "msg_never.0"}, "invalid_value", "after"),
             ({"after": "cursor:nonsense"}, "invalid_value", "after"),
             ({"after": ""}, "invalid_value", "after"),
-            ({"befor": "x"}, "unknown_parameter", "befor"),
+            ({"offset": "x"}, "unknown_parameter", "offset"),
         ],
     )
     def test_bad_parameters(self, client: openai.OpenAI, query: Any, code: str, param: str) -> None:
