@@ -25,6 +25,7 @@ import pytest
 from tests.contract.backends import BACKENDS, NO_SERVER
 from tests.docs import pages
 from tests.docs.pages import Block
+from tests.server.kit import serving
 from tests.servers import redis as redis_servers
 
 SERVERS = {"postgres": BACKENDS["postgres"]}
@@ -44,7 +45,11 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if page.stem in SERVERS:
         target = SERVERS[page.stem](tmp_path)
         monkeypatch.setenv("DATABASE_URL", str(target.url))
-    servers = _servers(page)
+    with contextlib.ExitStack() as stack:
+        _run_blocks(page, _servers(page, stack), monkeypatch)
+
+
+def _run_blocks(page: Path, servers: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     # A module of its own: classes look the names in their annotations up there.
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
@@ -63,11 +68,15 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 REDIS = "redis://localhost:6379"
+HANSARD = "http://127.0.0.1:8787"
 
 
-def _servers(page: Path) -> dict[str, str]:
+def _servers(page: Path, stack: contextlib.ExitStack) -> dict[str, str]:
     """For each server that a page names, one that is really there, and empty."""
-    if not any(REDIS in block.text for block in pages.blocks(page) if block.language == "python"):
+    code = [block.text for block in pages.blocks(page) if block.language == "python"]
+    if any(HANSARD in text for text in code):
+        return {HANSARD: stack.enter_context(serving()).address}
+    if not any(REDIS in text for text in code):
         return {}
     if reason := redis_servers.why_absent():
         pytest.skip(reason)

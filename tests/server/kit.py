@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
 import uvicorn
+from starlette.types import ASGIApp
 
 from hansard import connect
 from hansard.server.app import create_app
@@ -26,6 +27,13 @@ class Served(httpx.Client):
     loop: asyncio.AbstractEventLoop
 
 
+Wrap = Callable[[ASGIApp, Store], ASGIApp]
+
+
+def _as_it_is(app: ASGIApp, store: Store) -> ASGIApp:
+    return app
+
+
 class _Quiet(Server):
     """A server in a thread has no signals to catch."""
 
@@ -36,13 +44,15 @@ class _Quiet(Server):
 
 
 @contextmanager
-def serving(url: str = "memory://", settings: Settings | None = None, **options: object) -> Iterator[Served]:
-    """The store that a URL names, served on a free port."""
+def serving(
+    url: str = "memory://", settings: Settings | None = None, *, wrap: Wrap = _as_it_is, **options: object
+) -> Iterator[Served]:
+    """The store that a URL names, served on a free port. `wrap` may stand before the application."""
     with listen("127.0.0.1", 0) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         served = Served(base_url=address + "/api/v1", timeout=30, **options)  # type: ignore[arg-type]
         served.address = address
-        server, thread = _start(url, settings or Settings(), listening, served)
+        server, thread = _start(url, settings or Settings(), listening, served, wrap)
         try:
             yield served
         finally:
@@ -52,7 +62,9 @@ def serving(url: str = "memory://", settings: Settings | None = None, **options:
             assert not thread.is_alive()
 
 
-def _start(url: str, settings: Settings, listening: object, served: Served) -> tuple[uvicorn.Server, threading.Thread]:
+def _start(
+    url: str, settings: Settings, listening: object, served: Served, wrap: Wrap
+) -> tuple[uvicorn.Server, threading.Thread]:
     is_ready = threading.Event()
     servers: list[uvicorn.Server] = []
 
@@ -60,7 +72,7 @@ def _start(url: str, settings: Settings, listening: object, served: Served) -> t
         async with connect(url) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
             stopping = Stopping()
-            server = _Quiet(config_of(create_app(store, settings, stopping)), stopping)
+            server = _Quiet(config_of(wrap(create_app(store, settings, stopping), store)), stopping)
             servers.append(server)
             is_ready.set()
             await server.serve(sockets=[listening])  # type: ignore[list-item]

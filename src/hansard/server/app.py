@@ -6,6 +6,7 @@
 - `/metrics`: counts and times, for Prometheus and an operator's key.
 - `/mcp`: conversations as tools of the Model Context Protocol, where that extra is installed.
 - `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
+- `/v1/…`: the same store, by the wire of OpenAI.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
+from hansard.server.openai import app as openai_wire
 from hansard.server.parts import Parts
 from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
@@ -46,8 +48,9 @@ _OPENAPI = "/api/v1/openapi.json"
 class App:
     """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, api: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, openai: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
+        self._openai = openai
         self._sockets = sockets
         self._pages = pages
 
@@ -55,6 +58,8 @@ class App:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if scope["type"] == "websocket":
             handler = self._sockets
+        elif inside.startswith(openai_wire.PREFIX):
+            handler = self._openai
         else:
             handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
         await handler(scope, receive, send)
@@ -123,7 +128,7 @@ def create_app(
             *_mcp(parts),
         ]
     )
-    app = App(Api(parts, ENDPOINTS), Sockets(parts), pages)
+    app = App(Api(parts, ENDPOINTS), openai_wire.OpenAiWire(parts), Sockets(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 

@@ -1,0 +1,159 @@
+"""`/v1`: the wire of OpenAI, in front of the same store, gate, audit log and metrics as the API.
+
+Every request goes one way: let the caller in, find the route, read parameters and body, ask the store, answer. Whatever
+fails on the way becomes OpenAI's error body.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from hansard.errors import HansardError, NotFound, Outcome, TimedOut, Unavailable, ValidationError
+from hansard.server import bodies, keys
+from hansard.server.bodies import Body, Gone
+from hansard.server.calls import JSON, Answer, Caller
+from hansard.server.exchanges import Exchange
+from hansard.server.gate import Gate
+from hansard.server.openai import calls, conversations, items, threads
+from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.failures import WireError, invalid, wire_error
+from hansard.server.openai.retries import Retries
+from hansard.server.parts import Parts
+from hansard.server.problems import Refused
+from hansard.server.routing import Router
+
+PREFIX = "/v1/"
+ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
+_LOG = logging.getLogger("hansard.server")
+_encode = msgspec.json.Encoder().encode
+
+
+class OpenAiWire:
+    """The application below `/v1`."""
+
+    def __init__(self, parts: Parts, endpoints: Sequence[WireEndpoint] = ENDPOINTS) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._gate = parts.gate
+        self._watchers = parts.watchers
+        self._router = Router(endpoints)
+        self._retries = Retries()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = WireExchange(scope, send, time.perf_counter())
+        body = self._parts.body(receive, exchange.headers)
+        try:
+            answer = await self._answer(exchange, body)
+            exchange.received = body.size
+            self._watchers.answered(exchange, answer.status)
+            await exchange.send(answer)
+        except Gone:
+            self._watchers.answered(exchange, 499)
+        except Exception as error:
+            if exchange.has_begun:
+                _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)
+                return
+            await exchange.send(self._failed(exchange, error))
+
+    async def _answer(self, exchange: WireExchange, body: Body) -> Answer:
+        caller = exchange.caller = await admit(self._gate, exchange.headers, exchange.scope.get("client"))
+        endpoint, path = self._find(exchange)
+        exchange.endpoint, exchange.parameters = endpoint, path
+        self._gate.allow(caller, endpoint)
+        view = self._gate.view(self._store, caller, exchange.headers)
+        exchange.tenant, exchange.user = view.tenant_id, view.user_id
+        body.charge = partial(self._gate.charge, caller)
+        query = calls.parameters(exchange.scope["query_string"], endpoint.parameters_known)
+        call = WireCall(view, caller, path, query, self._retries)
+        call.headers = exchange.headers
+        if endpoint.has_body:
+            call.raw = await body.whole()
+            call.body = _decoded(call.raw, exchange.headers)
+        if endpoint.is_slow:
+            return _shaped(await endpoint.handler(call))
+        try:
+            return _shaped(await self._parts.answers.wait_for(endpoint.handler(call)))
+        except TimeoutError as error:
+            outcome: Outcome = "not_applied" if endpoint.scope == "read" else "unknown"
+            raise TimedOut("the store did not answer in time", outcome=outcome) from error
+
+    def _find(self, exchange: WireExchange) -> tuple[WireEndpoint, tuple[str, ...]]:
+        try:
+            return self._router.find(exchange.method, exchange.path)  # type: ignore[return-value]
+        except (NotFound, Refused) as error:
+            status = error.status
+            what = f"Invalid URL ({exchange.method} {exchange.scope['path'][:200]})"
+            raise WireError(status, what, code="unknown_url") from error
+
+    def _failed(self, exchange: WireExchange, failure: Exception) -> Answer:
+        is_trusted = exchange.caller is not None and exchange.caller.is_operator
+        error = wire_error(failure, is_trusted=is_trusted)
+        if error.status >= 500:
+            _log(exchange, failure)
+        try:
+            self._watchers.answered(exchange, error.status, _code(failure))
+        except Unavailable as unheard:
+            _LOG.error("request %s: %s", exchange.request_id, unheard)
+            error = wire_error(unheard, is_trusted=is_trusted)
+        return error.answer()
+
+
+class WireExchange(Exchange):
+    """One request and its answer, which the SDKs know by `x-request-id`."""
+
+    def __init__(self, scope: Scope, send: Send, began: float) -> None:
+        super().__init__(scope, send, began)
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.path = raw[len(scope.get("root_path", "")) + len(PREFIX) - 1 :]
+
+    async def send(self, answer: Answer) -> None:
+        named = msgspec.structs.replace(answer, headers=((b"x-request-id", self.request_id.encode()), *answer.headers))
+        await super().send(named)
+
+
+async def admit(gate: Gate, headers: dict[bytes, bytes], client: Any) -> Caller:
+    """Who asks. An SDK always sends a key: where none is needed, one that cannot be ours is not looked at."""
+    sent = headers.get(b"authorization", b"").partition(b" ")[2]
+    if not gate.needs_key and not sent.startswith(keys.PREFIX.encode()):
+        headers = {name: value for name, value in headers.items() if name != b"authorization"}
+    return await gate.admit(headers, client)
+
+
+def _decoded(raw: bytes, headers: dict[bytes, bytes]) -> dict[str, Any]:
+    if not raw:
+        return {}
+    bodies.need_type(headers, JSON)
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise invalid(f"We could not parse the JSON body of your request: {error}", None, "invalid_json") from error
+    if not isinstance(body, dict):
+        raise invalid("Invalid type for the body: expected an object.", None, "invalid_type")
+    return body
+
+
+def _shaped(value: Any) -> Answer:
+    return value if isinstance(value, Answer) else Answer(_encode(value))
+
+
+def _code(failure: Exception) -> str:
+    """The stable code, as the metrics and the audit log know it."""
+    failure = failure.error if isinstance(failure, Refused) else failure
+    if isinstance(failure, HansardError):
+        return failure.code
+    status = getattr(failure, "status", 400)
+    return {404: NotFound.code, 500: HansardError.code}.get(status, ValidationError.code)
+
+
+def _log(exchange: WireExchange, failure: Exception) -> None:
+    if isinstance(failure, HansardError | WireError | Refused):
+        _LOG.warning("request %s: %s", exchange.request_id, failure)
+    else:
+        _LOG.error("request %s failed", exchange.request_id, exc_info=failure)

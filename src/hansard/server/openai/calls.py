@@ -1,0 +1,173 @@
+"""What a route of the wire is declared as, what its handler is given, and how parameters and bodies are read.
+
+A route is an `Endpoint` like those of the API, so that the same gate, audit log and metrics look after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from hansard.model import Order
+from hansard.server.calls import Caller, Endpoint
+from hansard.server.openai.failures import invalid, missing
+
+if TYPE_CHECKING:
+    from hansard.server.openai.retries import Retries
+    from hansard.store import Store
+
+MOST_ITEMS = 20
+"""In one call."""
+MOST_PAGE = 100
+_PAIRS, _KEY, _VALUE = 16, 64, 512
+_MOST_PARAMETERS = 100
+_LISTING = ("limit", "order", "after")
+
+Query = dict[str, list[str]]
+
+
+class WireEndpoint(Endpoint, frozen=True, kw_only=True):
+    """A route of the wire."""
+
+    parameters_known: tuple[str, ...] = ()
+    """What its query string may hold."""
+    has_body: bool = False
+    is_slow: bool = False
+    """It waits for others, who take as long as they take."""
+
+    @property
+    def name(self) -> str:
+        return "openai_" + super().name
+
+
+class WireCall:
+    """One request, read and let in."""
+
+    def __init__(self, store: Store, caller: Caller, path: tuple[str, ...], query: Query, retries: Retries) -> None:
+        self.store = store
+        """The store as the caller may see it."""
+        self.caller = caller
+        self.path = path
+        self.query = query
+        self.retries = retries
+        self.headers: dict[bytes, bytes] = {}
+        self.body: dict[str, Any] = {}
+        self.raw = b""
+        """The body as it was sent."""
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether an SDK says that it has sent this before."""
+        count = self.headers.get(b"x-stainless-retry-count", b"0")
+        return count.isdigit() and int(count[:9]) > 0
+
+    # Parameters
+
+    def parameter(self, name: str) -> str | None:
+        given = self.query.get(name)
+        return given[-1] if given else None
+
+    @property
+    def limit(self) -> int:
+        text = self.parameter("limit")
+        if text is None:
+            return MOST_ITEMS
+        if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 9:
+            raise invalid(
+                f"Invalid type for 'limit': expected an integer, but got '{text[:40]}'.", "limit", "invalid_type"
+            )
+        number = int(text)
+        if number < 1:
+            what = f"Expected a value >= 1, but got {number} instead."
+            raise invalid(f"Invalid 'limit': integer below minimum value. {what}", "limit", "integer_below_min_value")
+        if number > MOST_PAGE:
+            what = f"Expected a value <= {MOST_PAGE}, but got {number} instead."
+            raise invalid(f"Invalid 'limit': integer above maximum value. {what}", "limit", "integer_above_max_value")
+        return number
+
+    @property
+    def order(self) -> Order:
+        text = self.parameter("order") or "desc"
+        if text not in ("asc", "desc"):
+            raise invalid(f"Invalid value: '{text[:40]}'. Supported values are: 'asc' and 'desc'.", "order")
+        return text  # type: ignore[return-value]
+
+
+def parameters(query_string: bytes, known: Iterable[str]) -> Query:
+    """The query string. `include[]=a` is the list `include`; what is not known is refused."""
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
+        )
+    except ValueError as error:
+        raise invalid(f"The query string cannot be read: {error}", None) from error
+    query: Query = {}
+    for name, value in pairs:
+        plain = name.removesuffix("[]")
+        if plain not in known:
+            raise invalid(f"Unknown parameter: '{name[:80]}'.", name[:80], "unknown_parameter")
+        query.setdefault(plain, []).append(value)
+    return query
+
+
+# Bodies
+
+
+def only(body: dict[str, Any], *known: str) -> None:
+    """Refuses what a route does not know: a misspelt parameter must not pass for one that was left out."""
+    for name in body:
+        if name not in known:
+            raise invalid(f"Unknown parameter: '{name[:80]}'.", name[:80], "unknown_parameter")
+
+
+def items_given(body: dict[str, Any], name: str, *, required: bool) -> list[Any]:
+    """A list of at most 20."""
+    given = body.get(name)
+    if given is None:
+        if required:
+            raise missing(name)
+        return []
+    if not isinstance(given, list):
+        raise invalid(f"Invalid type for '{name}': expected an array.", name, "invalid_type")
+    if len(given) > MOST_ITEMS:
+        what = f"Expected an array with maximum length {MOST_ITEMS}, but got an array with length {len(given)} instead."
+        raise invalid(f"Invalid '{name}': array too long. {what}", name, "array_above_max_length")
+    return given
+
+
+def metadata_given(body: dict[str, Any], where: str = "metadata") -> dict[str, str]:
+    """Up to 16 pairs of text."""
+    given = body.get("metadata")
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise invalid(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
+    if len(given) > _PAIRS:
+        what = f"Expected an object with at most {_PAIRS} properties, but got an object with {len(given)} properties"
+        raise invalid(f"Invalid '{where}': too many properties. {what} instead.", where, "object_above_max_properties")
+    for key, value in given.items():
+        if len(key) > _KEY:
+            what = f"Expected keys of at most {_KEY} characters, but got one of {len(key)} instead."
+            raise invalid(f"Invalid '{where}': key too long. {what}", where, "string_above_max_length")
+        at = f"{where}.{key}"
+        if not isinstance(value, str):
+            raise invalid(f"Invalid type for '{at}': expected a string.", at, "invalid_type")
+        if len(value) > _VALUE:
+            what = f"Expected a string with maximum length {_VALUE}, but got a string with length {len(value)} instead."
+            raise invalid(f"Invalid '{at}': string too long. {what}", at, "string_above_max_length")
+    return given
+
+
+# Envelopes
+
+
+def listed(data: list[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+    """A page. The ids of an empty one are empty: OpenAI's schema has no null there."""
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else "",
+        "last_id": data[-1]["id"] if data else "",
+        "has_more": has_more,
+    }

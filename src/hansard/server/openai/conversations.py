@@ -1,0 +1,153 @@
+"""Conversations: made, found, changed, deleted; and listed, which OpenAI's API cannot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from hansard import cursors, ids
+from hansard.errors import Conflict, ConversationNotFound, ValidationError
+from hansard.formats import openai_items
+from hansard.model import Conversation, Message
+from hansard.server.openai import retries
+from hansard.server.openai.calls import WireCall, WireEndpoint, items_given, listed, metadata_given, only
+from hansard.server.openai.failures import WireError, invalid, missing, not_found
+from hansard.store import Store
+
+_ATTEMPTS = 5
+
+
+def shown(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created_at.timestamp()),
+        "metadata": conversation.metadata,
+    }
+
+
+async def need(store: Store, id: str, what: str = "Conversation") -> Conversation:
+    """The conversation, or 404: also where it is behind a wall."""
+    try:
+        found = await store.get_conversation(id)
+    except ValidationError:
+        found = None
+    if found is None:
+        raise not_found(what, id)
+    return found
+
+
+NewId = Callable[[str, int], str]
+"""From how an id begins, and the number of an item, to its id."""
+
+
+def messages_given(items: list[Any], new_id: NewId, where: str = "items") -> list[Message]:
+    """Items as messages. Those without an id get one."""
+    messages = []
+    for number, given in enumerate(items):
+        item = openai_items.checked(given, f"{where}[{number}]")
+        id = item.get("id") or new_id(openai_items.prefix_of(item), number)
+        messages.append(openai_items.message_of(item, id))
+    seen: set[str] = set()
+    for message in messages:
+        if message.id in seen:
+            raise duplicate(f"id {message.id!r} comes twice", where)
+        seen.add(message.id)
+    return messages
+
+
+def duplicate(why: object, where: str = "items") -> WireError:
+    what = f"Duplicate item found: {why}. Remove duplicate items from your input and try again."
+    return invalid(what, where, "duplicate_item")
+
+
+def fresh_id(prefix: str) -> str:
+    """An id of a conversation. It has no mark: two people who begin in the same words must not meet in one."""
+    return ids.new_id(prefix) + os.urandom(8).hex()
+
+
+async def create_conversation(call: WireCall) -> dict[str, Any]:
+    """Makes a conversation, with its first items, all or nothing."""
+    only(call.body, "items", "metadata")
+    metadata = metadata_given(call.body)
+    items = items_given(call.body, "items", required=False)
+    id = fresh_id("conv_")
+    if not items:
+        return shown(await call.store.create_conversation(id, metadata=metadata))
+    messages = messages_given(items, retries.marked(retries.mark_of(call, id)))
+    await call.store.append(id, messages, metadata=metadata)
+    return shown(await need(call.store, id))
+
+
+async def get_conversation(call: WireCall) -> dict[str, Any]:
+    """One conversation."""
+    return shown(await need(call.store, call.path[0]))
+
+
+async def update_conversation(call: WireCall) -> dict[str, Any]:
+    """Sets the metadata anew."""
+    only(call.body, "metadata")
+    if "metadata" not in call.body:
+        raise missing("metadata")
+    return shown(await set_metadata(call.store, call.path[0], metadata_given(call.body), "Conversation"))
+
+
+async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: str) -> Conversation:
+    """The store merges metadata: what is not given any more is taken out, and nobody may come between."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = await need(store, id, what)
+        change = {**dict.fromkeys(found.metadata), **metadata}
+        version = found.version if store.capabilities.compare_and_swap else None
+        try:
+            return await store.update_conversation(id, metadata=change, expected_version=version)
+        except ConversationNotFound:
+            raise not_found(what, id) from None
+        except Conflict:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def delete_conversation(call: WireCall) -> dict[str, Any]:
+    """Deletes a conversation and everything in it."""
+    return await deleted(call.store, call.path[0], "Conversation", "conversation.deleted")
+
+
+async def deleted(store: Store, id: str, what: str, name: str) -> dict[str, Any]:
+    await need(store, id, what)
+    if not await store.delete_conversation(id):
+        raise not_found(what, id)
+    return {"id": id, "object": name, "deleted": True}
+
+
+async def list_conversations(call: WireCall) -> dict[str, Any]:
+    """A page of conversations, those with the newest messages first. OpenAI has no such route."""
+    after = call.parameter("after")
+    if after is not None and not cursors.is_cursor(after):
+        found = await call.store.get_conversation(after)
+        if found is None:
+            raise invalid(f"Conversation with id '{after[:256]}' not found.", "after")
+        after = cursors.of_conversation(found, "last_message_at")
+    page = await call.store.list_conversations(
+        user_id=call.parameter("user"), order=call.order, limit=call.limit, after=after
+    )
+    return listed([shown(each) for each in page.items], has_more=page.next_cursor is not None)
+
+
+ALL = "/conversations"
+ONE = "/conversations/{conversation_id}"
+
+ROUTES = (
+    WireEndpoint(method="POST", path=ALL, handler=create_conversation, scope="write", has_body=True),
+    WireEndpoint(
+        method="GET",
+        path=ALL,
+        handler=list_conversations,
+        scope="read",
+        parameters_known=("limit", "order", "after", "user"),
+    ),
+    WireEndpoint(method="GET", path=ONE, handler=get_conversation, scope="read"),
+    WireEndpoint(method="POST", path=ONE, handler=update_conversation, scope="write", has_body=True),
+    WireEndpoint(method="DELETE", path=ONE, handler=delete_conversation, scope="write"),
+)

@@ -1,0 +1,117 @@
+"""Errors as OpenAI's clients know them: `{"error": {"message", "type", "param", "code"}}`, a status, a word on retries.
+
+The official SDKs repeat a request by themselves when it fails with 408, 409, 429 or 500 and above. Where that cannot
+help, `x-should-retry: false` keeps them from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from hansard.errors import (
+    Closed,
+    Conflict,
+    Denied,
+    HansardError,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    Unsupported,
+    ValidationError,
+)
+from hansard.formats.openai_items import BadItem
+from hansard.server.calls import NO_HEADERS, Answer, Headers
+from hansard.server.problems import Refused
+
+_PATIENCE = 120
+"""The SDKs honour no `retry-after` beyond this many seconds, and come back at once instead."""
+_NO_RETRY: Headers = ((b"x-should-retry", b"false"),)
+_INVALID = "invalid_request_error"
+
+
+class WireError(Exception):
+    """An error in OpenAI's own words."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        type: str = _INVALID,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.type = type
+        self.headers = headers
+
+    def answer(self) -> Answer:
+        return Answer(self.body(), self.status, self.headers)
+
+    def body(self) -> bytes:
+        return msgspec.json.encode({"error": self.error()})
+
+    def error(self) -> dict[str, Any]:
+        return {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
+
+
+def invalid(message: str, param: str | None, code: str = "invalid_value") -> WireError:
+    return WireError(400, message, param=param, code=code)
+
+
+def missing(param: str) -> WireError:
+    return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def not_found(what: str, id: str) -> WireError:
+    return WireError(404, f"{what} with id '{id}' not found.", code="not_found")
+
+
+def wire_error(failure: Exception, *, is_trusted: bool) -> WireError:
+    """Whatever went wrong, in OpenAI's words. What fails in the storage may name files: only an operator is told."""
+    if isinstance(failure, WireError):
+        return failure
+    if isinstance(failure, BadItem):
+        return invalid(str(failure), failure.param, failure.code)
+    status, headers = 0, NO_HEADERS
+    if isinstance(failure, Refused):
+        status, headers, failure = failure.status, failure.headers, failure.error
+    if not isinstance(failure, HansardError):
+        failure = HansardError("the server failed: its log has more under this request id")
+        return WireError(500, str(failure), type="server_error", code="server_error")
+    return _of_ours(failure, status, headers, is_trusted=is_trusted)
+
+
+def _of_ours(error: HansardError, status: int, headers: Headers, *, is_trusted: bool) -> WireError:
+    if isinstance(error, Unauthenticated):
+        return WireError(401, str(error), code="invalid_api_key", headers=((b"www-authenticate", b"Bearer"),))
+    if isinstance(error, Denied):
+        return WireError(403, str(error), code="permission_denied")
+    if isinstance(error, RateLimited):
+        return _too_fast(error)
+    if isinstance(error, NotFound):
+        return WireError(404, str(error), code="not_found")
+    if isinstance(error, Conflict):
+        # 409 invites the SDKs to send the same again, which would meet the same.
+        return WireError(status or 409, str(error), code=error.code, headers=(*headers, *_NO_RETRY))
+    if isinstance(error, ValidationError):
+        return WireError(status or 400, str(error), code=error.code, headers=headers)
+    status = status or error.status
+    says_why = is_trusted or isinstance(error, Unsupported)
+    message = str(error) if says_why else (inspect.getdoc(type(error)) or type(error).__name__)
+    can_pass = isinstance(error, Unavailable | Closed) and getattr(error, "retryable", True)
+    return WireError(status, message, code=error.code, type="server_error", headers=() if can_pass else _NO_RETRY)
+
+
+def _too_fast(error: RateLimited) -> WireError:
+    wait: Headers = ((b"retry-after", str(error.retry_after).encode()),)
+    headers = wait if error.retry_after <= _PATIENCE else (*wait, *_NO_RETRY)
+    return WireError(429, str(error), code="rate_limit_exceeded", type="rate_limit_error", headers=headers)

@@ -1,0 +1,113 @@
+"""The items of a conversation: added, listed, found, deleted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, ValidationError
+from hansard.formats import openai_items
+from hansard.model import Message
+from hansard.server import repeating
+from hansard.server.openai import conversations, pages, retries
+from hansard.server.openai.calls import WireCall, WireEndpoint, items_given, listed, only
+from hansard.server.openai.conversations import NewId
+from hansard.server.openai.failures import invalid, not_found
+
+_INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
+
+
+def _check_include(call: WireCall) -> None:
+    """Nothing is ever left out of an item, so there is nothing to add: new names are taken, nonsense is not."""
+    for name in call.query.get("include", ()):
+        if not _INCLUDE.fullmatch(name):
+            raise invalid(f"Invalid value: '{name[:80]}' is nothing that can be included.", "include")
+
+
+async def create_items(call: WireCall) -> dict[str, Any]:
+    """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
+    _check_include(call)
+    only(call.body, "items")
+    items = items_given(call.body, "items", required=True)
+    added = await add(call, call.path[0], items)
+    return listed([item for message in added for item in openai_items.items_of(message)])
+
+
+async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Message]:
+    mark = retries.mark_of(call, conversation_id)
+    async with call.retries.one_at_a_time(mark):
+        # Checked before anything is looked up: what is wrong is wrong on a retry too.
+        messages = conversations.messages_given(items, _new_ids(call, conversation_id, mark))
+        fresh = sum(1 for message in messages if message.id.endswith(mark))
+        if call.is_retry and fresh and (found := await retries.find(call, conversation_id, mark, fresh)):
+            messages = conversations.messages_given(items, retries.known(found))
+        try:
+            appended = await call.store.append(conversation_id, messages, create=False, on_duplicate="error")
+        except ConversationNotFound:
+            raise not_found("Conversation", conversation_id) from None
+        except Conflict as error:
+            raise conversations.duplicate(error) from error
+    return appended.messages
+
+
+def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
+    """With an `Idempotency-Key` the ids come from the key: then a repeated request needs no count."""
+    key = call.headers.get(b"idempotency-key")
+    if key is None:
+        return retries.marked(mark)
+    name = key.decode("latin-1")
+    return lambda prefix, number: repeating.id_from(name, prefix, conversation_id, str(number))
+
+
+async def list_items(call: WireCall) -> dict[str, Any]:
+    """A page of items, newest first unless told otherwise."""
+    _check_include(call)
+    found, has_more = await pages.items(call.store, call.path[0], call.order, call.limit, call.parameter("after"))
+    return listed(found, has_more=has_more)
+
+
+async def get_item(call: WireCall) -> dict[str, Any]:
+    """One item."""
+    _check_include(call)
+    _, item = await _find(call, *call.path)
+    return item
+
+
+async def delete_item(call: WireCall) -> dict[str, Any]:
+    """Deletes an item, and gives the conversation. One of several items of a message takes the message with it."""
+    message, _ = await _find(call, *call.path)
+    if not await call.store.delete_message(call.path[0], message.id):
+        raise not_found("Item", call.path[1])
+    return conversations.shown(await conversations.need(call.store, call.path[0]))
+
+
+async def _find(call: WireCall, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
+    for id in pages.message_ids(item_id):
+        try:
+            message = await call.store.get_message(conversation_id, id)
+        except (MessageNotFound, ValidationError):
+            continue
+        for item in openai_items.items_of(message):
+            if item["id"] == item_id:
+                return message, item
+    await conversations.need(call.store, conversation_id)
+    raise not_found("Item", item_id)
+
+
+ALL = conversations.ONE + "/items"
+ONE = ALL + "/{item_id}"
+
+ROUTES = (
+    WireEndpoint(
+        method="POST", path=ALL, handler=create_items, scope="write", has_body=True, parameters_known=("include",)
+    ),
+    WireEndpoint(
+        method="GET",
+        path=ALL,
+        handler=list_items,
+        scope="read",
+        parameters_known=("limit", "order", "after", "include"),
+    ),
+    WireEndpoint(method="GET", path=ONE, handler=get_item, scope="read", parameters_known=("include",)),
+    WireEndpoint(method="DELETE", path=ONE, handler=delete_item, scope="write"),
+)

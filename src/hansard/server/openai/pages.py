@@ -1,0 +1,72 @@
+"""Pages of items over pages of messages: the cost of one depends on its size, not on the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard.errors import MessageNotFound, ValidationError
+from hansard.formats import openai_items
+from hansard.model import Message, Messages, Order
+from hansard.server.openai import conversations
+from hansard.server.openai.failures import WireError, invalid
+from hansard.store import Store
+
+
+def message_ids(item_id: str) -> list[str]:
+    """The messages that an item's id may belong to: the one of that name, or the one that it is a part of."""
+    part = openai_items.split_id(item_id)
+    return [item_id] if part is None else [item_id, part[0]]
+
+
+async def items(
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None
+) -> tuple[list[dict[str, Any]], bool]:
+    """A page of items, and whether there are more."""
+    found, messages = await _from(store, conversation_id, order, limit, after)
+    for message in messages:
+        found += _in_order(openai_items.items_of(message), order)
+    if not found:
+        await conversations.need(store, conversation_id)
+    return found[:limit], messages.has_more or len(found) > limit
+
+
+async def _from(
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None
+) -> tuple[list[dict[str, Any]], Messages]:
+    """The rest of the message in which the last page ended, and the messages behind it."""
+    try:
+        return [], await store.get_messages(conversation_id, limit=limit, order=order, after=after)
+    except MessageNotFound:
+        pass
+    except ValidationError as error:
+        await conversations.need(store, conversation_id)
+        raise invalid(f"Invalid 'after': {error}", "after") from error
+    assert after is not None
+    message = await _part(store, conversation_id, after)
+    if message is None:
+        raise await no_place(store, conversation_id, after, "after")
+    rest = _in_order(openai_items.items_of(message), order)
+    at = next((number for number, item in enumerate(rest) if item["id"] == after), None)
+    if at is None:
+        raise await no_place(store, conversation_id, after, "after")
+    return rest[at + 1 :], await store.get_messages(conversation_id, limit=limit, order=order, after=message.id)
+
+
+async def _part(store: Store, conversation_id: str, item_id: str) -> Message | None:
+    part = openai_items.split_id(item_id)
+    if part is None:
+        return None
+    try:
+        return await store.get_message(conversation_id, part[0])
+    except MessageNotFound:
+        return None
+
+
+async def no_place(store: Store, conversation_id: str, id: str, param: str, what: str = "Conversation") -> WireError:
+    """Why there is nothing to page from: no such conversation, or nothing of this id in it."""
+    await conversations.need(store, conversation_id, what)
+    return invalid(f"Invalid '{param}': there is no item with id '{id[:256]}' here.", param)
+
+
+def _in_order(items: list[dict[str, Any]], order: Order) -> list[dict[str, Any]]:
+    return items if order == "asc" else items[::-1]

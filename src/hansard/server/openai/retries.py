@@ -1,0 +1,83 @@
+"""A request that an SDK repeats is done once, with nothing kept beside the store.
+
+The SDKs repeat a POST whose answer got lost, and send no key by which to know it: only a count. So the ids of what a
+request makes end in a mark, from who asks, the conversation and the body. A retry looks for messages with its mark
+among those of the last ten minutes, and answers with them. A batch is stored all or nothing: what is found is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from hansard import codec, ids
+
+if TYPE_CHECKING:
+    from hansard.model import Message
+    from hansard.server.openai.calls import WireCall
+
+_WINDOW = timedelta(minutes=10)
+_LENGTH = 16
+
+
+class Retries:
+    """The requests that are under way in this process: a retry waits for the one that it repeats."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def one_at_a_time(self, mark: str) -> AsyncIterator[None]:
+        lock, users = self._under_way.get(mark) or (asyncio.Lock(), 0)
+        self._under_way[mark] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._under_way[mark]
+            if users == 1:
+                del self._under_way[mark]
+            else:
+                self._under_way[mark] = lock, users - 1
+
+
+def mark_of(call: WireCall, conversation_id: str) -> str:
+    """What only this caller's request with this body makes, in this conversation."""
+    store, body = call.store, hashlib.sha256(call.raw).hexdigest()
+    who = (call.caller.name, store.tenant_id, store.user_id or "")
+    return codec.digest("openai", *who, conversation_id, body)[:_LENGTH]
+
+
+def marked(mark: str) -> Callable[[str, int], str]:
+    """Gives ids that end in the mark."""
+    return lambda prefix, _: ids.new_id(prefix) + mark
+
+
+def known(messages: Iterable[Message]) -> Callable[[str, int], str]:
+    """Gives the ids of messages that are stored already, one after the other."""
+    stored = iter(messages)
+    return lambda prefix, _: next(stored).id
+
+
+async def find(call: WireCall, conversation_id: str, mark: str, count: int) -> list[Message]:
+    """What the first request has stored, in its order; nothing if it stored nothing."""
+    since = datetime.now(UTC) - _WINDOW
+    found: list[Message] = []
+    after: str | None = None
+    more = True
+    while more:
+        page = await call.store.get_messages(conversation_id, order="desc", limit=100, after=after)
+        for message in page:
+            if message.created_at < since:
+                return []
+            if message.id.endswith(mark) and len(message.id) > _LENGTH + 32:
+                found.append(message)
+            if len(found) == count:
+                return found[::-1]
+        more = page.has_more
+        after = page[-1].cursor if page else None
+    return []

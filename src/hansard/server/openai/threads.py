@@ -1,0 +1,262 @@
+"""Threads and their messages (Assistants v2), for code whose host has closed. A thread is a conversation.
+
+Any conversation can be read as a thread; what a thread cannot show (calls of tools, their results, instructions) is
+left out there, and stays in the history.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard.errors import ConversationNotFound, MessageNotFound, ValidationError
+from hansard.formats import openai_threads
+from hansard.model import Conversation, Message, Messages
+from hansard.server.openai import conversations, pages, retries
+from hansard.server.openai.calls import WireCall, WireEndpoint, listed, metadata_given, only
+from hansard.server.openai.failures import invalid, not_found
+from hansard.store import Store
+
+_RESOURCES = ("openai", "threads")
+"""Where the tool resources of a thread lie, as records that go when it goes."""
+_MOST = {"code_interpreter": ("file_ids", 20), "file_search": ("vector_store_ids", 1)}
+_SHOWN = {"complete": "completed", "in_progress": "in_progress"}
+
+
+# Threads
+
+
+async def create_thread(call: WireCall) -> dict[str, Any]:
+    """Makes a thread, with its first messages, all or nothing."""
+    only(call.body, "messages", "metadata", "tool_resources")
+    metadata = metadata_given(call.body)
+    resources = _resources_given(call.body)
+    given = call.body.get("messages")
+    if not isinstance(given, list | None):
+        raise invalid("Invalid type for 'messages': expected an array.", "messages", "invalid_type")
+    id = conversations.fresh_id("thread_")
+    new_id = retries.marked(retries.mark_of(call, id))
+    messages = [_message(each, new_id("msg_", at), f"messages[{at}].") for at, each in enumerate(given or ())]
+    if messages:
+        await call.store.append(id, messages, metadata=metadata)
+    else:
+        await call.store.create_conversation(id, metadata=metadata)
+    if resources is not None:
+        await call.store.records.put(_RESOURCES, id, resources, conversation_id=id)
+    return _thread(await _need(call.store, id), resources)
+
+
+async def get_thread(call: WireCall) -> dict[str, Any]:
+    """One thread."""
+    found = await _need(call.store, call.path[0])
+    return _thread(found, await _resources(call.store, found.id))
+
+
+async def update_thread(call: WireCall) -> dict[str, Any]:
+    """Sets the metadata or the tool resources anew."""
+    only(call.body, "metadata", "tool_resources")
+    id = call.path[0]
+    metadata, resources = metadata_given(call.body), _resources_given(call.body)
+    found = await _need(call.store, id)
+    if "metadata" in call.body:
+        found = await conversations.set_metadata(call.store, id, metadata, "Thread")
+    if "tool_resources" in call.body:
+        await call.store.records.put(_RESOURCES, id, resources, conversation_id=id)
+    return _thread(found, await _resources(call.store, id))
+
+
+async def delete_thread(call: WireCall) -> dict[str, Any]:
+    """Deletes a thread and everything in it."""
+    return await conversations.deleted(call.store, call.path[0], "Thread", "thread.deleted")
+
+
+async def _need(store: Store, id: str) -> Conversation:
+    return await conversations.need(store, id, "Thread")
+
+
+def _thread(conversation: Conversation, resources: Any) -> dict[str, Any]:
+    return {
+        **conversations.shown(conversation),
+        "object": "thread",
+        "metadata": _texts(conversation.metadata),
+        "tool_resources": resources,
+    }
+
+
+def _texts(metadata: dict[str, Any] | None) -> dict[str, str]:
+    """What a thread may show of metadata: it knows only texts."""
+    return {key: value for key, value in (metadata or {}).items() if isinstance(value, str)}
+
+
+async def _resources(store: Store, id: str) -> Any:
+    if not store.capabilities.records:
+        return None
+    found = await store.records.get(_RESOURCES, id)
+    return None if found is None else found.value
+
+
+def _resources_given(body: dict[str, Any]) -> dict[str, Any] | None:
+    given = body.get("tool_resources")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise invalid("Invalid type for 'tool_resources': expected an object.", "tool_resources", "invalid_type")
+    for name, (field, most) in _MOST.items():
+        tool = given.get(name) or {}
+        where = f"tool_resources.{name}"
+        if not isinstance(tool, dict) or not isinstance(tool.get(field) or [], list):
+            raise invalid(f"Invalid type for '{where}'.", where, "invalid_type")
+        if len(tool.get(field) or []) > most:
+            raise invalid(f"Invalid '{where}.{field}': at most {most}.", f"{where}.{field}", "array_above_max_length")
+    return given
+
+
+# Messages
+
+
+async def create_message(call: WireCall) -> dict[str, Any]:
+    """Adds a message. A retry of an SDK is answered as the first time."""
+    only(call.body, "role", "content", "attachments", "metadata")
+    id = call.path[0]
+    mark = retries.mark_of(call, id)
+    async with call.retries.one_at_a_time(mark):
+        message = _message(call.body, retries.marked(mark)("msg_", 0), "")
+        if call.is_retry and (found := await retries.find(call, id, mark, 1)):
+            return _shown(found[0])
+        try:
+            appended = await call.store.append(id, [message], create=False)
+        except ConversationNotFound:
+            raise not_found("Thread", id) from None
+    return _shown(appended.messages[0])
+
+
+def _message(given: Any, id: str, where: str) -> Message:
+    if not isinstance(given, dict):
+        raise invalid(f"Invalid type for '{where[:-1]}': expected an object.", where[:-1], "invalid_type")
+    metadata = metadata_given(given, f"{where}metadata")
+    return openai_threads.message_of(given, id, metadata, where)
+
+
+async def list_messages(call: WireCall) -> dict[str, Any]:
+    """A page of what users and assistants said, newest first unless told otherwise."""
+    after, before = call.parameter("after"), call.parameter("before")
+    if after is not None and before is not None:
+        raise invalid("Give 'after' or 'before', not both.", "before")
+    limit, order = call.limit, call.order
+    data: list[dict[str, Any]] = []
+    more = call.parameter("run_id") is None
+    if not more:
+        # There are no runs here, so no message is of one.
+        await _need(call.store, call.path[0])
+    while more and len(data) <= limit:
+        place = {"after": after} if before is None else {"before": before}
+        page = await _page(call, limit=min(limit + 1, call.store.limits.page), order=order, **place)
+        shown = [each for each in map(_shown_if, page) if each is not None]
+        data = data + shown if before is None else shown + data
+        more = page.has_more
+        if page and before is None:
+            after = page[-1].cursor
+        elif page:
+            before = page[0].cursor
+    if not data:
+        await _need(call.store, call.path[0])
+    kept = data[:limit] if before is None else data[-limit:]
+    return listed(kept, has_more=len(data) > limit)
+
+
+async def _page(call: WireCall, **options: Any) -> Messages:
+    roles = openai_threads.SHOWN_ROLES
+    try:
+        return await call.store.get_messages(call.path[0], roles=roles, **options)
+    except (MessageNotFound, ValidationError):
+        param = "after" if options.get("after") is not None else "before"
+        raise await pages.no_place(call.store, call.path[0], options.get(param) or "", param, "Thread") from None
+
+
+async def get_message(call: WireCall) -> dict[str, Any]:
+    """One message."""
+    return _shown(await _find(call))
+
+
+async def update_message(call: WireCall) -> dict[str, Any]:
+    """Sets the metadata of a message anew."""
+    only(call.body, "metadata")
+    metadata = metadata_given(call.body)
+    message = await _find(call)
+    if "metadata" not in call.body:
+        return _shown(message)
+    # What a thread cannot show is not its client's to take away.
+    hidden = {key: value for key, value in (message.metadata or {}).items() if not isinstance(value, str)}
+    return _shown(await call.store.update_message(*call.path, metadata={**metadata, **hidden}))
+
+
+async def delete_message(call: WireCall) -> dict[str, Any]:
+    """Deletes a message."""
+    await _find(call)
+    if not await call.store.delete_message(*call.path):
+        raise not_found("Message", call.path[1])
+    return {"id": call.path[1], "object": "thread.message.deleted", "deleted": True}
+
+
+async def _find(call: WireCall) -> Message:
+    try:
+        message = await call.store.get_message(*call.path)
+    except (MessageNotFound, ValidationError):
+        message = None
+    if message is None or openai_threads.content_of(message) is None:
+        await _need(call.store, call.path[0])
+        raise not_found("Message", call.path[1])
+    return message
+
+
+def _shown_if(message: Message) -> dict[str, Any] | None:
+    content = openai_threads.content_of(message)
+    return None if content is None else _with_content(message, content)
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    return _with_content(message, openai_threads.content_of(message) or [])
+
+
+def _with_content(message: Message, content: list[dict[str, Any]]) -> dict[str, Any]:
+    created = int(message.created_at.timestamp())
+    status = _SHOWN.get(message.status, "incomplete")
+    who = message.participant
+    return {
+        "id": message.id,
+        "object": "thread.message",
+        "created_at": created,
+        "thread_id": message.conversation_id,
+        "status": status,
+        "incomplete_details": {"reason": "run_cancelled"} if status == "incomplete" else None,
+        "completed_at": created if status == "completed" else None,
+        "incomplete_at": created if status == "incomplete" else None,
+        "role": "user" if message.role == "user" else "assistant",
+        "content": content,
+        "assistant_id": who.id if who is not None and who.kind == "agent" else None,
+        "run_id": None,
+        "attachments": (message.metadata or {}).get(openai_threads.ATTACHMENTS, []),
+        "metadata": _texts(message.metadata),
+    }
+
+
+ONE = "/threads/{thread_id}"
+ALL_MESSAGES = ONE + "/messages"
+ONE_MESSAGE = ALL_MESSAGES + "/{message_id}"
+
+ROUTES = (
+    WireEndpoint(method="POST", path="/threads", handler=create_thread, scope="write", has_body=True),
+    WireEndpoint(method="GET", path=ONE, handler=get_thread, scope="read"),
+    WireEndpoint(method="POST", path=ONE, handler=update_thread, scope="write", has_body=True),
+    WireEndpoint(method="DELETE", path=ONE, handler=delete_thread, scope="write"),
+    WireEndpoint(method="POST", path=ALL_MESSAGES, handler=create_message, scope="write", has_body=True),
+    WireEndpoint(
+        method="GET",
+        path=ALL_MESSAGES,
+        handler=list_messages,
+        scope="read",
+        parameters_known=("limit", "order", "after", "before", "run_id"),
+    ),
+    WireEndpoint(method="GET", path=ONE_MESSAGE, handler=get_message, scope="read"),
+    WireEndpoint(method="POST", path=ONE_MESSAGE, handler=update_message, scope="write", has_body=True),
+    WireEndpoint(method="DELETE", path=ONE_MESSAGE, handler=delete_message, scope="write"),
+)

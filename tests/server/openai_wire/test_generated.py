@@ -1,0 +1,73 @@
+"""The tests that OpenAI generates for its own SDK, run against our server: the shape of every answer.
+
+They speak of conversations and threads by fixed ids, which must exist however often a test has deleted them: so they
+are made again before each request. What cannot apply is named below; everything else must pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.server.kit import serving
+from tests.server.openai_wire import sdist
+
+from hansard.model import Message
+from hansard.store import Store
+
+FIXED = {"conv_123": "msg_abc", "thread_id": "message_id"}
+"""Conversations that the tests speak of, and a message in each."""
+UNKNOWN_PLACES = "not test_method_list_with_all_params"
+"""It pages from cursors that name nothing, with limit=0: both are refused."""
+NO_RUNS = "not create_and_run"
+"""A store runs no models."""
+FILES = {
+    "test_conversations.py": (80, ""),
+    "conversations/test_items.py": (90, UNKNOWN_PLACES),
+    "beta/test_threads.py": (85, NO_RUNS),
+    "beta/threads/test_messages.py": (110, UNKNOWN_PLACES),
+}
+"""For each file how many tests must pass, and what is left out of it."""
+
+
+class Seeded:
+    """An application before which the conversations are always there."""
+
+    def __init__(self, app: ASGIApp, store: Store) -> None:
+        self._app = app
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for conversation, message in FIXED.items():
+            await self._store.append(conversation, [Message("user", "x", id=message)], revive=True)
+        await self._app(scope, receive, send)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_generated(file: str) -> None:
+    try:
+        folder = sdist.folder()
+    except sdist.Absent as error:
+        pytest.skip(str(error))
+    wanted, chosen = FILES[file]
+    with serving(wrap=Seeded) as api:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", f"tests/api_resources/{file}", "-k", chosen, "-q"),
+                *("-o", "addopts=", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:valkey"),
+            ],
+            cwd=folder,
+            env={**os.environ, "TEST_API_BASE_URL": api.address + "/v1"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) == wanted, done.stdout[-500:]

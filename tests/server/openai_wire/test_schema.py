@@ -1,0 +1,160 @@
+"""Requests made up by schemathesis, good and bad: nothing makes the server fail, and every answer has its shape.
+
+The document is made from the table of routes; the shapes of the answers are those of the SDK's own types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from openai.types.beta import Thread, ThreadDeleted
+from openai.types.beta.threads import Message, MessageDeleted
+from openai.types.conversations import Conversation, ConversationDeletedResource
+from pydantic import BaseModel
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from tests.server.kit import Served, serving
+from tests.server.openai_wire.samples import ITEMS
+from tests.server.openai_wire.test_generated import FIXED, Seeded
+
+from hansard.server.openai.app import ENDPOINTS
+from hansard.server.openai.calls import WireEndpoint
+
+EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+TEXT = {"type": "string"}
+METADATA = {"type": ["object", "null"], "additionalProperties": TEXT, "maxProperties": 16}
+ITEM = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": [*ITEMS, None]},
+        "role": {"enum": ["user", "assistant", "system", "developer"]},
+        "content": {"anyOf": [TEXT, {"type": "array", "items": {"type": "object"}}]},
+        **{name: {} for item in ITEMS.values() for name in item if name not in ("type", "role", "content", "id")},
+    },
+}
+MESSAGE = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": ["user", "assistant"]}, "content": TEXT, "metadata": METADATA},
+}
+ITEM_LIST = {"type": "array", "items": ITEM, "maxItems": 20}
+BODIES: dict[str, dict[str, Any]] = {
+    "openai_create_conversation": {"items": ITEM_LIST, "metadata": METADATA},
+    "openai_update_conversation": {"metadata": METADATA},
+    "openai_create_items": {"items": ITEM_LIST},
+    "openai_create_thread": {
+        "messages": {"type": "array", "items": MESSAGE},
+        "metadata": METADATA,
+        "tool_resources": {"type": ["object", "null"]},
+    },
+    "openai_update_thread": {"metadata": METADATA, "tool_resources": {"type": ["object", "null"]}},
+    "openai_create_message": MESSAGE["properties"],  # type: ignore[dict-item]
+    "openai_update_message": {"metadata": METADATA},
+}
+PAGE = {
+    "type": "object",
+    "required": ["object", "data", "first_id", "last_id", "has_more"],
+    "properties": {
+        "object": {"const": "list"},
+        "data": {"type": "array", "items": {"type": "object", "required": ["id"], "properties": {"id": TEXT}}},
+        "first_id": TEXT,
+        "last_id": TEXT,
+        "has_more": {"type": "boolean"},
+    },
+}
+ANSWERS: dict[str, type[BaseModel]] = {
+    "openai_create_conversation": Conversation,
+    "openai_get_conversation": Conversation,
+    "openai_update_conversation": Conversation,
+    "openai_delete_conversation": ConversationDeletedResource,
+    "openai_delete_item": Conversation,
+    "openai_create_thread": Thread,
+    "openai_get_thread": Thread,
+    "openai_update_thread": Thread,
+    "openai_delete_thread": ThreadDeleted,
+    "openai_get_message": Message,
+    "openai_create_message": Message,
+    "openai_update_message": Message,
+    "openai_delete_message": MessageDeleted,
+}
+ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {"message": TEXT, "type": TEXT, "param": {"type": ["string", "null"]}},
+        }
+    },
+}
+PLACES = {"conversation_id": "conv_123", "thread_id": "thread_id", "item_id": "msg_abc", "message_id": "message_id"}
+QUERY: dict[str, Any] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+    "order": {"enum": ["asc", "desc"]},
+    "include": {"type": "array", "items": {"enum": ["reasoning.encrypted_content"]}},
+}
+
+
+def operation(endpoint: WireEndpoint) -> dict[str, Any]:
+    answer = ANSWERS[endpoint.name].model_json_schema() if endpoint.name in ANSWERS else PAGE
+    if endpoint.name == "openai_get_item":
+        answer = {"type": "object", "required": ["id", "type"]}
+    places = [
+        {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}}
+        for name in endpoint.parameters
+    ]
+    query = [{"in": "query", "name": name, "schema": QUERY.get(name, TEXT)} for name in endpoint.parameters_known]
+    found: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "parameters": places + query,
+        "responses": {
+            "200": {"description": "done", "content": {"application/json": {"schema": answer}}},
+            "4XX": {"description": "refused", "content": {"application/json": {"schema": ERROR}}},
+        },
+    }
+    if endpoint.has_body:
+        schema = {"type": "object", "properties": BODIES[endpoint.name], "additionalProperties": False}
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def document() -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault("/v1" + endpoint.path, {})[endpoint.method.lower()] = operation(endpoint)
+    return {"openapi": "3.1.0", "info": {"title": "wire", "version": "1"}, "paths": paths}
+
+
+schema = schemathesis.openapi.from_dict(document())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    assert set(FIXED) <= set(PLACES.values())
+    with serving(wrap=Seeded) as served:
+        yield served
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES or 12,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_requests_made_from_the_document(case: Any, server: Served) -> None:
+    case.call_and_validate(base_url=server.address, checks=CHECKS)

@@ -1,0 +1,163 @@
+"""Nobody crosses the walls on the wire of OpenAI either. The requests are made from the table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from tests.server.kit import Served, serving
+from tests.server.openai_wire.conftest import client_of
+from tests.server.requests_of import ID, MESSAGE, OWNER
+
+from hansard import sync
+from hansard.server.keys import KeyFile
+from hansard.server.openai.app import ENDPOINTS
+from hansard.server.openai.calls import WireEndpoint
+from hansard.server.scopes import SCOPES
+from hansard.server.settings import Settings
+from hansard.testing import state
+from hansard.testing.contract.walls import SECRET, keep_a_secret
+
+ALL: list[str] = [*SCOPES]
+BODIES: dict[str, dict[str, Any]] = {
+    "openai_create_items": {"items": [{"role": "user", "content": "x"}]},
+    "openai_update_conversation": {"metadata": {"a": "b"}},
+    "openai_create_message": {"role": "user", "content": "x"},
+    "openai_update_message": {"metadata": {"a": "b"}},
+    "openai_update_thread": {"metadata": {"a": "b"}},
+}
+every_route = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+NAMED = [endpoint for endpoint in ENDPOINTS if endpoint.parameters]
+
+
+class Walled:
+    def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
+        self.api = api
+        self.keys = keys
+        self.acme = store.tenant("acme")
+        keep_a_secret(self.acme)  # type: ignore[arg-type]
+        self.tokens = {
+            "evil": self.key(ALL, tenant="evil"),
+            "eve": self.key(ALL, tenant="acme", user="eve"),
+            "evil ada": self.key(ALL, tenant="evil", user=OWNER),
+        }
+
+    def key(self, scopes: list[str], **bound: Any) -> str:
+        return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
+
+    def ask(self, endpoint: WireEndpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
+        path = endpoint.path
+        for name in endpoint.parameters:
+            path = path.replace(f"{{{name}}}", id if name in ("conversation_id", "thread_id") else MESSAGE)
+        given = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        body = {"json": BODIES.get(endpoint.name, {})} if endpoint.has_body else {}
+        return self.api.request(
+            endpoint.method,
+            f"{self.api.address}/v1{path}",
+            headers=given | headers,
+            **body,  # type: ignore[arg-type]
+        )
+
+    def behind(self) -> Any:
+        for each in self.acme.list_conversations(archived=None).items:
+            if each.user_id == "eve":
+                self.acme.delete_conversation(each.id)
+        return state(self.acme), state(self.acme.user(OWNER))
+
+
+@pytest.fixture(scope="module")
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walled]:
+    folder = tmp_path_factory.mktemp("walled")
+    url = f"sqlite:///{folder}/chats.db"
+    keys = KeyFile(folder / "keys.json")
+    with serving(url, Settings(keys=keys.path)) as api, sync.connect(url) as store:
+        yield Walled(api, keys, store)
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> None:
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+    assert SECRET not in answer.text
+
+
+@every_route
+def test_without_a_key_that_holds(walled: Walled, endpoint: WireEndpoint) -> None:
+    before = walled.behind()
+    for token in (None, "sk-anything", "hsk_", "hsk_x_y"):
+        refused(walled.ask(endpoint, token), 401, "invalid_api_key")
+    assert walled.behind() == before
+
+
+@every_route
+def test_without_the_scope(walled: Walled, endpoint: WireEndpoint) -> None:
+    before = walled.behind()
+    others = [scope for scope in ALL if scope != endpoint.scope]
+    refused(walled.ask(endpoint, walled.key(others)), 403, "permission_denied")
+    assert walled.behind() == before
+
+
+@every_route
+def test_from_another_tenant_or_user(walled: Walled, endpoint: WireEndpoint) -> None:
+    before = walled.behind()
+    for token in walled.tokens.values():
+        answer = walled.ask(endpoint, token)
+        assert answer.status_code < 500, answer.text
+        assert SECRET not in answer.text
+    for who, headers in {"evil": {"Hansard-Tenant": "acme"}, "eve": {"Hansard-User": OWNER}}.items():
+        refused(walled.ask(endpoint, walled.tokens[who], **headers), 403, "permission_denied")
+    assert walled.behind() == before
+
+
+@pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.name)
+def test_what_is_behind_looks_as_if_it_were_not_there(walled: Walled, endpoint: WireEndpoint) -> None:
+    for token in walled.tokens.values():
+        answers = [walled.ask(endpoint, token, id) for id in (ID, "never-1")]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        assert answers[0].text.replace(ID, "…") == answers[1].text.replace("never-1", "…")
+
+
+def test_on_loopback_any_key_will_do_as_long_as_there_is_none() -> None:
+    with serving() as api:
+        for key in ("sk-anything", "My API Key"):
+            with client_of(api, key) as client:
+                assert client.conversations.create().id
+        with client_of(api, "hsk_x_y") as client, pytest.raises(openai.AuthenticationError):
+            client.conversations.create()
+        page = {"Authorization": "Bearer x", "Origin": "https://elsewhere.example"}
+        assert api.post(api.address + "/v1/conversations", json={}, headers=page).status_code == 403
+
+
+def test_the_sdk_in_a_tenant(walled: Walled) -> None:
+    with (
+        client_of(walled.api, walled.key(ALL, tenant="t1")) as one,
+        client_of(walled.api, walled.key(ALL, tenant="t2")) as two,
+    ):
+        id = one.conversations.create(items=[{"role": "user", "content": SECRET}]).id
+        assert len(one.conversations.items.list(id).data) == 1
+        with pytest.raises(openai.NotFoundError):
+            two.conversations.items.list(id)
+
+
+def test_a_key_bound_to_a_user_makes_conversations_of_that_user(walled: Walled) -> None:
+    with client_of(walled.api, walled.key(ALL, user="eve")) as eve:
+        empty, begun = (
+            eve.conversations.create().id,
+            eve.conversations.create(items=[{"role": "user", "content": "x"}]).id,
+        )
+        for id in (empty, begun):
+            found = walled.acme.get_conversation(id)
+            assert found is not None
+            assert found.user_id == "eve"
+
+
+def test_too_fast(walled: Walled) -> None:
+    token = walled.keys.create("slow", ALL, tenant="acme", rate=2)[1]
+    with client_of(walled.api, token) as client:
+        for _ in range(2):
+            client.conversations.create()
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.conversations.create()
+    assert int(caught.value.response.headers["retry-after"]) > 0
+    assert caught.value.code == "rate_limit_exceeded"
