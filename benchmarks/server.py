@@ -209,7 +209,7 @@ async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
 
 async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]:
     """Messages as lines, streamed: how much memory the server takes on top, at most."""
-    line = json.dumps({"role": "user", "content": _TEXT}).encode() + b"\n"
+    line = json.dumps({"role": "user", "content": _TEXT * 10}).encode() + b"\n"
     chunk = line * (1_000_000 // len(line))
     host, _, port = address.removeprefix("http://").partition(":")
     reader, wire = await asyncio.open_connection(host, int(port))
@@ -222,7 +222,7 @@ async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]
         await wire.drain()
         peak = max(peak, memory_of(pid))
     answer = await reader.readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200"), answer
+    assert answer.startswith(b"HTTP/1.1 200"), answer + await reader.read(1000)
     wire.close()
     took = time.perf_counter() - began
     return {"megabytes": megabytes, "seconds": round(took, 1), "memory_on_top": peak - before}

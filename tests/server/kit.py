@@ -60,7 +60,7 @@ def _start(url: str, settings: Settings, listening: object, served: Served) -> t
         async with connect(url) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
             stopping = Stopping()
-            server = _Quiet(config_of(create_app(store, settings, stopping)), stopping)
+            server = _Quiet(config_of(create_app(store, settings, stopping)), stopping, settings.body_seconds)
             servers.append(server)
             is_ready.set()
             await server.serve(sockets=[listening])  # type: ignore[list-item]
