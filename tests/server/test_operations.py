@@ -53,6 +53,20 @@ def test_metrics(api: Served) -> None:
     assert float(received[1]) > 50
 
 
+def test_how_many_writes_share_a_commit(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path}/chats.db") as api:
+        say(api, "c", "x")
+        say(api, "c", "y")
+        api.post("/search", json={"query": "x"})
+        text = metrics(api)
+    commits, writes = (
+        float(re.search(rf"hansard_{name}_total ([\d.]+)", text)[1])  # type: ignore[index]
+        for name in ("commits", "committed_writes")
+    )
+    assert writes >= commits >= 2
+    assert 'hansard_requests_total{action="search",status="200"} 1.0' in text
+
+
 def test_metrics_are_for_the_operator(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     tenants = keys.create("x", ["read"], tenant="acme")[1]
