@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,14 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+
+
+def ours(url: str) -> AbstractContextManager[tuple[str, int]]:
+    return started("-m", "hansard.cli", "serve", url, "--port", "0")
+
+
+def bare_route() -> AbstractContextManager[tuple[str, int]]:
+    return started("-m", "benchmarks.server", "--bare")
 
 
 def bare() -> None:
@@ -209,7 +217,7 @@ async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
 
 async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]:
     """Messages as lines, streamed: how much memory the server takes on top, at most."""
-    line = json.dumps({"role": "user", "content": _TEXT}).encode() + b"\n"
+    line = json.dumps({"role": "user", "content": _TEXT * 10}).encode() + b"\n"
     chunk = line * (1_000_000 // len(line))
     host, _, port = address.removeprefix("http://").partition(":")
     reader, wire = await asyncio.open_connection(host, int(port))
@@ -222,7 +230,7 @@ async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]
         await wire.drain()
         peak = max(peak, memory_of(pid))
     answer = await reader.readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200"), answer
+    assert answer.startswith(b"HTTP/1.1 200"), answer + await reader.read(1000)
     wire.close()
     took = time.perf_counter() - began
     return {"megabytes": megabytes, "seconds": round(took, 1), "memory_on_top": peak - before}
@@ -234,10 +242,10 @@ async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]
 def run(options: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        ours = ("-m", "hansard.cli", "serve", f"sqlite:///{folder}/chats.db", "--port", "0")
-        theirs = ("-m", "benchmarks.server", "--bare")
-        with started(*ours) as (address, pid), started(*theirs) as (empty, _):
-            go = uvloop.run
+        go = uvloop.run
+        with ours(f"sqlite:///{folder}/live.db") as (address, pid):
+            results["live_tail"] = go(subscribers(address, pid, options.subscribers))
+        with ours(f"sqlite:///{folder}/chats.db") as (address, _), bare_route() as (empty, _):
             go(busy(address, 64, 1))
             rounds = [(go(busy(address, 64, options.seconds)), go(busy(empty, 64, options.seconds))) for _ in range(5)]
             results["append_64_connections"] = {
@@ -258,8 +266,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                     "bare": round(bare_p50),
                     "allowed": round(allowed),
                 }
-            results["live_tail"] = go(subscribers(address, pid, options.subscribers))
-        with started(*ours) as (address, pid):
+        with ours(f"sqlite:///{folder}/lines.db") as (address, pid):
             results["import"] = [go(import_lines(address, pid, size)) for size in (10, options.megabytes)]
     return results
 

@@ -12,6 +12,7 @@ from benchmarks.scenarios import (
     file_size,
     processes,
     redis,
+    served,
     w1_sequential,
     w2_concurrent,
     w3_last,
@@ -46,4 +47,5 @@ SCENARIOS = {
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),
     "redis": Scenario(redis.TITLE, redis.run),
+    "served": Scenario(served.TITLE, served.run),
 }

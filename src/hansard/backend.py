@@ -103,6 +103,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     blocking: bool = False
     evicts: bool = False
     """The backend was told to drop the oldest when it is full."""
+    groups: bool = False
+    """Concurrent writes share commits, and `commits` counts both."""
 
 
 class Backend(Protocol):
@@ -257,6 +259,14 @@ class Backend(Protocol):
         Gives the mark to pass as `seen` next time; 0 to begin with, which returns at once. Only a hint: the caller
         reads again.
         """
+
+
+class Grouping(Backend, Protocol):
+    """A backend whose concurrent writes share commits: `capabilities.groups`."""
+
+    @property
+    def commits(self) -> tuple[int, int]:
+        """How many commits this process has made, and how many writes they held."""
 
 
 class Indexed(Backend, Protocol):

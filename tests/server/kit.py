@@ -72,7 +72,8 @@ def _start(
         async with connect(url) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
             stopping = Stopping()
-            server = _Quiet(config_of(wrap(create_app(store, settings, stopping), store)), stopping)
+            app = wrap(create_app(store, settings, stopping), store)
+            server = _Quiet(config_of(app), stopping, settings.body_seconds)
             servers.append(server)
             is_ready.set()
             await server.serve(sockets=[listening])  # type: ignore[list-item]

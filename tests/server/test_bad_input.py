@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from contextlib import suppress
 
 import pytest
 from tests.server.kit import Served, serving
 from tests.server.test_rest import ok, problem, say
+from tests.server.test_tail import tasks
 
 from hansard.server.settings import Settings
 
@@ -159,6 +162,56 @@ def test_a_slow_client() -> None:
 
 def read_some(wire: socket.socket) -> bytes:
     return wire.recv(65536)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /api/v1/conv", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_client_that_does_not_finish_its_head(sent: bytes) -> None:
+    with serving(settings=Settings(body_seconds=0.2)) as api, connected(api) as wire:
+        wire.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert read_all(wire) == b""
+        assert ok(api.get("/conversations"))["items"] == []
+
+
+def test_a_head_without_end(api: Served) -> None:
+    with connected(api) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                wire.sendall(b"X-Padding: " + b"x" * 10_000 + b"\r\n")
+            pytest.fail("ten megabytes of head were taken")
+    with connected(api) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
+        assert read_some(wire).startswith(b"HTTP/1.1 431")
+    assert ok(api.get("/conversations"))["items"] == []
+
+
+def test_a_client_that_does_not_read() -> None:
+    with serving(settings=Settings(body_seconds=0.3)) as api:
+        for _ in range(4):
+            say(api, "c", *["x" * 1_000_000] * 8)
+        before = tasks(api)
+        with connected(api) as wire:
+            wire.sendall(b"GET /api/v1/conversations/c/lines HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wire.recv(1)
+            deadline = time.monotonic() + 60
+            while tasks(api) > before and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert tasks(api) <= before, "it is not waited for any more"
+            with suppress(ConnectionError):
+                read_all(wire)
+
+
+def test_an_export_that_nobody_reads_to_its_end(api: Served) -> None:
+    say(api, "c", *["x" * 1000] * 5000)
+    before = tasks(api)
+    for _ in range(5):
+        with api.stream("GET", "/export") as answer:
+            next(answer.iter_bytes())
+    deadline = time.monotonic() + 60
+    while tasks(api) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tasks(api) <= before
 
 
 def test_a_client_that_goes_away(api: Served) -> None:

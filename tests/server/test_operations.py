@@ -53,6 +53,20 @@ def test_metrics(api: Served) -> None:
     assert float(received[1]) > 50
 
 
+def test_how_many_writes_share_a_commit(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path}/chats.db") as api:
+        say(api, "c", "x")
+        say(api, "c", "y")
+        api.post("/search", json={"query": "x"})
+        text = metrics(api)
+    commits, writes = (
+        float(re.search(rf"hansard_{name}_total ([\d.]+)", text)[1])  # type: ignore[index]
+        for name in ("commits", "committed_writes")
+    )
+    assert writes >= commits >= 2
+    assert 'hansard_requests_total{action="search",status="200"} 1.0' in text
+
+
 def test_metrics_are_for_the_operator(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     tenants = keys.create("x", ["read"], tenant="acme")[1]
@@ -143,6 +157,52 @@ def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_p
         assert set(load.acknowledged) <= stored
         assert len(stored) <= len(load.acknowledged) + 8
         assert store.check() == []
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_killed_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
+        load = Load(address, clients=4)
+        while len(load.acknowledged) < 100:
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        if not children.exists():
+            pytest.skip("this system does not tell a process's children")
+        for id in [process.pid, *map(int, children.read_text().split())]:
+            os.kill(id, signal.SIGKILL)
+        process.communicate(timeout=40)
+        load.wait()
+    with sync.connect(f"sqlite:///{tmp_path}/made.db") as store:
+        stored = [message.id for client in range(4) for message in store.iter_messages(f"c{client}")]
+        assert set(load.acknowledged) <= set(stored)
+        assert len(stored) == len(set(stored)) <= len(load.acknowledged) + 4
+        assert store.check() == []
+
+
+def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
+    line = json.dumps({"role": "user", "content": "x" * 1000}).encode() + b"\n"
+    chunk = line * 1000
+
+    def peak() -> int:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    with serving_process(tmp_path, "sqlite:///made.db") as (address, process):
+        if not Path(f"/proc/{process.pid}/status").exists():
+            pytest.skip("this system does not tell a process's peak of memory")
+
+        def send(chunks: int) -> int:
+            url = f"{address}/api/v1/conversations/c/lines"
+            kind = {"Content-Type": "application/x-ndjson"}
+            answer = httpx.post(url, content=(chunk for _ in range(chunks)), headers=kind, timeout=120)
+            assert answer.json()["messages"] == 1000 * chunks, answer.text
+            return peak()
+
+        short = send(4)
+        assert send(30) - short < 15 * len(chunk), "30 MB went through it"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=40)
 
 
 def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> None:

@@ -134,6 +134,38 @@ def tasks(api: Served) -> int:
     return asyncio.run_coroutine_threadsafe(count(), api.loop).result(10)
 
 
+def test_many_tails_each_get_everything_in_order(tmp_path: Path) -> None:
+    tails, messages = 200, 10
+    head = b"GET /api/v1/conversations/c/tail HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def follow(host: str, port: int, opened: asyncio.Semaphore) -> list[int]:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(head)
+        await reader.readuntil(b"event: open")
+        opened.release()
+        seen: list[int] = []
+        while len(seen) < messages:
+            line = await reader.readline()
+            assert line, "the tail ended"
+            if line.startswith(b"data: {") and b'"content"' in line:
+                seen.append(json.loads(line[6:])["content"])
+        writer.close()
+        return seen
+
+    async def play(api: Served) -> list[list[int]]:
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        opened = asyncio.Semaphore(0)
+        following = [asyncio.ensure_future(follow(host, int(port), opened)) for _ in range(tails)]
+        for _ in range(tails):
+            await opened.acquire()
+        for number in range(messages):
+            await asyncio.to_thread(say, api, "c", number)
+        return await asyncio.wait_for(asyncio.gather(*following), 120)
+
+    with serving(f"sqlite:///{tmp_path}/chats.db") as api:
+        assert asyncio.run(play(api)) == [list(range(messages))] * tails
+
+
 def test_a_server_that_ends_ends_its_tails() -> None:
     seen: list[str] = []
     with serving() as api:

@@ -84,7 +84,7 @@ def mcp(
 ) -> None:
     """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
 
-    A model may list and read what --tenant and --user see, and nothing else.
+    A model may list, search and read what --tenant and --user see, and nothing else.
     """
     try:
         from hansard.server.mcp import run_stdio

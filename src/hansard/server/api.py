@@ -19,7 +19,7 @@ from hansard.errors import Conflict, Outcome, TimedOut, ValidationError
 from hansard.server import bodies, parameters
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Call, Endpoint, digits
-from hansard.server.exchanges import Exchange, failed
+from hansard.server.exchanges import Exchange, failed, left
 from hansard.server.parts import Parts
 from hansard.server.problems import Refused
 from hansard.server.routing import Router
@@ -49,15 +49,15 @@ class Api:
             answer = await self._answer(exchange, body)
             exchange.received = body.size
             self._watchers.answered(exchange, answer.status)
-            await exchange.send(answer)
+            await exchange.send(answer, body.gone)
         except Gone:
-            self._watchers.answered(exchange, 499)
+            left(exchange, self._watchers)
         except Exception as error:
             if exchange.has_begun:
                 # Half an answer must not look whole: leaving it unfinished makes the server close the connection.
                 _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)
                 return
-            await exchange.send(failed(exchange, error, self._watchers))
+            await exchange.send(failed(exchange, error, self._watchers), body.gone)
 
     async def _answer(self, exchange: Exchange, body: Body) -> Answer:
         exchange.caller = await self._gate.admit(exchange.headers, exchange.scope.get("client"))

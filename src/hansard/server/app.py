@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
+from typing import cast
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -24,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
+from hansard.backend import Grouping
 from hansard.errors import Denied, HansardError
 from hansard.server import exchanges, openapi, problems, tracing
 from hansard.server.api import Api
@@ -106,7 +108,7 @@ def create_app(
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
     gate.check_settings()
-    metrics = Metrics(store.capabilities.name)
+    metrics = Metrics(store.capabilities.name, _commits(store) if store.capabilities.groups else None)
     parts = Parts(
         store=store,
         gate=gate,
@@ -130,6 +132,11 @@ def create_app(
     )
     app = App(Api(parts, ENDPOINTS), openai_wire.OpenAiWire(parts), Sockets(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+def _commits(store: Store) -> Callable[[], tuple[int, int]]:
+    backend = cast(Grouping, store.backend)
+    return lambda: backend.commits
 
 
 class _LaterMcp:

@@ -6,9 +6,10 @@ says nothing more.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.types import Scope, Send
 
@@ -23,6 +24,7 @@ EXTENSION = "hansard.together"
 """What `hansard.server.protocol` offers: `hold` makes the next two writes one."""
 _LOG = logging.getLogger("hansard.server")
 _random = random.Random()
+_CLIENT_LEFT = 499
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -60,9 +62,10 @@ class Exchange:
         names = self.endpoint.parameters if self.endpoint is not None else ()
         return {**dict(zip(names, self.parameters, strict=True)), **self.more}
 
-    async def send(self, answer: Answer) -> None:
+    async def send(self, answer: Answer, gone: Callable[[], Awaitable[None]]) -> None:
+        """Sends it, a stream only as long as `gone` has not returned."""
         if not isinstance(answer.body, bytes):
-            await self._send_stream(answer, answer.body)
+            await self._send_stream(answer, answer.body, gone)
             return
         length = (b"content-length", b"%d" % len(answer.body))
         if (together := self.scope.get("extensions", {}).get(EXTENSION)) is not None:
@@ -76,21 +79,33 @@ class Exchange:
         headers = [*_SAFE_HEADERS, kind, *more, (b"request-id", self.request_id.encode()), *answer.headers]
         await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
-    async def _send_stream(self, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
+    async def _send_stream(
+        self, answer: Answer, pieces: AsyncIterator[bytes], gone: Callable[[], Awaitable[None]]
+    ) -> None:
         """Begins only when there is something to send: until then an error can still be told."""
         held: list[bytes] = []
         size = 0
-        async for piece in pieces:
-            held.append(piece)
-            size += len(piece)
-            if size >= _STREAM_BYTES or answer.is_live:
-                if not self.has_begun:
-                    await self._start(answer)
-                await self._send({"type": "http.response.body", "body": b"".join(held), "more_body": True})
-                held, size = [], 0
+        # A live stream listens itself for its client's leaving. Any other goes on to its end, which nobody may await.
+        leaving = None if answer.is_live else asyncio.ensure_future(gone())
+        try:
+            async for piece in pieces:
+                held.append(piece)
+                size += len(piece)
+                if size >= _STREAM_BYTES or answer.is_live:
+                    await self._send_piece(answer, b"".join(held))
+                    held, size = [], 0
+                if leaving is not None and leaving.done():
+                    return
+            await self._send_piece(answer, b"".join(held), more=False)
+        finally:
+            if leaving is not None:
+                leaving.cancel()
+            await pieces.aclose()  # type: ignore[attr-defined]
+
+    async def _send_piece(self, answer: Answer, piece: bytes, *, more: bool = True) -> None:
         if not self.has_begun:
             await self._start(answer)
-        await self._send({"type": "http.response.body", "body": b"".join(held)})
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 def failed(exchange: Exchange, failure: Exception, watchers: Watchers) -> Answer:
@@ -117,3 +132,11 @@ def failed(exchange: Exchange, failure: Exception, watchers: Watchers) -> Answer
     is_trusted = exchange.caller is not None and exchange.caller.is_operator
     body = problems.encode(failure, status, exchange.request_id, is_trusted=is_trusted)
     return Answer(body, status, headers, problems.MEDIA_TYPE.decode())
+
+
+def left(exchange: Exchange, watchers: Watchers) -> None:
+    """The client went away in the middle of its request. Nobody is there to be told what goes wrong now."""
+    try:
+        watchers.answered(exchange, _CLIENT_LEFT)
+    except Unavailable as error:
+        _LOG.error("request %s: %s", exchange.request_id, error)

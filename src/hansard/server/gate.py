@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
 from hansard.model import DEFAULT_TENANT
@@ -18,6 +19,7 @@ from hansard.server.settings import Settings
 from hansard.server.tokens import Tokens
 from hansard.store import Store
 
+T = TypeVar("T")
 LOCAL = Caller("local", frozenset(SCOPES))
 """Whoever reaches a server that needs no key: an operator, on this machine."""
 
@@ -54,10 +56,7 @@ class Gate:
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
-        try:
-            key = self._keys.find(token, datetime.now(UTC)) if self._keys is not None else None
-        except (Corrupt, OSError) as error:
-            raise _unreadable() from error
+        key = self._in_keys(lambda keys: keys.find(token, datetime.now(UTC)), otherwise=None)
         if key is None:
             raise Unauthenticated("the key does not hold")
         self._meter(key).request()
@@ -84,12 +83,16 @@ class Gate:
 
     @property
     def _has_keys(self) -> bool:
+        return self._in_keys(lambda keys: not keys.is_empty, otherwise=False)
+
+    def _in_keys(self, look: Callable[[KeyFile], T], *, otherwise: T) -> T:
+        """What the file of keys says. One that cannot be read lets nobody in."""
         if self._keys is None:
-            return False
+            return otherwise
         try:
-            return not self._keys.is_empty
+            return look(self._keys)
         except (Corrupt, OSError) as error:
-            raise _unreadable() from error
+            raise Unavailable("the file of keys cannot be read") from error
 
     def check_settings(self) -> None:
         """Refuses to open a server to others that nobody could use."""
@@ -106,10 +109,7 @@ class Gate:
             return now < caller.until
         if caller is LOCAL:
             return not self.needs_key
-        try:
-            key = self._keys.get(caller.name) if self._keys is not None else None
-        except (Corrupt, OSError) as error:
-            raise _unreadable() from error
+        key = self._in_keys(lambda keys: keys.get(caller.name), otherwise=None)
         return key is not None and key.is_valid(now)
 
     # What they may
@@ -145,11 +145,6 @@ class Gate:
                 self._views.clear()
             self._views[tenant, user] = view
         return view
-
-
-def _unreadable() -> Unavailable:
-    """A file of keys that cannot be read lets nobody in."""
-    return Unavailable("the file of keys cannot be read")
 
 
 def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:

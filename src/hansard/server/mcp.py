@@ -26,7 +26,7 @@ from hansard.opening import connect
 from hansard.search.hits import Hit
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Endpoint
-from hansard.server.exchanges import Exchange, failed
+from hansard.server.exchanges import Exchange, failed, left
 from hansard.server.parts import Parts
 from hansard.server.problems import Refused
 from hansard.store import Store
@@ -148,11 +148,11 @@ class McpOverHttp:
             exchange.received = body.size
             self._watchers.answered(exchange, answer.status)
         except Gone:
-            self._watchers.answered(exchange, 499)
+            left(exchange, self._watchers)
             return
         except Exception as error:
             answer = failed(exchange, error, self._watchers)
-        await exchange.send(answer)
+        await exchange.send(answer, body.gone)
 
     async def _answer(self, exchange: Exchange, body: Body, receive: Receive) -> Answer:
         exchange.caller = caller = await self._gate.admit(exchange.headers, exchange.scope.get("client"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,8 @@ class Metrics(Collector):
 
     media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, commits: Callable[[], tuple[int, int]] | None = None) -> None:
+        self._commits = commits
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds: defaultdict[str, _Times] = defaultdict(_Times)
         self._errors: defaultdict[str, int] = defaultdict(int)
@@ -82,7 +83,14 @@ class Metrics(Collector):
         for code, count in self._errors.items():
             errors.add_metric((code,), count)
         yield errors
+        yield from self._grouped()
         yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", value=self._received)
+
+    def _grouped(self) -> Iterator[Metric]:
+        if self._commits is not None:
+            commits, writes = self._commits()
+            yield CounterMetricFamily("hansard_commits", "Commits of the storage.", value=commits)
+            yield CounterMetricFamily("hansard_committed_writes", "Writes that those held.", value=writes)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -1,7 +1,10 @@
-"""The HTTP protocol of the server underneath, with one thing more: the head and the body of an answer as one write.
+"""The HTTP protocol of the server underneath, with what it lacks.
 
-Each write is a call of the system and wakes the client, which for a small answer costs as much as making it. ASGI has
-no event for both, so the connection offers it beside: as the extension `hansard.together` of a request's scope.
+- The head and the body of an answer go as one write. Each write is a call of the system and wakes the client, which for
+  a small answer costs as much as making it. ASGI has no event for both, so the connection offers it beside: as the
+  extension `hansard.together` of a request's scope.
+- A head is bounded in size, and in time; and so is a client's patience with us: one that does not read what it asked
+  for is cut off, and what was held for it is let go.
 """
 
 from __future__ import annotations
@@ -13,19 +16,58 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hansard.server.exchanges import EXTENSION
 
+_LONGEST_HEAD = 64 * 1024
+_TOO_LONG = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: text/plain\r\ncontent-length: 20\r\nconnection: close\r\n\r\n"
+    b"the head is too long"
+)
+
 
 class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._together = Together(transport)
+        self._head_since: float | None = self.loop.time()
+        """Since when a head is awaited; None after it has come."""
+        self._head_size = 0
+        self._unread: tuple[int, float] | None = None
+        """How much the client has not taken yet, and since when it is just so much."""
         super().connection_made(self._together)  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_since is not None:
+            self._head_size += len(data)
+            if self._head_size > _LONGEST_HEAD and not self.transport.is_closing():
+                self.transport.write(_TOO_LONG)
+                self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head_since, self._head_size = self.loop.time(), 0
         self.scope["extensions"] = {EXTENSION: {"hold": self._together.hold}}
+
+    def on_headers_complete(self) -> None:
+        self._head_since = None
+        super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         self._together.flush()  # an answer to HEAD has no second write
         super().on_response_complete()
+
+    def look(self, patience: float) -> None:
+        """Cuts the connection off if its client has neither asked nor read for so many seconds."""
+        now = self.loop.time()
+        if self._head_since is not None and now - self._head_since > patience:
+            self.transport.abort()
+            return
+        size = self._together.get_write_buffer_size()
+        if not size:
+            self._unread = None
+        elif self._unread is None or self._unread[0] != size:
+            self._unread = size, now
+        elif now - self._unread[1] > patience:
+            self.transport.abort()
 
 
 class Together:

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,14 +24,32 @@ HOST = "127.0.0.1"
 PORT = 8787
 _GRACE = 10
 _BACKLOG = 2048
+_LOOK = 5
+"""Tenths of a second between two looks at the connections."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A connection that knows how to end itself: see `hansard.server.protocol`."""
+
+    def look(self, patience: float) -> None: ...
 
 
 class Server(uvicorn.Server):
     """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Stopping | None = None, patience: float = 60.0) -> None:
         super().__init__(config)
         self._stopping = stopping or Stopping()
+        self._patience = patience
+        """Seconds for which a client may neither ask nor read."""
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _LOOK == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Watched):
+                    connection.look(self._patience)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
@@ -85,10 +103,10 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
 def _protocol() -> Any:
     """Ours, where the parser that it stands on is installed."""
     try:
-        from hansard.server.protocol import Protocol
+        from hansard.server import protocol
     except ModuleNotFoundError:
         return "auto"
-    return Protocol
+    return protocol.Protocol
 
 
 def run(
@@ -133,7 +151,7 @@ async def _serve(listening: socket.socket, url: str, settings: Settings, announc
         stopping = Stopping()
         app = create_app(store, settings, stopping)
         announce()
-        await Server(config_of(app), stopping).serve(sockets=[listening])
+        await Server(config_of(app), stopping, settings.body_seconds).serve(sockets=[listening])
 
 
 async def _check(url: str, settings: Settings) -> None:

@@ -78,11 +78,16 @@ class SqliteBackend:
             backup=True,
             secure_delete=True,
             blocking=blocking,
+            groups=True,
         )
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def commits(self) -> tuple[int, int]:
+        return self._engine.commits, self._engine.written
 
     @property
     def path(self) -> Path:

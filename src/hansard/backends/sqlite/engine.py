@@ -101,6 +101,8 @@ class Engine:
         self.users = 0
         self.signals = Signals()
         self.commits = 0
+        self.written = 0
+        """Jobs that those commits held."""
         self._key = key
         self._durability = durability
         self._pid = os.getpid()
@@ -287,7 +289,7 @@ class Engine:
             if isinstance(error, sqlite3.Error):
                 raise translate(error, str(self.path)) from error
             raise
-        self._tell(writer)
+        self._tell(writer, 1)
         return sealed(value, physically_gone=self._truncate_log() and cleaned) if erases else value
 
     def _together(self, jobs: list[Job[Any]]) -> None:
@@ -307,15 +309,16 @@ class Engine:
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         """After the commit of many: tells who waits, and seals the receipts."""
-        self._tell(self._writer)
+        self._tell(self._writer, len(jobs))
         erasing = [job for job in jobs if job.erases and job.error is None]
         if erasing:
             gone = self._truncate_log() and self._cleaned
             for job in erasing:
                 job.value = sealed(job.value, physically_gone=gone)
 
-    def _tell(self, writer: Writer) -> None:
+    def _tell(self, writer: Writer, jobs: int) -> None:
         self.commits += 1
+        self.written += jobs
         for key in writer.touched:
             self.signals.notify(key)
 

@@ -13,8 +13,8 @@ from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import repeating
 from hansard.server.calls import Answer, Call, Endpoint, NoQuery
+from hansard.server.routes.shapes import Id
 
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Limit = Annotated[int, Meta(ge=1)]
 
 

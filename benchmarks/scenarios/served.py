@@ -1,0 +1,78 @@
+"""The server on loopback, beside a bare route of the same stack that does nothing but decode and answer.
+
+Appends over 64 connections at once; then one awaited append, and one read of 50 messages, against what the Store itself
+takes and twice the bare route. Servers and client are processes of their own; the client writes raw HTTP. The part
+about single requests comes first: the index is filled behind many appends, which would run beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.arena import Arena
+from benchmarks.contenders import NotAvailable
+from benchmarks.measure import Lane, by_turns
+from benchmarks.report import Comparison, Judge
+
+TITLE = "served over HTTP"
+OURS, BARE, ALLOWED = "hansard server", "bare route", "Store + 2 bare routes"
+CONNECTIONS = 64
+BUSY_TARGET = 1 / 0.6
+ALONE_TARGET = 1.0
+
+
+def run(arena: Arena) -> Iterator[Comparison]:
+    arena.needs_files()
+    try:
+        from benchmarks import server
+    except ModuleNotFoundError as error:
+        raise NotAvailable(f"{type(error).__name__}: {error.name}") from error
+    with server.ours(arena.place()[1]) as (address, _), server.bare_route() as (bare, _):
+        own = _Own(arena.place()[1])
+        requests = {"append": server.post("one"), "50 messages": server.get("one")}
+        count = arena.size(200, quick=20)
+        asyncio.run(server.alone(address, requests["append"], 60))
+        for what, request in requests.items():
+            rounds = arena.size(9, quick=2)
+            series = by_turns(
+                [
+                    Lane(OURS, partial(_alone, address, request, count), rounds),
+                    Lane(ALLOWED, partial(own.allowed, what, bare, request, count), rounds),
+                ]
+            )
+            yield Judge(arena.roster, f"{TITLE}: {what}", series).compare(OURS, ALLOWED, ALONE_TARGET)
+        yield _busy(arena, address, bare)
+
+
+def _alone(address: str, request: bytes, count: int, _round: int) -> float:
+    from benchmarks import server
+
+    return asyncio.run(server.alone(address, request, count))
+
+
+class _Own:
+    """The Store's own times, on a file of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def allowed(self, what: str, bare: str, request: bytes, count: int, _round: int) -> float:
+        from benchmarks import server
+
+        append, read = asyncio.run(server.of_the_store(self._url, count))
+        return (append if what == "append" else read) + 2 * asyncio.run(server.alone(bare, request, count))
+
+
+def _busy(arena: Arena, address: str, bare: str) -> Comparison:
+    from benchmarks import server
+
+    seconds = 0.2 if arena.options.quick else 1.0
+
+    def cost(where: str, _round: int) -> float:
+        return 1e6 / asyncio.run(server.busy(where, CONNECTIONS, seconds))
+
+    rounds = arena.size(9, quick=2)
+    series = by_turns([Lane(OURS, partial(cost, address), rounds), Lane(BARE, partial(cost, bare), rounds)])
+    return Judge(arena.roster, f"{TITLE}: append, {CONNECTIONS} connections", series).compare(OURS, BARE, BUSY_TARGET)
