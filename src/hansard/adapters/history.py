@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from hansard.model import Message
@@ -32,12 +33,16 @@ async def settled(write: Coroutine[Any, Any, T]) -> T:
     So whoever catches the cancellation can read what became of the write.
     """
     task = asyncio.ensure_future(write)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        if task.cancelled():
+            raise
+        await _ended(task)
         raise cancelled from task.exception()
-    return task.result()
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])

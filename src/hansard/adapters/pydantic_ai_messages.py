@@ -106,7 +106,7 @@ def _model(row: Message) -> str | None:
 
 def _response_part(part: AnyPart) -> TextPart | ToolCallPart | None:
     if isinstance(part, Text | Refusal):
-        return TextPart(part.text)
+        return TextPart(part.text) if part.text else None
     if isinstance(part, ToolCall):
         return ToolCallPart(part.name, part.arguments, tool_call_id=part.id)
     return None
