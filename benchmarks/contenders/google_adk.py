@@ -43,7 +43,7 @@ class GoogleADK(Contender):
         await self._service.close()
 
     async def append(self, conversation: str, sample: Sample) -> None:
-        await self._service.appendevent_of(await self._session(conversation), event_of(sample))
+        await self._service.append_event(await self._session(conversation), event_of(sample))
 
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
         await self._session(conversation)

@@ -229,6 +229,15 @@ async def test_all_take_part_in_one_conversation(store: Store, order: tuple[str,
     assert [record for record in left if record.namespace != ("adk-app-state",)] == []
 
 
+@pytest.mark.parametrize("name", HEAR)
+async def test_json_of_nobody_s_vocabulary_is_heard_as_text(quick: Store, name: str) -> None:
+    await BEGIN[name](quick)
+    await quick.append_message(CONVERSATION, "user", {"order": 17})
+    heard = await HEAR[name](quick)
+    assert heard[:4] == HEARD
+    assert "17" in str(heard[4:])
+
+
 # CrewAI, which has an environment of its own: a store that two processes share.
 
 ABSENT = crewai_environment.why_absent()

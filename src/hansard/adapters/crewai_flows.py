@@ -19,6 +19,7 @@ from pydantic import BaseModel, PrivateAttr
 from pydantic_core import to_jsonable_python
 
 from hansard.adapters.calling import Call
+from hansard.adapters.history import reading_of
 from hansard.errors import Conflict, Unsupported, ValidationError
 from hansard.formats import registry
 from hansard.model import Message
@@ -205,7 +206,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
             if row.format == FORMAT and _is_message(row.content):
                 told.append(Told(row.id, row.content))
             else:
-                told += [Told(row.id, _message(said)) for said in registry.write(registry.read(row), FORMAT, row)]
+                told += [Told(row.id, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
         return told
 
 

@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from hansard.formats import dialogue, registry
+from hansard.formats.parts import Reading, Text, as_text
 from hansard.model import Message
 from hansard.store import Store
 
@@ -25,6 +27,14 @@ async def newest(store: Store, conversation_id: str, count: int, branch: str | N
         messages[:0] = reversed(page)
         more = page.has_more
     return messages
+
+
+def reading_of(message: Message) -> Reading:
+    """What a message of another format says. JSON that is nobody's vocabulary is read as its text."""
+    reading = registry.read(message)
+    if reading.parts and dialogue.passes(reading.parts[0]):
+        return Reading([Text(as_text(message.content))], reading.role)
+    return reading
 
 
 async def settled(write: Coroutine[Any, Any, T]) -> T:

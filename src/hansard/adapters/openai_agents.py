@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 
-from hansard.adapters.history import newest, settled
+from hansard.adapters.history import newest, reading_of, settled
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
@@ -158,7 +158,7 @@ def items_of(message: Message) -> list[Item]:
     """The items that a message of any format becomes: its very content where that is an item."""
     content = message.content
     if message.format != FORMAT:
-        return registry.write(registry.read(message), FORMAT, message)
+        return registry.write(reading_of(message), FORMAT, message)
     if isinstance(content, dict) and not _is_piece(content):
         return [content]
     if isinstance(content, list) and not any(_is_piece(item) for item in content):
