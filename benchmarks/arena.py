@@ -83,6 +83,10 @@ class Arena:
     def run(self, contender: Contender, coroutine: Coroutine[Any, Any, T]) -> T:
         return stepped(coroutine) if contender.blocking else self._runner.run(coroutine)
 
+    def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """For scenarios that open stores themselves."""
+        return self._runner.run(coroutine)
+
     def needs_files(self) -> None:
         """For scenarios about files and processes: a URL without a path of ours cannot take part."""
         if "{path}" not in self.options.url:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from benchmarks.contenders.google_adk import APP, USER, GoogleADK, event_of
 from benchmarks.contenders.langgraph import LangGraph
 from benchmarks.contenders.openai_agents import OpenAIAgents
+from benchmarks.samples import Sample
 from hansard import connect
+from hansard.adapters.adk_events import row_of
 
 
 class OurOpenAIAgents(OpenAIAgents):
@@ -39,3 +43,25 @@ class OurLangGraph(LangGraph):
 
     async def close(self) -> None:
         await self._store.close()
+
+
+class OurGoogleADK(GoogleADK):
+    key: ClassVar[str] = "our-google-adk"
+    title: ClassVar[str] = "hansard adk_session_service"
+    package: ClassVar[str] = "hansard"
+    thrift: ClassVar[int] = 1
+
+    async def open(self) -> None:
+        self._store = await connect(self.url)
+        self._service = self._store.adk_session_service()
+        self._sessions: dict[str, Any] = {}
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
+        await self._session(conversation)
+        await self._store.append(conversation, [row_of(event_of(sample)) for sample in samples])
+        # Written past the service, so its session is stale.
+        found = await self._service.get_session(app_name=APP, user_id=USER, session_id=conversation)
+        self._sessions[conversation] = found

@@ -22,7 +22,7 @@ types = importlib.import_module("google.genai.types")
 APP, USER = "benchmarks", "u_1"
 
 
-def _event(sample: Sample) -> Any:
+def event_of(sample: Sample) -> Any:
     role = "model" if sample.role == "assistant" else "user"
     content = types.Content(role=role, parts=[types.Part(text=sample.text)])
     return events.Event(author=role, invocation_id="turn", content=content, custom_metadata=sample.metadata)
@@ -43,14 +43,14 @@ class GoogleADK(Contender):
         await self._service.close()
 
     async def append(self, conversation: str, sample: Sample) -> None:
-        await self._service.append_event(await self._session(conversation), _event(sample))
+        await self._service.append_event(await self._session(conversation), event_of(sample))
 
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
         await self._session(conversation)
         with closing(sqlite3.connect(self._file)) as db, db:
             db.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [self._row(conversation, _event(sample)) for sample in samples],
+                [self._row(conversation, event_of(sample)) for sample in samples],
             )
 
     async def last(self, conversation: str, count: int) -> Sequence[Any]:

@@ -24,6 +24,7 @@ _PLACES = {
         "google-adk": "benchmarks.contenders.google_adk:GoogleADK",
         "our-openai-agents": "benchmarks.contenders.adapters:OurOpenAIAgents",
         "our-langgraph": "benchmarks.contenders.adapters:OurLangGraph",
+        "our-google-adk": "benchmarks.contenders.adapters:OurGoogleADK",
         "raw-redis": "benchmarks.contenders.redis:RawRedis",
         "ours-redis": "benchmarks.contenders.redis:OursOnRedis",
         "redis-session": "benchmarks.contenders.redis:RedisSession",
@@ -39,7 +40,7 @@ _PLACES = {
 _TITLES = {"ours": "hansard", "blocking": "hansard.sync", "ours-redis": "hansard on redis"}
 """What a table calls ours while it cannot be imported."""
 PEERS = ("openai-agents", "langchain", "langgraph", "google-adk")
-ADAPTERS = ("our-openai-agents", "our-langgraph")
+ADAPTERS = ("our-openai-agents", "our-langgraph", "our-google-adk")
 """Ours behind a framework, beside the framework's own store."""
 _ALL_PEERS = (*PEERS, "redis-session")
 

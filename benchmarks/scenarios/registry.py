@@ -9,6 +9,7 @@ from benchmarks.arena import Arena
 from benchmarks.report import Comparison
 from benchmarks.scenarios import (
     busy,
+    claude,
     file_size,
     processes,
     redis,
@@ -46,6 +47,7 @@ SCENARIOS = {
     "size": Scenario(file_size.TITLE, file_size.run),
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),
+    "claude": Scenario(claude.TITLE, claude.run),
     "redis": Scenario(redis.TITLE, redis.run),
     "served": Scenario(served.TITLE, served.run),
 }

@@ -26,6 +26,7 @@ TARGETS = {
         ("blocking", "raw"): 1.15,
         ("ours", "openai-agents"): 0.9,
         ("our-openai-agents", "openai-agents"): 0.95,
+        ("our-google-adk", "google-adk"): 0.2,
     },
     "postgresql": {("ours", "raw"): 1.1, ("ours", "langchain"): 0.5, ("ours", "openai-agents"): None},
 }

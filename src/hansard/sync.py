@@ -26,6 +26,8 @@ from hansard.store import admin, blobs, records
 from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
+    from hansard.adapters.crewai_flows import HansardFlowPersistence
+    from hansard.adapters.crewai_memory import HansardMemoryStorage
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
 
@@ -309,6 +311,15 @@ class Store(_Blocking):
     adk_memory_service = adapting(_async.Store.adk_memory_service)
     claude_session_store = adapting(_async.Store.claude_session_store)
     claude_session_binding = blocking(_async.Store.claude_session_binding)
+
+    def crewai_memory_storage(self) -> HansardMemoryStorage:
+        return self._anywhere()._crewai_memory_storage(self._runner.call)
+
+    def crewai_flow_persistence(
+        self, *, user_id: str | int | None = None, agent_id: str | int | None = None
+    ) -> HansardFlowPersistence:
+        return self._anywhere()._crewai_flow_persistence(self._runner.call, user_id, agent_id)
+
     openai_session = adapting(_async.Store.openai_session)
     pydantic_ai_store = adapting(_async.Store.pydantic_ai_store)
 

@@ -267,6 +267,35 @@ class _Reversing:
         return ciphertext[::-1]
 
 
+async def test_a_message_that_a_node_changes_in_place_is_not_changed_for_others(store: Store) -> None:
+    saver = store.langgraph_checkpointer
+    await ask(chat(saver), "Hi", "Again")
+    for _ in range(2):
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        messages = found.checkpoint["channel_values"]["messages"]
+        assert texts(messages) == ["Hi", "answer 1", "Again", "answer 3"]
+        assert [message.additional_kwargs for message in messages] == [{}] * 4
+        messages[0].content = "changed"
+        messages[1].additional_kwargs["changed"] = True
+
+
+async def test_what_others_change_is_seen_at_once(store: Store) -> None:
+    saver = store.langgraph_checkpointer
+    graph = chat(saver)
+    await ask(graph, "Hi", "Again")
+    rows = await store.get_messages("t")
+    changed = {"type": "human", "data": {"content": "Changed", "id": rows[0].content["data"]["id"]}}
+    await store.update_message("t", rows[0].id, content=changed, format="langchain")
+    assert texts((await graph.aget_state(CONFIG)).values["messages"])[0] == "Changed"
+    await store.delete_message("t", rows[1].id)
+    assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Changed", "Again", "answer 3"]
+    assert texts(await ask(graph, "More")) == ["Changed", "Again", "answer 3", "More", "answer 4"]
+    another = chat(store.langgraph_checkpointer)
+    await ask(another, "From another process")
+    assert texts(await ask(graph, "Last"))[-3:] == ["answer 6", "Last", "answer 8"]
+
+
 # Graphs
 
 

@@ -57,6 +57,34 @@ AGENT = Agent(FunctionModel(adding), tools=[add], system_prompt="Be exact.")
 COUNTER = Agent(FunctionModel(counting))
 
 
+def scripted(call_id: str, answer: str) -> Agent[None, str]:
+    """An agent that calls the tool and then gives the answer."""
+
+    def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        if isinstance(messages[-1].parts[-1], ToolReturnPart):
+            return ModelResponse(parts=[TextPart(answer)])
+        return ModelResponse(parts=[ToolCallPart("add", {"a": 1, "b": 2}, tool_call_id=call_id)])
+
+    return Agent(FunctionModel(model), tools=[add], instructions="Be exact.")
+
+
+def listening(heard: list[tuple[str, str]], answer: str) -> Agent[None, str]:
+    """An agent that writes down what its model is told."""
+
+    def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        for part in (part for message in messages for part in message.parts):
+            if isinstance(part, ToolCallPart):
+                heard.append(("call", part.tool_name))
+            elif isinstance(part, ToolReturnPart):
+                heard.append(("result", part.model_response_str()))
+            elif isinstance(part, UserPromptPart | TextPart):
+                said = part.content if isinstance(part.content, str) else str(part.content[0])
+                heard.append(("user" if isinstance(part, UserPromptPart) else "assistant", said))
+        return ModelResponse(parts=[TextPart(answer)])
+
+    return Agent(FunctionModel(model))
+
+
 async def talk(store: ConversationStore, prompt: Any, id: str = "c", scope: str | None = None) -> Conversation:
     conversation = await store.load(id, scope=scope) or Conversation(conversation_id=id)
     result = await COUNTER.run(prompt, conversation=conversation)

@@ -28,6 +28,31 @@ CONTENTS: dict[str, tuple[Any, list[str], list[str]]] = {
         ["get_weather", "city", "München", "3"],
         ["call_77", "function", "\\u00fc"],
     ),
+    "langchain": (
+        {"type": "human", "data": {"content": "Where is it?", "id": "run-9", "additional_kwargs": {}}},
+        ["Where is it?"],
+        ["human", "run-9"],
+    ),
+    "adk": (
+        {
+            "content": {"parts": [{"text": "Found it"}], "role": "model"},
+            "invocation_id": "e-17",
+            "author": "helper",
+            "actions": {"state_delta": {"mood": "secret"}},
+        },
+        ["Found it"],
+        ["e-17", "secret"],
+    ),
+    "pydantic ai": (
+        {
+            "kind": "response",
+            "parts": [{"part_kind": "tool-call", "tool_name": "lookup", "args": {"id": "A-17"}, "tool_call_id": "c-1"}],
+            "run_id": "r-1",
+            "model_name": "small",
+        },
+        ["lookup", "A-17"],
+        ["c-1", "r-1", "small", "tool-call"],
+    ),
     "anthropic": (
         [
             {"type": "text", "text": "Looking it up"},

@@ -30,10 +30,12 @@ from tests.servers import redis as redis_servers
 
 SERVERS = {"postgres": BACKENDS["postgres"]}
 """Pages whose blocks use a server, which `$DATABASE_URL` names."""
+APART = ("crewai",)
+"""Pages of frameworks that have an environment of their own: their blocks run there, in `tests/adapters`."""
 RUNNABLE = [
     page
     for page in pages.pages()
-    if any(block.language in ("python", "sh") for block in pages.blocks(page)) and page.stem not in NO_SERVER
+    if any(block.language in ("python", "sh") for block in pages.blocks(page)) and page.stem not in (*NO_SERVER, *APART)
 ]
 EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 

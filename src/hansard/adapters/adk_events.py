@@ -12,6 +12,7 @@ from google.adk.sessions import State
 from google.genai import types
 from pydantic_core import to_jsonable_python
 
+from hansard.adapters.history import reading_of
 from hansard.formats import registry
 from hansard.model import Message, Participant, Usage
 
@@ -71,7 +72,7 @@ def events_of(messages: Iterable[Message], agent: str) -> list[Event]:
 def _foreign(message: Message, agent: str, names: dict[str, str]) -> list[Event]:
     """A message of another format. Results are named by their calls, which Gemini wants and others do not say."""
     is_assistant = message.role in ("assistant", "agent")
-    said = registry.write(registry.read(message), "gemini", message)
+    said = registry.write(reading_of(message), "gemini", message)
     # Gemini's dialogues begin with a user: a message by itself gets one that nobody said.
     said = [each for each in said if not is_assistant or each["role"] == "model"]
     events = []

@@ -27,7 +27,7 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from hansard.adapters.history import newest
+from hansard.adapters.history import newest, reading_of
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.formats import registry
 from hansard.model import Conversation, Message, Record, to_micros
@@ -314,7 +314,7 @@ def _entries(row: Message, session_id: str, parent: str | None) -> list[dict[str
     if row.format == FORMAT and isinstance(row.content, dict):
         return [row.content]
     entries = []
-    spoken = registry.write(registry.read(row), "anthropic", row)
+    spoken = registry.write(reading_of(row), "anthropic", row)
     if _side(row) == "assistant" and len(spoken) > 1:
         # Anthropic's dialogues begin with a user: a message by itself gets one that nobody said.
         spoken = [said for said in spoken if said["role"] == "assistant"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from hansard.formats import dialogue, registry
+from hansard.formats.parts import Reading, Text, as_text
 from hansard.model import Message
 from hansard.store import Store
 
@@ -26,18 +29,30 @@ async def newest(store: Store, conversation_id: str, count: int, branch: str | N
     return messages
 
 
+def reading_of(message: Message) -> Reading:
+    """What a message of another format says. JSON that is nobody's vocabulary is read as its text."""
+    reading = registry.read(message)
+    if reading.parts and dialogue.passes(reading.parts[0]):
+        return Reading([Text(as_text(message.content))], reading.role)
+    return reading
+
+
 async def settled(write: Coroutine[Any, Any, T]) -> T:
     """Waits for the end of a write even when the caller is cancelled, and lets the caller know only then.
 
     So whoever catches the cancellation can read what became of the write.
     """
     task = asyncio.ensure_future(write)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        if task.cancelled():
+            raise
+        await _ended(task)
         raise cancelled from task.exception()
-    return task.result()
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
 from hansard import codec
+from hansard.adapters.history import reading_of
 from hansard.errors import NotFound, ValidationError
 from hansard.formats import registry
 from hansard.model import Message
@@ -43,7 +45,7 @@ def messages_of(row: Message) -> list[BaseMessage]:
     """What a message of the history is to a graph: its very self where a graph wrote it."""
     if row.format == FORMAT and _is_native(row.content):
         return messages_from_dict([row.content])
-    said = messages_from_dict(registry.write(registry.read(row), FORMAT, row))
+    said = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
     for number, message in enumerate(said):
         message.id = row.id if len(said) == 1 else f"{row.id}.{number}"
     return said
@@ -58,6 +60,16 @@ def text_of(row: Message) -> bytes:
     data = row.content.get("data") if isinstance(row.content, dict) else None
     text = data.get("content") if isinstance(data, dict) else None
     return text.encode() if isinstance(text, str) else b""
+
+
+def copied(message: BaseMessage) -> BaseMessage:
+    """A message that shares nothing that can be changed."""
+    made = message.__copy__()
+    fields = made.__dict__
+    for name, item in fields.items():
+        if type(item) is dict or type(item) is list:
+            fields[name] = deepcopy(item) if item else item.copy()
+    return made
 
 
 class Rows:

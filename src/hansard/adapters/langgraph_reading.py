@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_messages import Rows
+from hansard.adapters.langgraph_messages import Rows, copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
-from hansard.adapters.langgraph_threads import Known, Thread, Threads
+from hansard.adapters.langgraph_threads import Known, Place, Said, Thread, Threads, key_of
 from hansard.model import Message, Record
 from hansard.requests import RecordQuery
 from hansard.store import Store
@@ -176,11 +176,14 @@ class Reader:
     async def _messages(self, found: Found, *, is_newest: bool) -> list[Any]:
         saved, rows = found.saved, self.rows(found.thread_id)
         branch, runs = saved.branch, [*(saved.runs or ())]
-        if is_newest:
-            conversation = await self._store.get_conversation(found.thread_id)
-            if conversation is not None and conversation.branch != branch:
+        conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
+        if conversation is not None:
+            if conversation.branch != branch:
                 # Others have gone on from another place: that is the history now.
                 branch, runs = conversation.branch, []
+            said = self._threads.said(found.thread_id)
+            if said is not None and said.is_at(conversation.version, found.id, branch):
+                return self._said_again(found, said)
         lines: list[Message] = []
         for first, last in runs:
             lines += await rows.run(branch, first, last)
@@ -196,6 +199,23 @@ class Reader:
         if is_newest and thread is not None:
             thread.head, thread.tail = found.id, max(saved.tail if branch == saved.branch else 0, thread.tail)
             self._threads.put(found.thread_id, thread)
+            version = conversation.version if conversation is not None else 0
+            places = [Place(copied(each.message), None, each.seq, each.row_id) for each in thread.places.values()]
+            is_whole = len(places) == len(messages)
+            self._threads.say(found.thread_id, Said(version, found.id, thread.branch, places) if is_whole else None)
+        return messages
+
+    def _said_again(self, found: Found, said: Said) -> list[Any]:
+        """The messages of the newest checkpoint when nobody has written since they were read or put."""
+        thread = Thread(said.branch)
+        messages = []
+        for place in said.places:
+            message = copied(place.message)
+            messages.append(message)
+            thread.places[key_of(message)] = Place(message, message.content, place.seq, place.row_id)
+        thread.head = found.id
+        thread.tail = max(found.saved.tail, max((place.seq for place in said.places), default=0))
+        self._threads.put(found.thread_id, thread)
         return messages
 
     # Many

@@ -110,7 +110,10 @@ class HansardSaver(BaseCheckpointSaver[int]):
             begun = self._dump([place.message for place in thread.places.values()])
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
-        thread.head = max(thread.head, checkpoint["id"]) if not ns else thread.head
+        if not ns:
+            thread.head = max(thread.head, checkpoint["id"])
+            said = shared.said if shared is not None and thread.head == checkpoint["id"] else None
+            self._threads.say(thread_id, said._replace(head=thread.head) if said is not None else None)
         return _config(thread_id, ns, checkpoint["id"])
 
     async def _share(self, config: RunnableConfig, checkpoint: Checkpoint) -> tuple[Thread, Placed | None]:
@@ -122,7 +125,9 @@ class HansardSaver(BaseCheckpointSaver[int]):
             return thread, None
         is_fork = bool(thread.head) and parent_id != thread.head
         if is_messages(values.get(MESSAGES)):
-            return thread, await placed(self._store, thread_id, thread, values[MESSAGES], is_fork=is_fork)
+            said = self._threads.said(thread_id)
+            said = said if said is not None and said.head == parent_id else None
+            return thread, await placed(self._store, thread_id, thread, values[MESSAGES], said, is_fork=is_fork)
         if parent_id is not None and MESSAGES in (checkpoint.get("updated_channels") or ()):
             tasks = self._threads.tasks(thread_id, ns, parent_id)
             return thread, await noted(self._store, thread_id, thread, self._written(tasks.values()))

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_messages import row_of, text_of
+from hansard.adapters.langgraph_messages import copied, row_of, text_of
 from hansard.adapters.langgraph_records import Row, Saved, TaskWrites
 from hansard.model import Message
 from hansard.store import Store
 
 _CHECKPOINTS = 8
 _THREADS = 64
+_LONGEST = 10_000
+"""Messages beyond which a thread is read anew each time."""
 
 Runs = tuple[tuple[int, int], ...]
 _Place = tuple[str, str, str]
@@ -36,6 +38,21 @@ class Place(NamedTuple):
     content: object
     seq: int
     row_id: str
+
+
+class Said(NamedTuple):
+    """The messages of a thread's newest checkpoint, as copies of our own, at a version of the conversation.
+
+    Making a message from its row costs more than reading it. While the version is the same, so are the rows.
+    """
+
+    version: int
+    head: str
+    branch: str
+    places: list[Place]
+
+    def is_at(self, version: int, head: str, branch: str | None) -> bool:
+        return (self.version, self.head, self.branch) == (version, head, branch)
 
 
 class Known(Struct):
@@ -55,18 +72,18 @@ class Thread:
         self.places: dict[str, Place] = {}
 
     def remember(self, message: BaseMessage, row: Message) -> None:
-        self.places[_key(message)] = Place(message, message.content, row.seq, row.id)
+        self.places[key_of(message)] = Place(message, message.content, row.seq, row.id)
         self.tail = max(self.tail, row.seq)
 
     def place(self, message: BaseMessage) -> Place | None:
         """Where this very message lies; None for a new or an edited one."""
-        place = self.places.get(_key(message))
+        place = self.places.get(key_of(message))
         if place is None or (place.message is message and place.content is message.content):
             return place
         return place if place.message == message else None
 
 
-def _key(message: BaseMessage) -> str:
+def key_of(message: BaseMessage) -> str:
     return message.id or f"@{id(message)}"
 
 
@@ -77,6 +94,7 @@ class Threads:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._checkpoints: OrderedDict[_Place, Known] = OrderedDict()
         self._tasks: OrderedDict[_Place, dict[str, TaskWrites]] = OrderedDict()
+        self._said: OrderedDict[str, Said] = OrderedDict()
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
 
@@ -88,6 +106,16 @@ class Threads:
         self._threads.move_to_end(thread_id)
         while len(self._threads) > _THREADS:
             self._threads.popitem(last=False)
+
+    def said(self, thread_id: str) -> Said | None:
+        return self._said.get(thread_id)
+
+    def say(self, thread_id: str, said: Said | None) -> None:
+        self._said.pop(thread_id, None)
+        if said is not None and len(said.places) <= _LONGEST:
+            self._said[thread_id] = said
+            while len(self._said) > _THREADS:
+                self._said.popitem(last=False)
 
     def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> Known | None:
         return self._checkpoints.get((thread_id, checkpoint_ns, id)) if id else None
@@ -111,6 +139,7 @@ class Threads:
 
     def forget(self, thread_id: str) -> None:
         self._threads.pop(thread_id, None)
+        self._said.pop(thread_id, None)
         for kept in (self._checkpoints, self._tasks):
             for key in [key for key in kept if key[0] == thread_id]:
                 kept.pop(key, None)
@@ -129,12 +158,16 @@ class Placed(NamedTuple):
 
     runs: Runs | None
     texts: dict[bytes, Row]
+    said: Said | None = None
 
 
 async def placed(
-    store: Store, thread_id: str, thread: Thread, messages: Sequence[BaseMessage], *, is_fork: bool
+    store: Store, thread_id: str, thread: Thread, messages: Sequence[BaseMessage], said: Said | None, *, is_fork: bool
 ) -> Placed | None:
-    """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored."""
+    """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored.
+
+    `said` are the messages of the checkpoint that this one follows, where they are at hand.
+    """
     places = [thread.place(message) for message in messages]
     new = [message for message, place in zip(messages, places, strict=True) if place is None]
     rows = [row_of(message) for message in new]
@@ -143,13 +176,34 @@ async def placed(
     if rows or is_fork:
         await _leave_what_is_gone(store, thread_id, thread, [place for place in places if place], is_fork=is_fork)
     stored: list[Message] = []
+    version = said.version if said is not None else 0
     if rows:
         given = [row for row in rows if row is not None]
-        stored = (await store.append(thread_id, given, branch=thread.branch, create=False)).messages
+        appended = await store.append(thread_id, given, branch=thread.branch, create=False)
+        stored, version = appended.messages, appended.version
     for message, row in zip(new, stored, strict=True):
         thread.remember(message, row)
-    seqs = [thread.places[_key(message)].seq for message in messages]
-    return Placed(tuple(_runs(seqs)), {text_of(row): (row.seq, row.id) for row in stored})
+    seqs = [thread.places[key_of(message)].seq for message in messages]
+    texts = {text_of(row): (row.seq, row.id) for row in stored}
+    return Placed(tuple(_runs(seqs)), texts, _said_on(said, thread, version, seqs, new, stored))
+
+
+def _said_on(
+    said: Said | None,
+    thread: Thread,
+    version: int,
+    seqs: Sequence[int],
+    new: Sequence[BaseMessage],
+    stored: Sequence[Message],
+) -> Said | None:
+    """What is said now, if it is what was said and something more, and nobody else has written in between."""
+    if said is None or said.branch != thread.branch or version != said.version + bool(stored):
+        return None
+    places = [
+        *said.places,
+        *(Place(copied(message), None, row.seq, row.id) for message, row in zip(new, stored, strict=True)),
+    ]
+    return Said(version, said.head, said.branch, places) if [place.seq for place in places] == list(seqs) else None
 
 
 async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:

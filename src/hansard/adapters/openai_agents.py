@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 
-from hansard.adapters.history import newest, settled
+from hansard.adapters.history import newest, reading_of, settled
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
@@ -23,7 +23,7 @@ from hansard.store import Store
 
 FORMAT = "openai.responses"
 
-_PIECES = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
+_PIECES = frozenset(("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"))
 """What the content of a message item is made of. Everything else in a list is an item."""
 
 Item = dict[str, Any]
@@ -66,18 +66,15 @@ class OpenAISession:
             # One more, to see what the window would be cut off from.
             items = in_window(await self._newest(self.max_items + 1), self.max_items)
         else:
-            items = [
-                item
-                async for message in self._store.iter_messages(self.session_id, branch=self._branch)
-                for item in items_of(message)
-            ]
+            messages = self._store.iter_messages(self.session_id, branch=self._branch)
+            items = all_items([message async for message in messages])
         return cast("list[TResponseInputItem]", items)
 
     async def _newest(self, limit: int) -> list[Item]:
         if limit <= 0:
             return []
         messages = await newest(self._store, self.session_id, limit, self._branch)
-        return [item for message in messages for item in items_of(message)][-limit:]
+        return all_items(messages)[-limit:]
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
@@ -145,12 +142,24 @@ def role_of(item: Item) -> str:
     return "tool" if isinstance(kind, str) and kind.endswith("_output") else "assistant"
 
 
+def all_items(messages: Sequence[Message]) -> list[Item]:
+    """The items that messages become; most are their very content."""
+    items: list[Item] = []
+    for message in messages:
+        content = message.content
+        if message.format == FORMAT and type(content) is dict and not _is_piece(content):
+            items.append(content)
+        else:
+            items += items_of(message)
+    return items
+
+
 def items_of(message: Message) -> list[Item]:
     """The items that a message of any format becomes: its very content where that is an item."""
     content = message.content
     if message.format != FORMAT:
-        return registry.write(registry.read(message), FORMAT, message)
-    if isinstance(content, dict) and content.get("type") not in _PIECES:
+        return registry.write(reading_of(message), FORMAT, message)
+    if isinstance(content, dict) and not _is_piece(content):
         return [content]
     if isinstance(content, list) and not any(_is_piece(item) for item in content):
         return content
@@ -158,7 +167,8 @@ def items_of(message: Message) -> list[Item]:
 
 
 def _is_piece(item: Any) -> bool:
-    return not isinstance(item, dict) or item.get("type") in _PIECES
+    kind = item.get("type") if isinstance(item, dict) else None
+    return not isinstance(item, dict) or (isinstance(kind, str) and kind in _PIECES)
 
 
 def in_window(items: Sequence[Item], limit: int) -> list[Item]:

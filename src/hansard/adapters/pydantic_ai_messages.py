@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from hansard.formats import registry
+from hansard.adapters.history import reading_of
 from hansard.formats.dialogue import side_of
 from hansard.formats.parts import AnyPart, Audio, Image, Media, Refusal, Text, ToolCall, ToolResult
 from hansard.model import Message, Usage
@@ -84,7 +84,7 @@ def messages_of(row: Message, names: dict[str, str]) -> list[ModelMessage]:
     """What a row is to Pydantic AI: its very self where that wrote it. `names` are those of the calls so far."""
     if row.format == FORMAT and isinstance(row.content, dict):
         return ModelMessagesTypeAdapter.validate_json(msgspec.json.encode([row.content]))
-    reading = registry.read(row)
+    reading = reading_of(row)
     side = side_of(reading.role or row.role)
     made: list[ModelMessage] = []
     for part in reading.parts:
@@ -106,7 +106,7 @@ def _model(row: Message) -> str | None:
 
 def _response_part(part: AnyPart) -> TextPart | ToolCallPart | None:
     if isinstance(part, Text | Refusal):
-        return TextPart(part.text)
+        return TextPart(part.text) if part.text else None
     if isinstance(part, ToolCall):
         return ToolCallPart(part.name, part.arguments, tool_call_id=part.id)
     return None

@@ -56,7 +56,8 @@ def _texts(value: Any, *, free: bool) -> Iterator[str]:
                 yield from _texts(item, free=True)
             elif key in _FREE:
                 yield from _texts(_decoded(item), free=not isinstance(item, list))
-            elif key not in _FOR_MACHINES:
+            elif key not in _FOR_MACHINES or (key == "data" and isinstance(item, dict)):
+                # LangChain wraps its messages in `data`; elsewhere that is base64.
                 yield from _texts(item, free=False)
     elif free and value is not None:
         yield str(value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from hansard.formats import gemini
-from hansard.formats.parts import Other, Reading
+from hansard.formats.parts import AnyPart, Other, Reading, ToolResult
 
 FORMAT = "adk"
 
@@ -14,5 +16,14 @@ def read(content: Any, role: str) -> Reading:
     if not isinstance(content, dict):
         return Reading([Other(native=content, origin=FORMAT)])
     said = content.get("content")
-    # An event may change the state and say nothing.
-    return gemini.read(said, role) if isinstance(said, dict) and "parts" in said else Reading([])
+    if not isinstance(said, dict) or "parts" not in said:
+        return Reading([])  # An event may change the state and say nothing.
+    reading = gemini.read(said, role)
+    return Reading([_unwrapped(part) for part in reading.parts], reading.role)
+
+
+def _unwrapped(part: AnyPart) -> AnyPart:
+    """ADK puts what a tool gave into an object, where it is none by itself."""
+    if isinstance(part, ToolResult) and isinstance(part.output, dict) and part.output.keys() == {"result"}:
+        return structs.replace(part, output=part.output["result"])
+    return part

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hansard.adapters.adk_memory import AdkMemoryService
     from hansard.adapters.calling import Call
     from hansard.adapters.claude import ClaudeSessionStore
+    from hansard.adapters.crewai_flows import HansardFlowPersistence
+    from hansard.adapters.crewai_memory import HansardMemoryStorage
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
@@ -49,6 +51,39 @@ class Frameworks(Core):
         with needed("claude"):
             from hansard.adapters.claude import bind
         return await bind(cast("Store", self), checks.id_of(conversation_id, "conversation_id", self.limits))
+
+    def crewai_memory_storage(self) -> HansardMemoryStorage:
+        """A storage for CrewAI's memory, on records. Blocking calls come from other threads than the loop's."""
+        return self._crewai_memory_storage(None)
+
+    def _crewai_memory_storage(self, call: Call | None) -> HansardMemoryStorage:
+        with needed("crewai"):
+            from hansard.adapters.crewai_memory import HansardMemoryStorage
+        from hansard.adapters.calling import caller_of
+
+        store = cast("Store", self)
+        return HansardMemoryStorage(store, call or caller_of(store))
+
+    def crewai_flow_persistence(
+        self, *, user_id: str | int | None = None, agent_id: str | int | None = None
+    ) -> HansardFlowPersistence:
+        """The state of CrewAI's flows, each in the conversation of its id. `user_id` owns those that it makes."""
+        return self._crewai_flow_persistence(None, user_id, agent_id)
+
+    def _crewai_flow_persistence(
+        self, call: Call | None, user_id: str | int | None, agent_id: str | int | None
+    ) -> HansardFlowPersistence:
+        with needed("crewai"):
+            from hansard.adapters.crewai_flows import HansardFlowPersistence
+        from hansard.adapters.calling import caller_of
+
+        store = cast("Store", self)
+        return HansardFlowPersistence.over(
+            store,
+            call or caller_of(store),
+            checks.optional_id(user_id, "user_id", self.limits),
+            checks.optional_id(agent_id, "agent_id", self.limits),
+        )
 
     def openai_session(
         self,

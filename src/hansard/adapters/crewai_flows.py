@@ -1,0 +1,241 @@
+"""CrewAI's flows: their state, and the conversation that a chatting flow keeps in it.
+
+A flow is the conversation of the same id, and its state is a record of it. `messages` in the state, as CrewAI's
+`ChatState` has them, are the history: each is a message of the format `openai.chat`, and what others said comes as
+messages that say the same. The record holds the rest of the state, and how much of the history it knew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+from weakref import WeakValueDictionary
+
+import msgspec
+from crewai.flow.async_feedback.types import PendingFeedbackContext
+from crewai.flow.persistence import FlowPersistence
+from pydantic import BaseModel, PrivateAttr
+from pydantic_core import to_jsonable_python
+
+from hansard.adapters.calling import Call
+from hansard.adapters.history import reading_of
+from hansard.errors import Conflict, Unsupported, ValidationError
+from hansard.formats import registry
+from hansard.model import Message
+from hansard.store import Store
+from hansard.store.records import Delete, Put
+
+FORMAT = "openai.chat"
+FLOWS = "crewai-flows"
+PENDING = "crewai-flows-pending"
+MESSAGES = "messages"
+
+State = dict[str, Any]
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What the history had when the state was saved: how many messages, by which digest, up to which seq."""
+
+    count: int = 0
+    digest: str = ""
+    tail: int = 0
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a flow's record holds."""
+
+    method: str
+    state: State
+    shared: Shared | None = None
+
+
+class Told(NamedTuple):
+    row_id: str
+    message: State
+
+
+class Home:
+    """The store of a persistence. CrewAI copies a persistence through JSON, and finds its home again by the key."""
+
+    known: ClassVar[WeakValueDictionary[str, Home]] = WeakValueDictionary()
+
+    def __init__(self, store: Store, call: Call) -> None:
+        self.store = store
+        self.call = call
+        self.key = str(id(self))
+        self.known[self.key] = self
+
+
+class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is not installed where types are checked
+    """CrewAI's `FlowPersistence`."""
+
+    persistence_type: str = "HansardFlowPersistence"
+    home: str = ""
+    user_id: str | None = None
+    agent_id: str | None = None
+    _home: Home | None = PrivateAttr(default=None)
+
+    @classmethod
+    def over(
+        cls, store: Store, call: Call, user_id: str | None = None, agent_id: str | None = None
+    ) -> HansardFlowPersistence:
+        home = Home(store, call)
+        made = cls(home=home.key, user_id=user_id, agent_id=agent_id)
+        made._home = home
+        return made
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._home = Home.known.get(self.home)
+
+    @property
+    def _store(self) -> Store:
+        assert self._home is not None  # Only coroutines use it, and those are run at home.
+        return self._home.store
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if self._home is None:
+            coroutine.close()
+            raise Unsupported(
+                "this persistence was copied from another process: make it from a store, "
+                "with store.crewai_flow_persistence()",
+                capability="crewai",
+            )
+        return self._home.call(coroutine)
+
+    # CrewAI's methods
+
+    def init_db(self) -> None:
+        """There is nothing to make: the store is open."""
+
+    def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
+        self._run(self._save(flow_uuid, method_name, _plain(state_data), None))
+
+    def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
+        return cast("State | None", self._run(self._load(flow_uuid)))
+
+    def save_pending_feedback(
+        self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
+    ) -> None:
+        waiting = to_jsonable_python(context.to_dict(), fallback=str)
+        self._run(self._save(flow_uuid, context.method_name, _plain(state_data), waiting))
+
+    def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
+        found = self._run(self._load_pending(flow_uuid))
+        return (found[0], PendingFeedbackContext.from_dict(found[1])) if found is not None else None
+
+    def clear_pending_feedback(self, flow_uuid: str) -> None:
+        self._run(self._clear(flow_uuid))
+
+    # What they do
+
+    async def _save(self, id: str, method: str, state: State, waiting: State | None) -> None:
+        await self._meet(id)
+        before = await self._kept(id)
+        messages = state.get(MESSAGES)
+        shared = None
+        if isinstance(messages, list) and all(_is_message(message) for message in messages):
+            known = before.shared if before is not None and before.shared is not None else Shared()
+            shared = await self._share(id, messages, known)
+            state = {name: value for name, value in state.items() if name != MESSAGES}
+        value = msgspec.to_builtins(Kept(method, state, shared))
+        batch: list[Put | Delete] = [Put((FLOWS,), id, value, conversation_id=id)]
+        if waiting is not None:
+            batch.append(Put((PENDING,), id, waiting, conversation_id=id))
+        await self._store.records.write(batch)
+
+    async def _load(self, id: str) -> State | None:
+        kept = await self._kept(id)
+        if kept is not None and kept.shared is None:
+            return kept.state
+        told = await self._told(id)
+        if kept is None:
+            # Others have begun it.
+            return {"id": id, MESSAGES: [each.message for each in told]} if told else None
+        return {**kept.state, MESSAGES: [each.message for each in told]}
+
+    async def _load_pending(self, id: str) -> tuple[State, State] | None:
+        waiting = await self._store.records.get((PENDING,), id)
+        state = await self._load(id) if waiting is not None else None
+        return (state, waiting.value) if waiting is not None and state is not None else None
+
+    async def _clear(self, id: str) -> None:
+        await self._store.records.delete((PENDING,), id)
+
+    async def _kept(self, id: str) -> Kept | None:
+        record = await self._store.records.get((FLOWS,), id)
+        return msgspec.convert(record.value, Kept) if record is not None else None
+
+    async def _meet(self, id: str) -> None:
+        if await self._store.get_conversation(id) is None:
+            try:
+                await self._store.create_conversation(id, user_id=self.user_id, agent_id=self.agent_id)
+            except Conflict:
+                return  # Made by somebody else at the same time.
+
+    # The history
+
+    async def _share(self, id: str, messages: Sequence[State], known: Shared) -> Shared:
+        """Stores what is new of the messages.
+
+        Where the state no longer has what it had, the history goes on in a branch from the last that both have. What
+        others said since, and the state has not heard of yet, stays where it is.
+        """
+        tail = await self._tail(id)
+        same = known.count
+        if tail != known.tail or len(messages) < same or _digest(messages[:same]) != known.digest:
+            told = await self._told(id)
+            same = _common([each.message for each in told], messages)
+            if same < min(known.count, len(told)):
+                at = told[same - 1].row_id if same else None
+                await self._store.branch(id, at=at, empty=at is None)
+        rows = [Message(message["role"], message, format=FORMAT) for message in messages[same:]]
+        if rows:
+            tail = (await self._store.append(id, rows, create=False)).messages[-1].seq
+        return Shared(len(messages), _digest(messages), tail)
+
+    async def _tail(self, id: str) -> int:
+        newest = await self._store.get_messages(id, last=1)
+        return newest[-1].seq if newest else 0
+
+    async def _told(self, id: str) -> list[Told]:
+        """The history as CrewAI's messages, each with the row that it comes from."""
+        told = []
+        async for row in self._store.iter_messages(id):
+            if row.format == FORMAT and _is_message(row.content):
+                told.append(Told(row.id, row.content))
+            else:
+                told += [Told(row.id, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
+        return told
+
+
+def _plain(state: dict[str, Any] | BaseModel) -> State:
+    """The state as JSON; what is no JSON by its text, as in CrewAI's own persistence."""
+    made = to_jsonable_python(state, fallback=str)
+    if not isinstance(made, dict):
+        raise ValidationError(f"the state of a flow is an object or a model, not a {type(state).__name__}")
+    return made
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") in ("user", "assistant", "system", "tool")
+
+
+def _message(said: State) -> State:
+    """A message of OpenAI's as CrewAI wants it: always with a content, and instructions only of the system."""
+    role = "system" if said["role"] == "developer" else said["role"]
+    return {"content": None, **said, "role": role}
+
+
+def _digest(messages: Sequence[State]) -> str:
+    return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
+
+
+def _common(one: Sequence[State], other: Sequence[State]) -> int:
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
