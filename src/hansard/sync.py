@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from hansard import opening
 from hansard import store as _async
@@ -24,6 +24,9 @@ from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, records
 from hansard.store.core import Clock, Titler, View, utc_now
+
+if TYPE_CHECKING:
+    from hansard.search.vectors import Embedder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,15 +138,20 @@ def waiting(
 
 
 def iterating(
-    method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool = False
+    method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool | Callable[[Any], bool] = False
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
-    """The blocking namesake of an async iterator."""
+    """The blocking namesake of an async iterator. `waits`: whether it awaits code of the user's, or who can tell."""
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return self._runner.iterate(method(self._inner, *args, **kwargs), waits=waits)
+        suspends = waits if isinstance(waits, bool) else waits(self._inner)
+        return self._runner.iterate(method(self._inner, *args, **kwargs), waits=suspends)
 
     return cast("Callable[Concatenate[Any, P], Iterator[R]]", call)
+
+
+def _embeds(inner: Any) -> bool:
+    return inner._view.embeddings is not None
 
 
 def between(
@@ -219,7 +227,7 @@ class Admin(_Blocking):
     delete_tenant = blocking(admin.Admin.delete_tenant)
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
-    reindex = iterating(admin.Admin.reindex)
+    reindex = iterating(admin.Admin.reindex, waits=_embeds)
     copy_to = between(admin.Admin.copy_to)
 
 
@@ -281,7 +289,8 @@ class Store(_Blocking):
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
-    search = blocking(_async.Store.search)
+    search = waiting(_async.Store.search, when="mode")
+    embed = waiting(_async.Store.embed)
 
     watch = iterating(_async.Store.watch, waits=True)
     erase_user = blocking(_async.Store.erase_user)
@@ -311,7 +320,15 @@ class Store(_Blocking):
         titler = options.get("auto_title")
         if runner.direct and callable(titler):
             options["auto_title"] = _blocking_titler(titler, runner)
-        return cls(_async.Store(backend, **options), runner)
+        try:
+            inner = _async.Store(backend, **options)
+        except BaseException:
+            runner.call(backend.close())
+            runner.thread.stop()
+            raise
+        if runner.direct and inner._view.embeddings is not None:
+            inner._view.embeddings.in_background = False
+        return cls(inner, runner)
 
     def tenant(self, tenant: str | int) -> Self:
         return type(self)(self._inner.tenant(tenant), self._runner)
@@ -373,6 +390,7 @@ def connect(
     limits: Limits | None = None,
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
+    embedder: Embedder | None = None,
 ) -> Store:
     """Opens a store without an event loop. See `hansard.connect`."""
     runner = Runner()
@@ -383,7 +401,8 @@ def connect(
     except BaseException:
         runner.thread.stop()
         raise
-    return Store._around(backend, runner, {"limits": limits, "auto_title": auto_title, "clock": clock})
+    options = {"limits": limits, "auto_title": auto_title, "clock": clock, "embedder": embedder}
+    return Store._around(backend, runner, options)
 
 
 def _blocking_titler(titler: Titler, runner: Runner) -> Titler:
