@@ -325,7 +325,7 @@ def test_search_by_meaning(shell: Shell) -> None:
     own = ["--embedder", "hansard.search:Spelling"]
     assert shell("reindex", *own).out == "indexed: 4 messages\n"
     found = shell("search", "ways", "--mode", "meaning", *own, "--json").json["items"]
-    assert found[0]["message"]["content"] == "On its way"
+    assert found[0]["snippet"]["text"] == "On its way"
     assert "On its way" in shell("search", "ways", "--mode", "hybrid", *own).out
     assert "embedder=" in shell.fails(6, "search", "way", "--mode", "meaning")
     for wrong in ("odd", "no.such:thing", "hansard.search:Nothing"):
