@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +17,7 @@ from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 import hansard
 from hansard import Message, Store, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
-from hansard.search import Embedding, Hits, vectors
+from hansard.search import Embedding, Hits, Spelling, vectors
 from hansard.store import embedding, vectoring
 
 MEANINGS = {
@@ -89,10 +91,13 @@ async def found(store: Store, query: str, **options: Any) -> list[str]:
 async def rows_of(store: Store, id: str) -> list[str]:
     """The ids of all messages that have a vector, of any embedder, as they lie in the records."""
     held: list[str] = []
-    for record in (await store.records.scan(vectoring.VECTORS, limit=100)).items:
-        if record.key != vectoring.STATE and record.namespace[2] == id:
-            held += [row.id for row in vectors.unpack(record.value, "")]
-    return sorted(held)
+    page = await store.records.scan((*vectoring.VECTORS, id), limit=100)
+    while True:
+        chunks = [record for record in page.items if record.key != vectoring.STATE]
+        held += [row.id for chunk in chunks for row in vectors.unpack(chunk.value, "")]
+        if page.next_cursor is None:
+            return sorted(held)
+        page = await store.records.scan((*vectoring.VECTORS, id), limit=100, after=page.next_cursor)
 
 
 async def until(holds: Callable[[], Any]) -> None:
@@ -127,7 +132,7 @@ def test_what_was_changed_or_deleted_is_never_found_by_an_old_vector(url: str) -
         model = Model()
         async with hansard.connect(url, embedder=model) as store:
             await store.append("c", [Message("user", text, id=f"m{at}") for at, text in enumerate(TALK)])
-            assert await store.embed() == 4
+            await store.embed()
             assert await rows_of(store, "c") == ["m0", "m1", "m2", "m3"]
             model.does = lambda: asyncio.sleep(60)  # from now on, nothing new is embedded
             await store.update_message("c", "m0", content="My doctor is away.")
@@ -159,7 +164,7 @@ def test_whoever_deletes_needs_no_embedder(url: str) -> None:
             await store.append("c", Message("user", "A car of mine.", id="hers", participant=ann))
             await store.branch("c", at="m3", branch_id="side")
             await store.append("c", Message("user", "A car aside.", id="aside"))
-            assert await store.embed() == 6
+            await store.embed()
         async with hansard.connect(url) as plain:
             await plain.erase_user("ann")
             await plain.switch_branch("c", "main")
@@ -186,7 +191,7 @@ def test_it_goes_on_where_a_process_ended(url: str) -> None:
         hanging = Model()
         async with hansard.connect(url, embedder=hanging) as store:
             await store.append("a", [Message("user", f"car {number}") for number in range(130)])
-            assert await store.embed() == 130
+            await store.embed()
             hanging.does = lambda: asyncio.sleep(3600)
             await store.append("a", Message("user", "cash"))
             await store.append("b", Message("user", "doctor"))
@@ -316,7 +321,7 @@ def test_reindex_embeds_anew(url: str) -> None:
         async with hansard.connect(url, embedder=model) as store:
             await store.append("c", [Message("user", text) for text in TALK])
             await store.tenant("acme").append("c", Message("user", "cash"))
-            assert await store.embed() == 4
+            await store.embed()
             await store.tenant("acme").embed()
             model.asked.clear()
             done = [number async for number in store.admin.reindex()]
@@ -466,5 +471,50 @@ def test_two_processes_embed_one_conversation(tmp_path: Path) -> None:
             await other.embed()
             held = await rows_of(one, "c")
             assert len(held) == len(set(held)) == 80
+
+    asyncio.run(play())
+
+
+KILLED = """
+import asyncio, sys
+import hansard
+from hansard import Message
+from hansard.search import Spelling
+
+class Slow(Spelling):
+    async def __call__(self, texts):
+        print("asked", flush=True)
+        await asyncio.sleep(0.02)
+        return await super().__call__(texts)
+
+async def main():
+    async with hansard.connect(sys.argv[1], embedder=Slow()) as store:
+        number = 0
+        while True:
+            await store.append(f"c{number % 5}", [Message("user", f"word {number}.{part}") for part in range(30)])
+            number += 1
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_loses_no_vector(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    for asked in (1, 3, 7):
+        writer = subprocess.Popen([sys.executable, "-c", KILLED, url], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        with writer.stdout:
+            for _ in range(asked):
+                assert writer.stdout.readline() == "asked\n"
+            writer.kill()
+            writer.wait()
+
+    async def play() -> None:
+        async with hansard.connect(url, embedder=Spelling()) as store:
+            await store.embed()
+            for number in range(5):
+                said = [message.id async for message in store.iter_messages(f"c{number}")]
+                assert await rows_of(store, f"c{number}") == sorted(said)
+            assert await store.check() == []
 
     asyncio.run(play())

@@ -85,7 +85,8 @@ async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | No
     from hansard.store import meaning
 
     home = _home("meaning", lookup)
-    found = await meaning.nearest(view, context, lookup)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    found = await meaning.nearest(view, context, lookup, min(skipped + lookup.limit + 1, meaning.DEPTH))
     return _page(found.found, lookup, home, cursor, cap, complete=found.complete)
 
 

@@ -7,7 +7,7 @@ message is there, says the same, and is on the branch: so what was changed or de
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from heapq import heappush, heappushpop
 
 from msgspec import Struct, structs
@@ -31,6 +31,7 @@ SHARE = 0.5
 """How much of a query's weight a message must have to count by its words: `the` and `in` say little."""
 _CANDIDATES = 1000
 """How many of the nearest are looked at for messages that pass the filters."""
+_BATCH = 50
 _SETTLING = 5.0
 _ASKING = 20.0
 
@@ -50,8 +51,8 @@ class Nearest(Struct, frozen=True):
     complete: bool
 
 
-async def nearest(view: View, context: Context, lookup: Lookup) -> Nearest:
-    """The messages nearest to the query, the nearest first."""
+async def nearest(view: View, context: Context, lookup: Lookup, wanted: int = DEPTH) -> Nearest:
+    """The messages nearest to the query, the nearest first, as many as are wanted."""
     embeddings = need(view)
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
@@ -72,9 +73,9 @@ async def nearest(view: View, context: Context, lookup: Lookup) -> Nearest:
     found: list[tuple[float, Match]] = []
     async for candidate, message in _there(view, context, lookup, sorted(best, reverse=True)):
         found.append((round(candidate.score, 6), Match(conversations[candidate.conversation_id], message)))
-        if len(found) == DEPTH:
+        if len(found) == wanted:
             break
-    return Nearest(found, settled and seen < MOST and (len(best) < _CANDIDATES or len(found) == DEPTH))
+    return Nearest(found, settled and seen < MOST and (len(best) < _CANDIDATES or len(found) == wanted))
 
 
 def need(view: View) -> Embeddings:
@@ -94,35 +95,66 @@ def _take(best: list[Candidate], rows: list[Row], vector: bytes, conversation_id
 async def _there(
     view: View, context: Context, lookup: Lookup, candidates: list[Candidate]
 ) -> AsyncIterator[tuple[Candidate, Message]]:
-    """Those that are still what their vectors were made of, and pass the filters."""
-    query = MessageQuery(
-        branch=lookup.branch,
-        limit=1,
-        roles=lookup.roles,
-        participant_ids=lookup.participant_ids,
-        since=lookup.since,
-        until=lookup.until,
-    )
+    """Those that are still what their vectors were made of, and pass the filters; in order, looked up in batches."""
+    lines = Lines(view, context, lookup)
     excluded = lookup.query.excluded
-    for each in candidates:
-        message = await _message(view, context, each, query, anywhere=lookup.all_branches)
-        if message is None or message.id != each.id or vectors.digest_of(vectors.text_of(message)) != each.digest:
-            continue
-        if excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded):
-            continue
-        yield each, message
+    for at in range(0, len(candidates), _BATCH):
+        batch = candidates[at : at + _BATCH]
+        messages = await lines.find(batch)
+        for each in batch:
+            message = messages.get((each.conversation_id, each.id))
+            if message is None or vectors.digest_of(vectors.text_of(message)) != each.digest:
+                continue
+            if not (excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded)):
+                yield each, message
 
 
-async def _message(
-    view: View, context: Context, candidate: Candidate, query: MessageQuery, *, anywhere: bool
-) -> Message | None:
-    id, seq = candidate.conversation_id, candidate.seq
-    if anywhere:
-        found = await view.backend.find_messages(context, id, [candidate.id])
-        return next((each for each in found if rules.is_wanted(each, query)), None)
-    place = structs.replace(query, above=(0, seq - 1), below=(0, seq + 1))
-    taken = await view.backend.get_messages(context, id, place)
-    return taken.messages[0] if taken.messages else None
+class Lines:
+    """The messages of the branches that are searched."""
+
+    def __init__(self, view: View, context: Context, lookup: Lookup) -> None:
+        self._backend = view.backend
+        self._context = context
+        self._query = MessageQuery(
+            branch=lookup.branch,
+            limit=1,
+            roles=lookup.roles,
+            participant_ids=lookup.participant_ids,
+            since=lookup.since,
+            until=lookup.until,
+        )
+        self._all_branches = lookup.all_branches
+        self._alone: dict[str, bool] = {}
+
+    async def find(self, candidates: Sequence[Candidate]) -> dict[tuple[str, str], Message]:
+        wanted: dict[str, list[Candidate]] = {}
+        for each in candidates:
+            wanted.setdefault(each.conversation_id, []).append(each)
+        found: dict[tuple[str, str], Message] = {}
+        for id, here in wanted.items():
+            for message in await self._of(id, here):
+                found[id, message.id] = message
+        return found
+
+    async def _of(self, id: str, candidates: Sequence[Candidate]) -> list[Message]:
+        if self._all_branches or await self._is_alone(id):
+            ids = [each.id for each in candidates]
+            found = await self._backend.find_messages(self._context, id, ids)
+            return [message for message in found if rules.is_wanted(message, self._query)]
+        # Only a read of the branch tells whether a message is on it.
+        messages: list[Message] = []
+        for each in candidates:
+            place = structs.replace(self._query, above=(0, each.seq - 1), below=(0, each.seq + 1))
+            messages += (await self._backend.get_messages(self._context, id, place)).messages
+        return messages
+
+    async def _is_alone(self, id: str) -> bool:
+        """Whether the conversation has one branch, with every message on it."""
+        if id not in self._alone:
+            self._alone[id] = (
+                self._query.branch is None and len(await self._backend.list_branches(self._context, id)) == 1
+            )
+        return self._alone[id]
 
 
 async def hybrid(view: View, context: Context, lookup: Lookup, by_words: list[Match]) -> Nearest:
