@@ -60,8 +60,8 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python -m benchmarks $(BENCH_ARGS)
 
 constraints: $(UV)
-	$(COMPILE) pyproject.toml --extra all --group dev -o constraints.txt
-	$(COMPILE) pyproject.toml --extra all --group bench -o constraints-bench.txt
+	$(COMPILE) pyproject.toml --extra all --extra embeddings --group dev -o constraints.txt
+	$(COMPILE) pyproject.toml --extra all --extra embeddings --group bench -o constraints-bench.txt
 	$(COMPILE) pyproject.toml --extra crewai --extra testing --group crewai -o constraints-crewai.txt
 	echo uv | $(COMPILE) - -o tools/uv.txt
 

@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from hansard.limits import Limits
 from hansard.store import Store
 from hansard.store.core import Clock, Titler, utc_now
 from hansard.urls import Url, suggest
+
+if TYPE_CHECKING:
+    from hansard.search.vectors import Embedder
 
 DEFAULT_URL = "sqlite:///hansard.db"
 
@@ -121,15 +124,21 @@ def connect(
     limits: Limits | None = None,
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
+    embedder: Embedder | None = None,
 ) -> Opening:
     """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
 
     Without a URL it is `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by the
-    first thing that a user said; a function of the first messages may do better, and may be async.
+    first thing that a user said; a function of the first messages may do better, and may be async. With an `embedder`,
+    `search` also finds by meaning.
     """
 
     async def open_store() -> Store:
         backend = await open_backend(default_url() if url is None else url)
-        return Store(backend, limits=limits, auto_title=auto_title, clock=clock)
+        try:
+            return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
+        except BaseException:
+            await backend.close()
+            raise
 
     return Opening(open_store)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hansard.adapters.crewai_memory import HansardMemoryStorage
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
+    from hansard.search.vectors import Embedder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,15 +142,20 @@ def waiting(
 
 
 def iterating(
-    method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool = False
+    method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool | Callable[[Any], bool] = False
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
-    """The blocking namesake of an async iterator."""
+    """The blocking namesake of an async iterator. `waits`: whether it awaits code of the user's, or who can tell."""
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return self._runner.iterate(method(self._inner, *args, **kwargs), waits=waits)
+        suspends = waits if isinstance(waits, bool) else waits(self._inner)
+        return self._runner.iterate(method(self._inner, *args, **kwargs), waits=suspends)
 
     return cast("Callable[Concatenate[Any, P], Iterator[R]]", call)
+
+
+def _embeds(inner: Any) -> bool:
+    return inner._view.embeddings is not None
 
 
 def between(
@@ -235,7 +241,7 @@ class Admin(_Blocking):
     delete_tenant = blocking(admin.Admin.delete_tenant)
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
-    reindex = iterating(admin.Admin.reindex)
+    reindex = iterating(admin.Admin.reindex, waits=_embeds)
     copy_to = between(admin.Admin.copy_to)
 
 
@@ -297,7 +303,8 @@ class Store(_Blocking):
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
-    search = blocking(_async.Store.search)
+    search = waiting(_async.Store.search, when="mode")
+    embed = waiting(_async.Store.embed)
 
     watch = iterating(_async.Store.watch, waits=True)
     erase_user = blocking(_async.Store.erase_user)
@@ -355,7 +362,15 @@ class Store(_Blocking):
         titler = options.get("auto_title")
         if runner.direct and callable(titler):
             options["auto_title"] = _blocking_titler(titler, runner)
-        return cls(_async.Store(backend, **options), runner)
+        try:
+            inner = _async.Store(backend, **options)
+        except BaseException:
+            runner.call(backend.close())
+            runner.thread.stop()
+            raise
+        if runner.direct and inner._view.embeddings is not None:
+            inner._view.embeddings.in_background = False
+        return cls(inner, runner)
 
     def tenant(self, tenant: str | int) -> Self:
         return type(self)(self._inner.tenant(tenant), self._runner)
@@ -417,6 +432,7 @@ def connect(
     limits: Limits | None = None,
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
+    embedder: Embedder | None = None,
 ) -> Store:
     """Opens a store without an event loop. See `hansard.connect`."""
     runner = Runner()
@@ -427,7 +443,8 @@ def connect(
     except BaseException:
         runner.thread.stop()
         raise
-    return Store._around(backend, runner, {"limits": limits, "auto_title": auto_title, "clock": clock})
+    options = {"limits": limits, "auto_title": auto_title, "clock": clock, "embedder": embedder}
+    return Store._around(backend, runner, options)
 
 
 def _blocking_titler(titler: Titler, runner: Runner) -> Titler:

@@ -315,6 +315,18 @@ def test_search_options(shell: Shell) -> None:
 def test_reindex(shell: Shell) -> None:
     fill(shell)
     assert shell("reindex").out == "indexed: 4 messages\n"
-    assert shell("reindex", "--json").json == {"search": "index", "messages": 4}
+    assert shell("reindex", "--json").json == {"search": "index", "messages": 4, "embedder": None}
     assert "no search index" in shell("reindex", "--url", "memory://").out
     assert len(shell("search", "way", "--json").json["items"]) == 1
+
+
+def test_search_by_meaning(shell: Shell) -> None:
+    fill(shell)
+    own = ["--embedder", "hansard.search:Spelling"]
+    assert shell("reindex", *own).out == "indexed: 4 messages\n"
+    found = shell("search", "ways", "--mode", "meaning", *own, "--json").json["items"]
+    assert found[0]["snippet"]["text"] == "On its way"
+    assert "On its way" in shell("search", "ways", "--mode", "hybrid", *own).out
+    assert "embedder=" in shell.fails(8, "search", "way", "--mode", "meaning")
+    for wrong in ("odd", "no.such:thing", "hansard.search:Nothing"):
+        assert "--embedder" in shell.fails(2, "search", "way", "--mode", "meaning", "--embedder", wrong)

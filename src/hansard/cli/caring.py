@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hansard import __version__
-from hansard.cli import output, progress
+from hansard.cli import embedding, output, progress
 from hansard.cli.asking import confirm
 from hansard.cli.locating import must_exist
 from hansard.cli.session import Given
@@ -179,21 +179,21 @@ def check(*, session: Given) -> int:
     return Corrupt.exit_code if problems else 0
 
 
-def reindex(*, session: Given) -> None:
-    """Build the search index anew.
+def reindex(*, embedder: embedding.Named = None, session: Given) -> None:
+    """Build the search index anew and, with an embedder, the vectors.
 
     Others may go on reading and writing meanwhile. A store without an index needs none.
     """
     session.refuse_user()
-    with session.open_whole() as store:
+    with session.open_whole(embedder=embedding.load(embedder)) as store:
         how = store.capabilities.search
         total = store.admin.stats().messages
         with progress.bar("indexing messages", total, shown=not session.json) as move:
             for done in store.admin.reindex():
                 move(min(done, total))
     if session.json:
-        output.emit({"search": how, "messages": total})
-    elif how == "index":
+        output.emit({"search": how, "messages": total, "embedder": embedder})
+    elif how == "index" or embedder is not None:
         output.say(f"indexed: {output.counted(total, 'message')}")
     else:
         output.say("this store has no search index: every search looks at the messages themselves")

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from hansard.cli import output
+from hansard.cli import embedding, output
 from hansard.cli.session import Given
 from hansard.cli.values import moment, pairs, visible
 from hansard.search import Hit, Hits
-from hansard.store.finding import SearchOrder, WordMatch
+from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
 
 def search(
@@ -33,7 +33,11 @@ def search(
     all_branches: Annotated[
         bool, Parameter(negative="", show_default=False, help="Not only the active branches.")
     ] = False,
-    match: Annotated[WordMatch, Parameter(help="All of the words, or any.")] = "all",
+    mode: Annotated[SearchMode, Parameter(help="By words, by meaning, or by both; the last two embed.")] = "words",
+    embedder: embedding.Named = None,
+    match: Annotated[
+        WordMatch | None, Parameter(help="All of the words (for words alone), or any (for both).", show_default=False)
+    ] = None,
     order: Annotated[SearchOrder, Parameter(help="The best first, or the newest.")] = "relevance",
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
     cursor: Annotated[str | None, Parameter(help="Go on after this: the end of the page before.")] = None,
@@ -43,7 +47,7 @@ def search(
 
     --user searches one user's conversations. Pages: what is printed after "more:" gives the next one.
     """
-    with session.open() as store:
+    with session.open(embedder=embedding.load(embedder)) as store:
         hits = store.search(
             query,
             conversation_id=conversation,
@@ -53,6 +57,7 @@ def search(
             since=_time(since, "--since"),
             until=_time(until, "--until"),
             all_branches=all_branches,
+            mode=mode,
             match=match,
             order=order,
             limit=limit,

@@ -15,6 +15,7 @@ from hansard.opening import default_url
 
 if TYPE_CHECKING:
     from hansard import sync
+    from hansard.search import Embedder
 
 
 class Session(Struct, frozen=True):
@@ -28,20 +29,24 @@ class Session(Struct, frozen=True):
         return default_url() if self.given_url is None else self.given_url
 
     @contextmanager
-    def open(self, url: str | None = None, *, create: bool = False) -> Iterator[sync.Store]:
+    def open(
+        self, url: str | None = None, *, create: bool = False, embedder: Embedder | None = None
+    ) -> Iterator[sync.Store]:
         """The store as the tenant and the user see it."""
-        with self.open_whole(url, create=create) as store:
+        with self.open_whole(url, create=create, embedder=embedder) as store:
             yield self.view(store)
 
     @contextmanager
-    def open_whole(self, url: str | None = None, *, create: bool = False) -> Iterator[sync.Store]:
+    def open_whole(
+        self, url: str | None = None, *, create: bool = False, embedder: Embedder | None = None
+    ) -> Iterator[sync.Store]:
         """The store with all its tenants. One that is missing is an error, unless the command may make it."""
         from hansard import sync
 
         where = self.url if url is None else url
         if not create:
             must_exist(where)
-        with sync.connect(where) as store:
+        with sync.connect(where, embedder=embedder) as store:
             yield store
 
     def refuse_user(self) -> None:

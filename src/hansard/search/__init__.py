@@ -1,7 +1,26 @@
-"""Finding what was said: the scan for backends without an index, ranking, snippets."""
+"""Finding what was said: the scan for backends without an index, ranking, snippets, meaning.
+
+What is costly to import is imported when it is first used.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hansard.search.hits import Hit, Hits, Snippet
 
-__all__ = ["Hit", "Hits", "Snippet"]
+if TYPE_CHECKING:
+    from hansard.search.embedders import Spelling, WordLlama
+    from hansard.search.vectors import Embedder, Embedding
+
+_WHERE = {"Embedder": "vectors", "Embedding": "vectors", "Spelling": "embedders", "WordLlama": "embedders"}
+
+__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Snippet", "Spelling", "WordLlama"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"hansard.search.{_WHERE[name]}"), name)

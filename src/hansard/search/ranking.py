@@ -22,6 +22,21 @@ def ranked(query: Query, matches: Matches) -> list[tuple[float, Match]]:
     return sorted(scored, key=lambda pair: (pair[0], pair[1].position), reverse=True)
 
 
+def telling(query: Query, matches: Matches, share: float) -> list[Match]:
+    """The matches by rank, without those that have only common words of the query: less than a share of its weight."""
+    weights = [_weight(matches.total, count) for count in matches.counts]
+    least = share * sum(weights)
+    return [
+        match
+        for _, match in ranked(query, matches)
+        if _covered(query, analyse(searchable(match.message)), weights) >= least
+    ]
+
+
+def _covered(query: Query, terms: Terms, weights: list[float]) -> float:
+    return sum(weight for clause, weight in zip(query.wanted, weights, strict=True) if clause.is_in(terms))
+
+
 def _weight(total: int, count: int) -> float:
     """The inverse document frequency: never below zero, however common the word."""
     return log(1 + (max(total, count) - count + 0.5) / (count + 0.5))

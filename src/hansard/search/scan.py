@@ -66,7 +66,7 @@ async def _messages(backend: Backend, context: Context, lookup: Lookup) -> Async
         since=lookup.since,
         until=lookup.until,
     )
-    async for conversation in _conversations(backend, context, lookup):
+    async for conversation in conversations(backend, context, lookup):
         lines = (
             _all_lines(backend, context, conversation.id, query)
             if lookup.all_branches
@@ -76,7 +76,7 @@ async def _messages(backend: Backend, context: Context, lookup: Lookup) -> Async
             yield conversation, message
 
 
-async def _conversations(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[Conversation]:
+async def conversations(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[Conversation]:
     if lookup.conversation_id is not None:
         only = await backend.get_conversation(context, lookup.conversation_id)
         if only is not None and _is_wanted(only, lookup):

@@ -35,11 +35,18 @@ class Admin(Core):
             yield found
 
     async def reindex(self) -> AsyncIterator[int]:
-        """Builds the search index anew: yields how many messages are done. Without an index there is nothing to do."""
-        await self.tenants()  # a store that was closed says so, whether or not it has an index
+        """Builds the search index anew, and the vectors of the embedder: yields how many messages are done.
+
+        Without an index there is nothing to do; without an embedder its vectors stay as they are.
+        """
+        tenants = await self.tenants()  # a store that was closed says so, whether or not it has an index
         if self.capabilities.search == "index":
             async for done in cast(Indexed, self._backend).reindex():
                 yield done
+        if self._view.embeddings is not None:
+            for tenant in tenants:
+                async for done in self._view.embeddings.rebuild(tenant):
+                    yield done
 
     async def copy_to(
         self,

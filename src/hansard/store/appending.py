@@ -30,7 +30,7 @@ from hansard.requests import (
     OnDuplicate,
     Replace,
 )
-from hansard.store import checks, drafts, reading
+from hansard.store import checks, drafts, reading, vectoring
 from hansard.store.core import Core, after_a_write
 
 _TITLE_LENGTH = 60
@@ -151,6 +151,8 @@ class Appending(Core):
             appended = await self._backend.append(context, id, append)
         else:
             appended = await self._append_pieces(context, id, append, self._largest_batch, split=split)
+        if self._view.embeddings is not None:
+            self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         if appended.created and title is None and self._view.auto_title is not None:
             with after_a_write():
                 version = await self._give_title(context, id, appended.messages)
@@ -249,6 +251,10 @@ class Appending(Core):
         )
         context = self._view.context()
         appended = await self._backend.replace_messages(context, id, replace)
+        with after_a_write():
+            await vectoring.forget_missing(self._backend, context, id)
+        if self._view.embeddings is not None:
+            self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         return await self._whole(context, appended, made.blobs)
 
 

@@ -12,7 +12,7 @@ from hansard import ids, rules
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
 from hansard.requests import Context, ConversationChange, NewBranch
-from hansard.store import checks
+from hansard.store import checks, vectoring
 from hansard.store.core import after_a_write
 from hansard.store.messages import MessageParts
 
@@ -78,7 +78,11 @@ class Branches(MessageParts):
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.id_of(branch, "branch", self.limits)
         expected = checks.optional_count(expected_version, "expected_version")
-        return await self._backend.delete_branch(self._view.context(), id, name, expected)
+        context = self._view.context()
+        receipt = await self._backend.delete_branch(context, id, name, expected)
+        with after_a_write():
+            await vectoring.forget_missing(self._backend, context, id)
+        return receipt
 
     async def fork(
         self,
@@ -119,6 +123,8 @@ class Branches(MessageParts):
         with after_a_write():
             copied = await self._backend.get_conversation(context, made.id)
         assert copied is not None
+        if self._view.embeddings is not None:
+            self._view.embeddings.note(context.tenant, made.id, None)
         return copied
 
     async def _take_back(self, context: Context, target: Conversation) -> None:

@@ -16,6 +16,8 @@ from hansard.requests import Context
 if TYPE_CHECKING:
     from asyncio import Task
 
+    from hansard.store.embedding import Embeddings
+
 Clock = Callable[[], datetime]
 Titler = Callable[[Sequence[Message]], str | Awaitable[str | None] | None]
 
@@ -27,7 +29,7 @@ def utc_now() -> datetime:
 class View:
     """A backend seen through the walls of a tenant and, perhaps, a user."""
 
-    __slots__ = ("auto_title", "backend", "clock", "limits", "tasks", "tenant", "user", "walled")
+    __slots__ = ("auto_title", "backend", "clock", "embeddings", "limits", "tasks", "tenant", "user", "walled")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class View:
         user: str | None = None,
         walled: bool = False,
         tasks: set[Task[None]] | None = None,
+        embeddings: Embeddings | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -51,6 +54,8 @@ class View:
         """A view cannot be left: nothing done through it reaches another tenant or user."""
         self.tasks: set[Task[None]] = set() if tasks is None else tasks
         """What goes on in the background, until it has ended or the store is closed. Shared by all views."""
+        self.embeddings = embeddings
+        """What keeps vectors beside the messages; None without an embedder. Shared by all views."""
 
     def context(self) -> Context:
         return Context(self.tenant, self.clock(), self.user)
@@ -75,6 +80,7 @@ class View:
             user=user,
             walled=True,
             tasks=self.tasks,
+            embeddings=self.embeddings,
         )
 
     def need(self, holds: bool, capability: str, what: str) -> None:

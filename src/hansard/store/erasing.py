@@ -11,6 +11,7 @@ from msgspec import structs
 from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.requests import Context, ConversationQuery, Remove
+from hansard.store import vectoring
 from hansard.store.core import View
 
 _BATCH = 100
@@ -29,7 +30,10 @@ async def user(view: View, user_id: str) -> Receipt:
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
             remove = Remove("ids", tuple(each.message_ids))
-            total += (await view.backend.remove_messages(context, each.conversation_id, remove)).receipt
+            removed = await view.backend.remove_messages(context, each.conversation_id, remove)
+            seqs = {message.seq for message in removed.messages}
+            await vectoring.forget(view.backend, context, each.conversation_id, seqs)
+            total += removed.receipt
     return total + await view.backend.erase_user_data(context, user_id)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hansard import cursors
 from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
@@ -13,15 +14,38 @@ from hansard.backend import Indexed
 from hansard.errors import ValidationError
 from hansard.requests import Context
 from hansard.search import Hit, Hits, ranking, scan, tokens
-from hansard.store import reading
+from hansard.store import checks, reading
 from hansard.store.core import View
 from hansard.store.reading import BlobMode
 
 SearchOrder = Literal["relevance", "newest"]
 WordMatch = Literal["all", "any"]
 
+SearchMode = Literal["words", "meaning", "hybrid"]
+
 POOL = 500
 """How many of the newest matches a ranking looks at: a common word over a large store is ranked in bounded time."""
+
+
+Search = Callable[[View, Context, Lookup, str | None, int | None], Awaitable[Hits]]
+
+
+class How(Struct, frozen=True):
+    """How to search, checked."""
+
+    search: Search
+    match: WordMatch
+
+
+def mode(mode: SearchMode | None, order: object, match: object) -> How:
+    checks.one_of(order, ("relevance", "newest"), "order")
+    checks.one_of(match, (None, "all", "any"), "match")
+    if mode in (None, "words"):
+        return How(newest if order == "newest" else best, "any" if match == "any" else "all")
+    if order == "newest":
+        raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
+    # A question has words that its answer has not.
+    return How(nearest if mode == "meaning" else both, "all" if match == "all" else "any")
 
 
 def lookup(query: object, match: WordMatch, **where: Any) -> Lookup:
@@ -51,14 +75,44 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """The best of the newest that match."""
     home = _home("relevance", lookup)
-    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
     pool = await _find(view, context, structs.replace(lookup, limit=POOL, counted=True))
-    ranked = ranking.ranked(lookup.query, pool)[skipped:]
-    taken = len(_capped([each for _, each in ranked[: lookup.limit]], cap))
+    ranked = ranking.ranked(lookup.query, pool)
+    return _page(ranked, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
+
+
+async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """What means most nearly the same."""
+    from hansard.store import meaning
+
+    home = _home("meaning", lookup)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    found = await meaning.nearest(view, context, lookup, min(skipped + lookup.limit + 1, meaning.DEPTH))
+    return _page(found.found, lookup, home, cursor, cap, complete=found.complete)
+
+
+async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The best by words and by meaning."""
+    from hansard.store import meaning
+
+    meaning.need(view)
+    home = _home("hybrid", lookup)
+    pool = await _find(view, context, structs.replace(lookup, limit=POOL, counted=True))
+    by_words = ranking.telling(lookup.query, pool, meaning.SHARE)
+    found = await meaning.hybrid(view, context, lookup, by_words)
+    complete = found.complete and pool.complete and not pool.has_more
+    return _page(found.found, lookup, home, cursor, cap, complete=complete)
+
+
+def _page(
+    ranked: list[tuple[float, Match]], lookup: Lookup, home: str, cursor: str | None, cap: int | None, *, complete: bool
+) -> Hits:
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    rest = ranked[skipped:]
+    taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
     return Hits(
-        (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in ranked[:taken]),
-        next_cursor=cursors.of_search_offset(home, skipped + taken) if taken < len(ranked) else None,
-        complete=pool.complete and not pool.has_more,
+        (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in rest[:taken]),
+        next_cursor=cursors.of_search_offset(home, skipped + taken) if taken < len(rest) else None,
+        complete=complete,
     )
 
 

@@ -29,7 +29,7 @@ from hansard.requests import (
     Remove,
     Removed,
 )
-from hansard.store import checks, drafts, reading
+from hansard.store import checks, drafts, reading, vectoring
 from hansard.store.appending import Appending
 from hansard.store.core import after_a_write
 from hansard.store.reading import BlobMode
@@ -78,7 +78,11 @@ class MessageParts(Appending):
         context = self._view.context()
         wanted = checks.message_id(message_id, self.limits)
         message = await self._backend.update_message(context, id, wanted, change)
+        if self._view.embeddings is not None:
+            self._view.embeddings.note(context.tenant, id, [message.seq])
         with after_a_write():
+            if draft is not None:
+                await vectoring.forget(self._backend, context, id, {message.seq})
             whole = await reading.with_blobs(self._view, context, [message], "inline", blobs)
         return whole[0] if whole else message
 
@@ -119,11 +123,18 @@ class MessageParts(Appending):
         context = self._view.context()
         expected = checks.optional_count(expected_version, "expected_version")
         try:
-            return await self._backend.remove_messages(context, id, structs.replace(remove, expected_version=expected))
+            removed = await self._backend.remove_messages(
+                context, id, structs.replace(remove, expected_version=expected)
+            )
         except ConversationNotFound:
             if expected is not None:
                 raise
             return Removed([], Receipt(at=context.now), 0)
+        with after_a_write():
+            gone = None if remove.what == "all" else {message.seq for message in removed.messages}
+            if gone is None or gone:
+                await vectoring.forget(self._backend, context, id, gone)
+        return removed
 
     # Reading
 

@@ -14,7 +14,7 @@ from hansard.store.reading import BlobMode
 
 if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
-    from hansard.store.finding import SearchOrder, WordMatch
+    from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
 
 class Searching(Core):
@@ -32,7 +32,8 @@ class Searching(Core):
         metadata: Mapping[str, Any] | None = None,
         branch: str | None = None,
         all_branches: bool = False,
-        match: WordMatch = "all",
+        mode: SearchMode | None = None,
+        match: WordMatch | None = None,
         order: SearchOrder = "relevance",
         limit: int = 10,
         token_cap: int | None = 2000,
@@ -43,14 +44,16 @@ class Searching(Core):
 
         Words, `"phrases"`, `prefix*`, `-not`, `a OR b`; everything else in a query is text. It covers the active
         branches. Hits come by relevance, or the newest first; they end at `limit`, or before `token_cap` is passed.
+        With an embedder, `mode="meaning"` finds what means the same, and `mode="hybrid"` ranks by both.
         """
         from hansard.store import finding  # only now: its tables cost an import that never searches nothing
 
         checks.one_of(blobs, ("inline", "refs"), "blobs")
+        how = finding.mode(checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode"), order, match)
         narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,
-            checks.one_of(match, ("all", "any"), "match"),
+            how.match,
             conversation_id=checks.optional_id(conversation_id, "conversation_id", self.limits),
             branch=checks.optional_id(branch, "branch", self.limits),
             all_branches=checks.flag(all_branches, "all_branches"),
@@ -66,9 +69,18 @@ class Searching(Core):
         cap = checks.optional_count(token_cap, "token_cap", least=1)
         place = checks.optional_text(cursor, "the cursor")
         context = self._view.context()
-        search = finding.newest if checks.one_of(order, ("relevance", "newest"), "order") == "newest" else finding.best
-        hits = await search(self._view, context, lookup, place, cap)
+        hits = await how.search(self._view, context, lookup, place, cap)
         return await finding.with_blobs(self._view, context, hits, blobs)
+
+    async def embed(self) -> int:
+        """Gives every message of the tenant its vector, and returns how many had none.
+
+        With an embedder this goes on in the background anyway; where no event loop runs, or before a store is closed,
+        it can be waited for. `Unavailable` when the embedder fails.
+        """
+        from hansard.store import meaning
+
+        return await meaning.need(self._view).complete(self._view.tenant)
 
     def search_tool(
         self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000

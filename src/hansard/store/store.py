@@ -8,7 +8,7 @@ admin.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from hansard.backend import Backend
 from hansard.errors import Denied
@@ -28,6 +28,9 @@ from hansard.store.records import Records
 from hansard.store.searching import Searching
 from hansard.store.transfers import Transfers
 
+if TYPE_CHECKING:
+    from hansard.search.vectors import Embedder
+
 
 class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, Frameworks):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
@@ -40,10 +43,16 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, F
         auto_title: bool | Titler = False,
         clock: Clock = utc_now,
         tenant: str = DEFAULT_TENANT,
+        embedder: Embedder | None = None,
     ) -> None:
         limits = limits or Limits()
         titler = first_words if auto_title is True else auto_title or None
-        super().__init__(View(backend, limits, clock, titler, tenant=checks.id_of(tenant, "tenant", limits)))
+        view = View(backend, limits, clock, titler, tenant=checks.id_of(tenant, "tenant", limits))
+        if embedder is not None:
+            from hansard.store.embedding import keeping
+
+            view.embeddings = keeping(view, embedder)
+        super().__init__(view)
 
     @classmethod
     def _of(cls, view: View) -> Self:

@@ -123,15 +123,19 @@ async def copy_tenants(
 
     report = Report()
     theirs = _view_of(other)
-    for name in tenants:
+    names = list(tenants)
+    for name in names:
         target = _target(theirs.of_tenant(name), on_conflict, progress, verify=verify)
         target.share(report, f"tenant {name!r}, ")
         await copy(view.of_tenant(name), target, Choice())
-    await _catch_up(theirs)
+    await _catch_up(theirs, names)
     return report
 
 
-async def _catch_up(view: View) -> None:
+async def _catch_up(view: View, tenants: Iterable[str] = ()) -> None:
     """What came in bulk ends indexed."""
     if view.backend.capabilities.search == "index":
         await cast(Indexed, view.backend).catch_up()
+    if view.embeddings is not None:
+        for name in tenants or [view.tenant]:
+            view.embeddings.start_over(name)

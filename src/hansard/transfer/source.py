@@ -10,6 +10,7 @@ from hansard import cursors, rules
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
 from hansard.requests import Context, ConversationQuery, RecordQuery, Row
+from hansard.store import vectoring
 from hansard.store.core import View
 from hansard.transfer.numbering import Numbered, numbered
 
@@ -129,7 +130,8 @@ class Source:
             return
         for owner in await self._owners():
             async for page in self._record_pages(owner):
-                chosen = [record for record in page if await self._is_chosen(owner, record)]
+                own = [record for record in page if not vectoring.is_own_affair(record)]
+                chosen = [record for record in own if await self._is_chosen(owner, record)]
                 if chosen:
                     yield owner, chosen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,14 +53,14 @@ class OpenAiWire:
             answer = await self._answer(exchange, body)
             exchange.received = body.size
             self._watchers.answered(exchange, answer.status)
-            await exchange.send(answer)
+            await exchange.send(answer, body.gone)
         except Gone:
             self._watchers.answered(exchange, 499)
         except Exception as error:
             if exchange.has_begun:
                 _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)
                 return
-            await exchange.send(self._failed(exchange, error))
+            await exchange.send(self._failed(exchange, error), body.gone)
 
     async def _answer(self, exchange: WireExchange, body: Body) -> Answer:
         caller = exchange.caller = await admit(self._gate, exchange.headers, exchange.scope.get("client"))
@@ -113,9 +113,9 @@ class WireExchange(Exchange):
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         self.path = raw[len(scope.get("root_path", "")) + len(PREFIX) - 1 :]
 
-    async def send(self, answer: Answer) -> None:
+    async def send(self, answer: Answer, gone: Callable[[], Awaitable[None]]) -> None:
         named = msgspec.structs.replace(answer, headers=((b"x-request-id", self.request_id.encode()), *answer.headers))
-        await super().send(named)
+        await super().send(named, gone)
 
 
 async def admit(gate: Gate, headers: dict[bytes, bytes], client: Any) -> Caller:

@@ -1,0 +1,61 @@
+"""Embedders that come with Hansard: a small real model that works offline, and one without a model for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from hansard.analysis import analyse
+from hansard.errors import Unsupported
+
+
+class WordLlama:
+    """A small model of word meanings, on the processor and offline: 256 dimensions, a fraction of a millisecond a text.
+
+    Needs the extra `hansard[embeddings]`. Good in English, fair in other languages. Its weights are derived from the
+    word tables of large language models: read their terms before you ship it.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import wordllama
+        except ImportError as error:
+            raise Unsupported(
+                "this embedder needs a package that is not installed: pip install 'hansard[embeddings]'",
+                capability="embeddings",
+            ) from error
+        # It looks for its files in a folder that it does not have, and would fetch them: this is where they are.
+        home = Path(wordllama.__file__).parent
+        self._model: Any = wordllama.WordLlama.load(cache_dir=home, disable_download=True)
+        self.name = "wordllama-l2-supercat-256"
+        self.dimensions = 256
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        # It computes: the event loop goes on meanwhile.
+        return await asyncio.to_thread(lambda: self._model.embed(list(texts), norm=True).tolist())
+
+
+class Spelling:
+    """No model: texts are near each other when they share pieces of words. For tests, and to try things out.
+
+    It knows nothing of meaning; `order` and `ordering` are near, `car` and `automobile` are not.
+    """
+
+    def __init__(self, dimensions: int = 256) -> None:
+        self.name = f"spelling-{dimensions}"
+        self.dimensions = dimensions
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> list[float]:
+        vector = [0.0] * self.dimensions
+        for word in analyse(text).words:
+            framed = f" {word} "
+            for at in range(len(framed) - 2):
+                number = crc32(framed[at : at + 3].encode("utf-8", "surrogatepass"))
+                vector[number % self.dimensions] += 1.0 if number & 0x8000_0000 else -1.0
+        return vector

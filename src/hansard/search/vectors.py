@@ -1,0 +1,167 @@
+"""Meaning as numbers: what an embedder is, how its vectors are kept, and how near one is to another.
+
+A vector is kept as unit length in 32-bit floats, beside the id of its message and a digest of the text that it was made
+of. So a message that has changed is told from what its vector says. Vectors lie in *chunks* of neighbouring messages,
+each a record of the store: every backend has a place for them, and deletes and copies them with their conversation.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from hashlib import blake2b
+from operator import mul
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from hansard.errors import Corrupt, ValidationError
+from hansard.model import Message
+
+CHUNK = 64
+"""Messages of one chunk, by their seq."""
+MOST_CHARACTERS = 8000
+"""Of one message so many are embedded, the first."""
+RANK = 60
+"""How little the first places of a ranking count for more than those behind them; the usual number."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. A new `name` means that older vectors are of no use."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]: ...
+
+
+class Embedding:
+    """An embedder made of an async function."""
+
+    def __init__(
+        self, function: Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]], *, name: str, dimensions: int
+    ) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self._function = function
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return await self._function(texts)
+
+
+def checked(embedder: Any) -> Embedder:
+    name, dimensions = getattr(embedder, "name", None), getattr(embedder, "dimensions", None)
+    if not callable(embedder) or not isinstance(name, str) or not 0 < len(name.encode()) <= 256:
+        raise ValidationError(
+            "embedder must be an async callable with a name (text) and dimensions: wrap a function as "
+            "hansard.search.Embedding(function, name=…, dimensions=…)"
+        )
+    if not isinstance(dimensions, int) or isinstance(dimensions, bool) or not 1 <= dimensions <= 65_536:
+        raise ValidationError(f"the embedder's dimensions are {dimensions!r}: a whole number from 1 to 65536")
+    return cast(Embedder, embedder)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def text_of(message: Message) -> str:
+    """What of a message is embedded. Nothing of one that is still growing."""
+    from hansard.analysis import searchable  # only now: whoever only deletes vectors needs no tables of words
+
+    return "" if message.status == "in_progress" else searchable(message)[:MOST_CHARACTERS].strip()
+
+
+def digest_of(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def unit(vector: Iterable[float], dimensions: int) -> bytes:
+    """The vector as it is kept: of length 1, or of zeros. `ValueError` for what is none, or has another size."""
+    try:
+        numbers = [float(each) for each in vector]
+    except TypeError as error:
+        raise ValueError(f"a vector must be numbers: {error}") from error
+    if len(numbers) != dimensions:
+        raise ValueError(f"a vector has {len(numbers)} dimensions, and not the {dimensions} of the embedder")
+    length = math.hypot(*numbers)
+    if not math.isfinite(length):
+        raise ValueError("a vector has a number that is not finite")
+    return _bytes(array("f", [each / length for each in numbers] if length else numbers))
+
+
+def _bytes(numbers: array[float]) -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def numbers_of(data: bytes) -> array[float]:
+    numbers = array("f")
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+class Row(Struct, frozen=True, array_like=True, gc=False):
+    """The vector of one message."""
+
+    seq: int
+    id: str
+    digest: bytes
+    vector: bytes
+
+
+class _Chunk(Struct, array_like=True):
+    rows: list[Row]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Chunk).decode
+
+
+def pack(rows: Iterable[Row]) -> bytes:
+    return _encode(_Chunk(sorted(rows, key=lambda row: row.seq)))
+
+
+def unpack(value: object, where: str) -> list[Row]:
+    try:
+        return _decode(value).rows  # type: ignore[arg-type]
+    except (msgspec.DecodeError, TypeError) as error:
+        raise Corrupt(f"the vectors of {where} cannot be read: run `hansard reindex`", where=where) from error
+
+
+def scores(rows: Sequence[Row], query: bytes) -> list[float]:
+    """How near each vector is to the query's: 1 for the same direction, 0 for none of it."""
+    if not rows:
+        return []
+    try:
+        import numpy
+    except ImportError:
+        wanted = numbers_of(query)
+        return [sum(map(mul, numbers_of(row.vector), wanted)) for row in rows]
+    matrix = numpy.frombuffer(b"".join(row.vector for row in rows), dtype="<f4").reshape(len(rows), -1)
+    return [float(each) for each in matrix @ numpy.frombuffer(query, dtype="<f4")]
+
+
+# --- fusing -----------------------------------------------------------------------------------------------------------
+
+
+def fused(rankings: Iterable[Sequence[K]]) -> list[tuple[float, K]]:
+    """One ranking of several, by reciprocal rank: what several have near the top comes first."""
+    totals: dict[K, float] = {}
+    for ranking in rankings:
+        for at, key in enumerate(ranking, 1):
+            totals[key] = totals.get(key, 0.0) + 1 / (RANK + at)
+    return sorted(((score, key) for key, score in totals.items()), key=lambda pair: -pair[0])
