@@ -86,8 +86,9 @@ def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
     given = args[0] if args else None
     if isinstance(given, Inbound):
         return given
+    # Text has no fields of its own.
+    content, given = (given, None) if isinstance(given, str) else (_content_of(given), given)
     conversation = facts.get("conversation_id") or field_of(given, "conversation_id", "conversationId")
-    content = given if isinstance(given, str) else field_of(given, "content", "text", "message", "input")
     if not conversation or content is None:
         return None
 
@@ -110,6 +111,10 @@ def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
         user_id=fact("user_id", "user_id", "userId"),
         branch=facts.get("branch"),
     )
+
+
+def _content_of(given: Any) -> Any:
+    return field_of(given, "content", "text", "message", "input")
 
 
 def _time_of(value: Any) -> datetime | None:
