@@ -9,6 +9,7 @@ from benchmarks.arena import Arena
 from benchmarks.report import Comparison
 from benchmarks.scenarios import (
     busy,
+    capture,
     claude,
     file_size,
     processes,
@@ -44,6 +45,7 @@ SCENARIOS = {
     "w8": Scenario(w8_start.TITLE, w8_start.run),
     "w9": Scenario(w9_assembly.TITLE, w9_assembly.run),
     "w10": Scenario(w10_formats.TITLE, w10_formats.run),
+    "capture": Scenario(capture.TITLE, capture.run),
     "size": Scenario(file_size.TITLE, file_size.run),
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),

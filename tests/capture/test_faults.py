@@ -333,6 +333,14 @@ sys.stdin.read()
     assert child.stdout.readline() == b"kept\n"
     spool = Spool(tmp_path)
     assert list(spool.take(HOME)) == [], "its writer lives"
+
+    async def beside(wire: Wire, store: Store) -> None:
+        capture = Capture(store, spool=spool)
+        await capture(echo)("not behind", conversation_id="c")
+        assert await said(store) == ["not behind", "re: not behind"]
+        assert capture.counts.spooled == 0, "what another process has to replay is its own business"
+
+    run(beside)
     child.kill()
     child.communicate(timeout=60)
 

@@ -213,6 +213,36 @@ def test_a_task_that_is_cancelled_in_the_middle() -> None:
     run(scenario)
 
 
+def test_a_program_that_ends_in_the_middle() -> None:
+    wire = Wire()
+
+    async def main() -> None:
+        store = wire.store()
+        begun = asyncio.Event()
+
+        async def agent(text: str) -> AsyncIterator[str]:
+            yield "half"
+            yield " of it"
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def consume() -> None:
+            async for _ in Capture(store)(agent)("q", conversation_id="c"):
+                pass
+
+        task = asyncio.ensure_future(consume())
+        await begun.wait()
+        assert not task.done()  # the loop cancels it, and every other task
+
+    asyncio.run(main())
+
+    async def look() -> None:
+        reply = await reply_in(wire.store())
+        assert (reply.content, reply.status) == ("half of it", "interrupted")
+
+    asyncio.run(look())
+
+
 class SdkStream:
     """What an SDK gives: an object with a stream in it, and more."""
 

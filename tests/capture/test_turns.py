@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -324,6 +325,61 @@ def test_a_capture_of_a_view_stays_in_it() -> None:
         assert await store.get_conversation("c") is None
         assert await store.tenant("acme").user("ben").get_conversation("c") is None
         assert len(await store.tenant("acme").user("ann").get_messages("c")) == 2
+
+    run(scenario)
+
+
+class Nasty:
+    """An object of somebody's that fails at every touch."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __str__(self) -> str:
+        raise RuntimeError("str")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"inbound": lambda *_, **__: "no Inbound"},
+        {"inbound": lambda *_, **__: Inbound(conversation_id={"a": 1}, content="x")},  # type: ignore[arg-type]
+        {"inbound": lambda *_, **__: Inbound(conversation_id="c", content="x", id="\ud800")},
+        {"inbound": lambda *_, **__: Inbound(conversation_id="c", content="x", id="x" * 300)},
+        {"inbound": lambda *_, **__: Inbound(conversation_id="c", content="x", participant=7)},  # type: ignore[arg-type]
+        {"reply": lambda _: 1 / 0},
+        {"reply": lambda _: Nasty()},
+    ],
+)
+def test_nothing_that_is_said_or_read_breaks_the_agent(options: dict[str, Any]) -> None:
+    async def scenario(store: Store) -> None:
+        nasty = Nasty()
+
+        async def agent(message: Any, **_: Any) -> Any:
+            return nasty
+
+        async def stream(message: Any, **_: Any) -> AsyncIterator[Any]:
+            yield nasty
+
+        for said in ("text", nasty, object(), b"bytes", "\ud800"):
+            capture = Capture(store, **options)
+            assert await capture(agent)(said, conversation_id="c") is nasty
+            assert [piece async for piece in capture(stream)(said, conversation_id="c")] == [nasty]
+        assert await store.check() == []
+
+    run(scenario)
+
+
+def test_ids_that_are_numbers_or_uuids() -> None:
+    async def scenario(store: Store) -> None:
+        id = uuid.UUID(int=7)
+        await Capture(store)(Bot().method)("hi", conversation_id=id, message_id=17, user_id=3)
+        found = await store.get_messages(str(id))
+        assert found[0].id == "17"
+        conversation = await store.get_conversation(str(id))
+        assert conversation is not None
+        assert conversation.user_id == "3"
 
     run(scenario)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.docs import pages
 
 import hansard
-from hansard import capture, chat, opening, rules
+from hansard import capture, chat, opening, realtime, rules
 from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
@@ -91,6 +91,14 @@ def test_chat() -> None:
         assert _arguments(documented) - {"options", "text"} <= page, documented
     assert {name for name, _ in _public(chat.Chat)} <= page
     assert set(chat.Synced.__struct_fields__) <= page
+
+
+def test_realtime() -> None:
+    page = _words(pages.read("docs/realtime.md"))
+    for documented in (realtime.Recorder, realtime.Recorder.restore, realtime.restore):
+        assert _arguments(documented) - {"options"} <= page, documented
+    assert {name for name, _ in _public(realtime.Recorder)} <= page
+    assert set(realtime.Counts.__struct_fields__) <= page
 
 
 def test_connect() -> None:

@@ -161,9 +161,24 @@ PARTS = some(
     block("other", native={"type": "odd"}, origin="x"),
 )
 
+REALTIME_PIECES = (
+    block("input_text", text=TEXTS),
+    block("output_text", text=TEXTS),
+    block("input_audio", transcript=st.none() | TEXTS),
+    block("output_audio", transcript=TEXTS, audio=PNG),
+    block("input_image", image_url=DATA_URL, detail="auto"),
+)
+REALTIME = (
+    block("message", id="item_1", role=st.sampled_from(["user", "assistant", "system"]), content=some(*REALTIME_PIECES))
+    | block("function_call", id="item_2", call_id=IDS, name="f", arguments=st.just('{"a": 1}') | TEXTS)
+    | block("function_call_output", id="item_3", call_id=IDS, output=TEXTS)
+    | block("mcp_list_tools", id="item_4", server_label="s", tools=[])
+)
+
 CONTENTS = {
     "openai.chat": CHAT,
     "openai.responses": RESPONSES,
+    "openai.realtime": REALTIME,
     "anthropic": ANTHROPIC,
     "gemini": GEMINI,
     "langchain": LANGCHAIN,

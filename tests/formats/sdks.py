@@ -14,14 +14,16 @@ with warnings.catch_warnings():
 
 import anthropic.types
 import openai.types.chat
+import openai.types.realtime
 import openai.types.responses
 
 CHAT: TypeAdapter[Any] = TypeAdapter(list[openai.types.chat.ChatCompletionMessageParam])
 RESPONSES: TypeAdapter[Any] = TypeAdapter(list[openai.types.responses.ResponseInputItemParam])
+REALTIME: TypeAdapter[Any] = TypeAdapter(list[openai.types.realtime.ConversationItemParam])
 ANTHROPIC: TypeAdapter[Any] = TypeAdapter(list[anthropic.types.MessageParam])
 ANTHROPIC_SYSTEM: TypeAdapter[Any] = TypeAdapter(str | list[anthropic.types.TextBlockParam] | None)
 
-__all__ = ["ANTHROPIC", "ANTHROPIC_SYSTEM", "CHAT", "RESPONSES", "accept", "gemini"]
+__all__ = ["ANTHROPIC", "ANTHROPIC_SYSTEM", "CHAT", "REALTIME", "RESPONSES", "accept", "gemini"]
 
 
 def accept(adapter: TypeAdapter[Any], value: Any) -> None:

@@ -63,6 +63,23 @@ def check_responses(items: Converted) -> None:
     assert waiting == []
 
 
+def check_realtime(items: Converted) -> None:
+    sdks.accept(sdks.REALTIME, list(items))
+    ids = [item["id"] for item in items if "id" in item]
+    assert all(len(id) <= 32 for id in ids)
+    waiting: list[str] = []
+    for item in items:
+        if item["type"] == "function_call":
+            waiting.append(item["call_id"])
+        elif item["type"] == "function_call_output":
+            waiting.remove(item["call_id"])
+            assert item["output"]
+        else:
+            assert item["role"] == "assistant" or waiting == []
+            assert item["content"]
+    assert waiting == []
+
+
 def check_anthropic(items: Converted) -> None:
     sdks.accept(sdks.ANTHROPIC, list(items))
     sdks.accept(sdks.ANTHROPIC_SYSTEM, items.system)
@@ -127,6 +144,7 @@ CHECKS: dict[str, Callable[[Converted], None]] = {
     "anthropic": check_anthropic,
     "gemini": check_gemini,
     "langchain": check_langchain,
+    "openai.realtime": check_realtime,
     "parts": check_parts,
     "text": check_text,
 }

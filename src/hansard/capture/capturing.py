@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -105,7 +105,7 @@ class Capture:
                 result = await result
             if turn is None:
                 return result
-            if hasattr(result, "__aiter__"):
+            if hasattr(type(result), "__aiter__"):
                 return Stream(result, self._listen(turn, result))
             await self._answer(turn, result)
             return result
@@ -117,21 +117,23 @@ class Capture:
     ) -> tuple[Inbound | None, dict[str, Any]]:
         """The inbound message of a call, and the arguments that the agent itself is given."""
         if self._inbound is not None:
-            return self._by_own_reader(args, kwargs), kwargs
+            return self._understood(self._inbound, *args, **kwargs), kwargs
         facts = {"conversation_id": self._conversation_id, "user_id": self._user_id}
         facts |= {name: kwargs[name] for name in turns.FACTS if name in kwargs}
         if takes is not None:
             kwargs = {name: value for name, value in kwargs.items() if name in takes or name not in turns.FACTS}
         said = args or tuple(value for name, value in kwargs.items() if name not in turns.FACTS)
-        return turns.inbound_of(said, facts), kwargs
+        return self._understood(turns.inbound_of, said, facts), kwargs
 
-    def _by_own_reader(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inbound | None:
-        assert self._inbound is not None
+    def _understood(self, read: ReadInbound, *args: Any, **kwargs: Any) -> Inbound | None:
         try:
-            return self._inbound(*args, **kwargs)
+            found: Any = read(*args, **kwargs)
+            if found is None or isinstance(found, Inbound):
+                return found
+            raise TypeError(f"inbound gave a {type(found).__name__}, not an Inbound")
         except Exception as error:
-            # A reader of the user's that fails is no reason for the agent to fail.
-            self._ledger.complain("the inbound reader failed", error)
+            # That a message cannot be read is no reason for the agent to fail.
+            self._ledger.complain("the inbound message cannot be read", error)
             return None
 
     # A turn
@@ -142,11 +144,11 @@ class Capture:
             self.counts.skipped += 1
             return None
         given = inbound.id
-        id = ids.message_id() if given is None else str(given)
+        id = ids.message_id() if given is None else turns.id_text(given)
         entry = Entry(
-            conversation_id=str(inbound.conversation_id),
+            conversation_id=turns.id_text(inbound.conversation_id),
             message=turns.as_message(inbound, id),
-            user_id=None if inbound.user_id is None else str(inbound.user_id),
+            user_id=None if inbound.user_id is None else turns.id_text(inbound.user_id),
             agent_id=self.agent_id,
             branch=inbound.branch,
         )
@@ -154,7 +156,7 @@ class Capture:
         reply = Message(
             "assistant",
             "",
-            id=ids.message_id() if given is None else "reply_" + codec.digest(id, self.agent_id or "")[:40],
+            id=ids.message_id() if given is None else "reply_" + codec.digest(repr(id), repr(self.agent_id))[:40],
             participant=self._participant,
             scope=inbound.scope,
             trace_id=current_trace_id(),
@@ -168,14 +170,15 @@ class Capture:
 
     def _read_reply(self, result: Any) -> Reply | None:
         try:
-            return self._reply(result)
+            found: Any = self._reply(result)
         except Exception as error:
             self._ledger.complain("the reply reader failed", error)
             return turns.plain_reply(result)
+        return found if found is None or isinstance(found, Reply) else turns.plain_reply(found)
 
     async def _listen(self, turn: Entry | None, result: Any) -> AsyncIterator[Any]:
         """The pieces of a reply as they come, heard on the way."""
-        if not hasattr(result, "__aiter__"):
+        if not hasattr(type(result), "__aiter__"):
             # Not a stream after all.
             if turn is not None:
                 await self._answer(turn, result)

@@ -170,14 +170,12 @@ class Ledger:
         return time.monotonic() >= self._next_try and await self.replay()
 
     async def _replay(self, spool: Spool) -> bool:
-        if not await asyncio.to_thread(spool.is_waiting, self._home):
-            return True
         for batch in await asyncio.to_thread(lambda: list(spool.take(self._home))):
             for entry in batch.entries:
                 if await self._put(entry) == "failed":
                     return False
             await asyncio.to_thread(spool.done, batch)
-        return not await asyncio.to_thread(spool.is_waiting, self._home)
+        return not spool.is_waiting(self._home)
 
     async def _put(self, entry: Entry) -> Outcome:
         """Stores a spooled message in its state, whatever of it is stored already."""

@@ -89,7 +89,8 @@ class Pen:
         self._over.set()
         self._wake.set()
         if self._writing is not None:
-            await self._writing
+            # Not awaited itself: when a program ends, its loop cancels every task, and the end must be written still.
+            await asyncio.wait([self._writing])
         final = structs.replace(
             self._message, content=self.text if content is None else content, status=status, **changes
         )

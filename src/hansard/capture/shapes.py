@@ -22,6 +22,8 @@ class Answer(Struct, frozen=True):
 
 def field_of(value: Any, *names: str) -> Any:
     """The first of these that a mapping or an object has, and that is not None."""
+    if value is None:
+        return None
     for name in names:
         found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
         if found is not None and not callable(found):

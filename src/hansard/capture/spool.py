@@ -113,9 +113,9 @@ class Spool:
             file.append(line)
 
     def is_waiting(self, home: Home) -> bool:
-        """Whether there is anything to replay, by this process or left by one that died."""
+        """Whether this process has anything to replay: of its own, or taken over from one that died."""
         with self._lock:
-            return any(True for _ in self._paths(home))
+            return home.name in self._writing or any(path.name.startswith(home.name) for path in self._held)
 
     def take(self, home: Home) -> Iterator[Batch]:
         """What waits, oldest first. Call `done` for each batch that was replayed; others are taken again later."""

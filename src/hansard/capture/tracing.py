@@ -10,8 +10,8 @@ def current_trace_id() -> str | None:
 
     Who has a span has imported OpenTelemetry: where nobody has, there is nothing to ask.
     """
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
+    current = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    if current is None:
         return None
-    context = trace.get_current_span().get_span_context()
+    context = current().get_span_context()
     return format(context.trace_id, "032x") if context.is_valid else None

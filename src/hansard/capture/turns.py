@@ -86,8 +86,9 @@ def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
     given = args[0] if args else None
     if isinstance(given, Inbound):
         return given
+    # Text has no fields of its own.
+    content, given = (given, None) if isinstance(given, str) else (_content_of(given), given)
     conversation = facts.get("conversation_id") or field_of(given, "conversation_id", "conversationId")
-    content = given if isinstance(given, str) else field_of(given, "content", "text", "message", "input")
     if not conversation or content is None:
         return None
 
@@ -112,6 +113,10 @@ def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
     )
 
 
+def _content_of(given: Any) -> Any:
+    return field_of(given, "content", "text", "message", "input")
+
+
 def _time_of(value: Any) -> datetime | None:
     return value if isinstance(value, datetime) and value is not NOT_YET else None
 
@@ -125,6 +130,12 @@ def _scope_of(metadata: Any) -> MessageScope | None:
     if metadata.get("threadId"):
         return "thread"
     return "channel" if metadata.get("channelType") else None
+
+
+def id_text(value: Any) -> str:
+    """An id as text, such as a number or a UUID. What can be none stays as it is, for the store to refuse."""
+    is_none = isinstance(value, str | bytes | bool | Mapping | Sequence | set)
+    return value if is_none else str(value)
 
 
 def as_message(inbound: Inbound, id: str) -> Message:
@@ -186,16 +197,20 @@ def plain_reply(value: Any) -> Reply:
     plain = _json(value)
     if plain is not None or value is None:
         return Reply(content=plain)
-    kind = type(value)
-    return Reply(content=str(value), metadata={"reply_type": f"{kind.__module__}.{kind.__qualname__}"})
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    try:
+        text = str(value)
+    except Exception:  # whatever it is, the agent has given it, and goes on
+        text = f"<{kind}>"
+    return Reply(content=text, metadata={"reply_type": kind})
 
 
 def _json(value: Any) -> Any:
     """The value as JSON says it; None where JSON cannot."""
     if isinstance(value, str) or value is None:
         return value
-    dump = getattr(value, "model_dump", None)
     try:
+        dump = getattr(value, "model_dump", None)
         return msgspec.to_builtins(dump(mode="json") if callable(dump) else value)
     except Exception:  # of a type that nobody here knows
         return None

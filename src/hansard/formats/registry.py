@@ -20,11 +20,14 @@ from hansard.formats.parts import AnyPart, Other, Reading, Text, ToolResult
 from hansard.formats.reading import plain_text, tool_links
 from hansard.model import Message
 
-Target = Literal["openai.chat", "openai.responses", "anthropic", "gemini", "langchain", "text", "parts"]
+Target = Literal[
+    "openai.chat", "openai.responses", "openai.realtime", "anthropic", "gemini", "langchain", "text", "parts"
+]
 
 _MODULES = {
     "openai.chat": "openai_chat",
     "openai.responses": "openai_responses",
+    "openai.realtime": "openai_realtime",
     "anthropic": "anthropic",
     "gemini": "gemini",
     "langchain": "langchain",

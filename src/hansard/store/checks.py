@@ -172,8 +172,8 @@ def struct(value: object, kind: type[T], what: str) -> T:
         _, plain = codec.snapshot(dict(value), what)
     else:
         raise ValidationError(f"{what} must be a {kind.__name__} or a mapping, not {_kind(value)}")
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
-    if unknown := set(plain) - known:
+    known: tuple[str, ...] = kind.__struct_encode_fields__  # type: ignore[attr-defined]
+    if unknown := set(plain).difference(known):
         raise ValidationError(f"{what} has unknown fields {sorted(unknown)}: known are {sorted(known)}")
     try:
         return msgspec.convert(plain, kind)

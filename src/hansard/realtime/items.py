@@ -1,0 +1,178 @@
+"""A conversation item while its session lasts: what is known of it, and the message that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hansard import rules
+from hansard.formats.openai_realtime import FORMAT
+from hansard.model import Message, Participant, Status, Usage
+
+_ROLES = {"function_call_output": "tool", "mcp_approval_response": "user"}
+_STATUS: dict[Any, Status] = {"completed": "complete", "incomplete": "interrupted", "in_progress": "in_progress"}
+_BYTES_A_MS = 48
+"""PCM of 16 bits at 24 kHz, as the API sends it by default."""
+
+
+class Item(Struct):
+    """What the events have said of an item so far."""
+
+    id: str
+    message_id: str
+    native: dict[str, Any]
+    """As the last event that was sure of it had it, without audio."""
+    status: Status = "in_progress"
+    is_done: bool = False
+    is_ours: bool = True
+    """False: restored from the store, which knows it better than the session."""
+    usage: Usage | None = None
+    metadata: dict[str, Any] = {}
+    interim: dict[int, str] = {}
+    """What was heard of parts that are not final, by their places."""
+    spoken_ms: dict[int, float] = {}
+    stored: Message | None = None
+    """As it was last written."""
+    is_refused: bool = False
+    """The store will not have it: deleted meanwhile, or too long."""
+    written_at: float = 0.0
+    is_urgent: bool = True
+    """Something is final; where only words have come in between, it may wait for its interval."""
+
+    @property
+    def role(self) -> str:
+        role = self.native.get("role")
+        return role if isinstance(role, str) else _ROLES.get(str(self.native.get("type")), "assistant")
+
+    def message(self, who: Mapping[str, Participant | None], lease: datetime) -> Message:
+        """The message that it is now."""
+        metadata: dict[str, Any] | None = self.metadata or None
+        if self.status == "in_progress":
+            metadata = rules.leased(metadata, lease)
+        return Message(
+            self.role if self.role in ("user", "assistant", "system", "tool") else "assistant",
+            self.content(),
+            id=self.message_id,
+            format=FORMAT,
+            participant=who.get(self.role),
+            status=self.status,
+            usage=self.usage,
+            metadata=metadata,
+        )
+
+    def content(self) -> dict[str, Any]:
+        """The item with the words that are not final where there are no others."""
+        parts = self.native.get("content")
+        if not self.interim or not isinstance(parts, list):
+            return self.native
+        size = max(len(parts), *(index + 1 for index in self.interim))
+        filled = [*parts, *({"type": "output_audio"} for _ in range(size - len(parts)))]
+        for index, text in self.interim.items():
+            key = "text" if "text" in str(filled[index].get("type")) else "transcript"
+            if not filled[index].get(key):
+                filled[index] = {**filled[index], key: text}
+        return {**self.native, "content": filled}
+
+    # What events say
+
+    def take(self, native: dict[str, Any], *, final: bool, keep_audio: bool, trusted: bool = False) -> None:
+        """The item as an event has it. What was cut off stays so, unless the event is `trusted` to know."""
+        known = self.native.get("content")
+        self.native = bare(native, keep_audio=keep_audio)
+        parts = self.native.get("content")
+        if isinstance(parts, list) and not trusted:
+            self._keep_words(parts, known if isinstance(known, list) else [])
+        said = _STATUS.get(native.get("status"))
+        if final:
+            self.is_done = True
+            self.status = said if said is not None and said != "in_progress" else "complete"
+            if self.status == "complete":
+                self.interim = {}
+        elif not self.is_done:
+            # What a user, the system or a tool says comes whole.
+            self.status = said or ("in_progress" if self.role == "assistant" else "complete")
+        if self.metadata.get("heard_ms"):
+            self.status = "interrupted"
+
+    def _keep_words(self, parts: list[Any], known: list[Any]) -> None:
+        """A transcript that is known stays, where the event has none; what was not heard does not come back."""
+        heard = self.metadata.get("heard_ms", {})
+        for index, part in enumerate(parts):
+            if not isinstance(part, dict):
+                continue
+            old = known[index].get("transcript") if index < len(known) and isinstance(known[index], dict) else None
+            if str(index) in heard:
+                words = part.pop("transcript", None)
+                if words:
+                    generated = {str(index): words, **self.metadata.get("generated", {})}
+                    self.metadata = {**self.metadata, "generated": generated}
+            if old and not part.get("transcript"):
+                part["transcript"] = old
+
+    def part(self, index: int) -> dict[str, Any] | None:
+        parts = self.native.get("content")
+        if not isinstance(parts, list) or not 0 <= index < len(parts) or not isinstance(parts[index], dict):
+            return None
+        found: dict[str, Any] = parts[index]
+        return found
+
+    def hear(self, index: int, text: str) -> None:
+        self.interim = {**self.interim, index: self.interim.get(index, "") + text}
+
+    def speak(self, index: int, audio: str) -> None:
+        self.spoken_ms = {
+            **self.spoken_ms,
+            index: self.spoken_ms.get(index, 0.0) + len(audio) * 3 / 4 / _BYTES_A_MS,
+        }
+
+    def cut(self, index: int, heard_ms: int, *, estimate: bool) -> None:
+        """Only the beginning was heard. The words leave the content; what was generated stays in the metadata."""
+        part = self.part(index)
+        generated = (part or {}).get("transcript") or self.interim.get(index)
+        self.interim = {place: text for place, text in self.interim.items() if place != index}
+        # Once told, twice told: the first time knew all the words.
+        whole = {**({str(index): generated} if generated else {}), **self.metadata.get("generated", {})}
+        heard = {**self.metadata.get("heard_ms", {}), str(index): heard_ms}
+        self.metadata = {**self.metadata, "heard_ms": heard, **({"generated": whole} if whole else {})}
+        self.status = "interrupted"
+        if part is not None:
+            part.pop("transcript", None)
+            words = whole.get(str(index))
+            length = self.spoken_ms.get(index)
+            if estimate and words and length:
+                part["transcript"] = _first_words(words, heard_ms / length)
+
+
+def _first_words(text: str, share: float) -> str:
+    """About that share of a text, whole words only, and never more than the share."""
+    if share >= 1:
+        return text
+    end = int(len(text) * max(share, 0.0))
+    return text[: text.rfind(" ", 0, end + 1)] if " " in text[: end + 1] else ""
+
+
+def bare(native: dict[str, Any], *, keep_audio: bool) -> dict[str, Any]:
+    """The item as it is stored: without the bytes of its audio, and without its status, which the message has."""
+    copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(native))
+    copy.pop("status", None)
+    parts = copy.get("content")
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and not keep_audio:
+            part.pop("audio", None)
+    return copy
+
+
+def plain_event(event: Any) -> dict[str, Any] | None:
+    """An event as the wire has it, given as JSON, as a mapping or as the SDK's object. None: it is none."""
+    try:
+        if isinstance(event, str | bytes):
+            event = msgspec.json.decode(event)
+        elif callable(dump := getattr(event, "model_dump", None)):
+            event = dump(mode="json", exclude_unset=True)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+    return dict(event) if isinstance(event, Mapping) and isinstance(event.get("type"), str) else None

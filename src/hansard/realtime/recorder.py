@@ -1,0 +1,350 @@
+"""`Recorder`: the events of a Realtime session in, the conversation as it was heard in the store.
+
+Only events of the conversation count (`conversation.item.…`), so what a response says out of band is left out. An
+item's place comes from `added`, its final form from `done`; transcripts come whenever they come; what was cut off was
+not heard. Events may be repeated, late, early or unknown: each has its meaning once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+
+from hansard import formats
+from hansard.capture import shapes
+from hansard.formats.openai_realtime import item_id
+from hansard.model import Message, Participant
+from hansard.realtime.items import Item, plain_event
+from hansard.realtime.shelf import Settings, Shelf
+from hansard.store import Store, checks, drafts
+
+logger = logging.getLogger("hansard.realtime")
+
+_EARLY = 200
+"""Events about items that have not come yet, kept until they do."""
+
+
+class Counts(Struct, kw_only=True):
+    """What a recorder has heard."""
+
+    events: int = 0
+    ignored: int = 0
+    """Events that say nothing of the conversation, or are of no known type."""
+    malformed: int = 0
+    """What is no event, or lacks what its type needs."""
+    errors: int = 0
+    """`error` events."""
+    failed: int = 0
+    """Writes that the store did not take; they are made again."""
+    refused: int = 0
+    """Items that the store will never take."""
+
+
+class Recorder:
+    """Records a session: `async for event in Recorder(store, "call-7").listen(connection): …`."""
+
+    def __init__(
+        self,
+        store: Store,
+        conversation_id: str | int,
+        *,
+        user_id: str | int | None = None,
+        agent_id: str | None = None,
+        participant: Participant | Mapping[str, Any] | None = None,
+        agent: Participant | Mapping[str, Any] | None = None,
+        keep_audio: bool = False,
+        estimate: bool = False,
+        interval: float = 0.5,
+        lease: float = 60.0,
+        timeout: float = 5.0,
+    ) -> None:
+        limits = store.limits
+        self.conversation_id = checks.id_of(conversation_id, "conversation_id", limits)
+        speaker = agent or (None if agent_id is None else Participant("agent", agent_id))
+        self._store = store
+        self._keep_audio = checks.flag(keep_audio, "keep_audio")
+        self._estimate = checks.flag(estimate, "estimate")
+        self._counts = Counts()
+        self._model: str | None = None
+        self._session_id: str | None = None
+        self._early: list[tuple[str, dict[str, Any]]] = []
+        self._deleted: set[str] = set()
+        self._shelf = Shelf(
+            store,
+            Settings(
+                conversation_id=self.conversation_id,
+                user_id=checks.optional_id(user_id, "user_id", limits),
+                agent_id=checks.optional_id(agent_id, "agent_id", limits),
+                who={
+                    "user": None if participant is None else drafts.participant(participant),
+                    "assistant": None if speaker is None else drafts.participant(speaker),
+                },
+                interval=checks.seconds(interval, "interval"),
+                lease=checks.seconds(lease, "lease"),
+                timeout=checks.seconds(timeout, "timeout"),
+            ),
+        )
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "conversation.item.added": self._added,
+            "conversation.item.created": self._added,
+            "conversation.item.done": self._done,
+            "conversation.item.deleted": self._on_item(self._delete),
+            "conversation.item.truncated": self._on_item(self._truncated),
+            "conversation.item.retrieved": self._retrieved,
+            "conversation.item.input_audio_transcription.completed": self._on_item(self._transcribed),
+            "conversation.item.input_audio_transcription.failed": self._on_item(self._untranscribed),
+            "conversation.item.input_audio_transcription.delta": self._on_item(self._words),
+            "response.output_audio_transcript.delta": self._on_item(self._words, early=False),
+            "response.audio_transcript.delta": self._on_item(self._words, early=False),
+            "response.output_text.delta": self._on_item(self._words, early=False),
+            "response.text.delta": self._on_item(self._words, early=False),
+            "response.output_audio.delta": self._on_item(self._audio, early=False),
+            "response.audio.delta": self._on_item(self._audio, early=False),
+            "response.done": self._response_done,
+            "session.created": self._session,
+            "session.updated": self._session,
+            "error": self._error,
+        }
+
+    @property
+    def counts(self) -> Counts:
+        self._counts.failed = self._shelf.failed
+        self._counts.refused = self._shelf.refused
+        return self._counts
+
+    # Events
+
+    async def feed(self, event: Any) -> None:
+        """Takes an event of the server: the SDK's object, a mapping, or JSON. Never fails, whatever it is."""
+        self._counts.events += 1
+        plain = plain_event(event)
+        if plain is None:
+            self._counts.malformed += 1
+            return
+        handler = self._handlers.get(plain["type"])
+        if handler is None:
+            self._counts.ignored += 1
+            return
+        if not self._shelf.is_loaded:
+            # What a recorder before this one has stored must be known before something is said of it.
+            await self._shelf.write()
+        try:
+            handler(plain)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            self._counts.malformed += 1
+            logger.warning("a %s event lacks what it needs: %r", plain["type"], error)
+            return
+        await self._shelf.write()
+
+    async def listen(self, connection: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """The events of a connection, recorded on the way. When it ends, what was unfinished is interrupted."""
+        try:
+            async for event in connection:
+                await self.feed(event)
+                yield event
+        finally:
+            await self.close()
+
+    async def close(self) -> bool:
+        """Ends the recording: what is in progress was interrupted. Whether the store has everything."""
+        for item in self._shelf.items.values():
+            if item.is_ours and item.status == "in_progress":
+                item.status = "interrupted"
+                item.is_done = item.is_urgent = True
+        is_stored = await self._shelf.write(force=True)
+        if not is_stored:
+            logger.error("conversation %s lacks what was said last", self.conversation_id)
+        return is_stored
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Restoring
+
+    async def restore(
+        self,
+        connection: Any,
+        *,
+        messages: int | None = None,
+        turns: int | None = None,
+        tokens: int | None = None,
+    ) -> int:
+        """Replays the stored conversation into a new session, and gives the number of its items.
+
+        `connection` is the SDK's, or anything with `send`. The newest 100 messages, unless a window is given: see
+        `Store.window`. Its events about these items are then known for what they are.
+        """
+        size = {"messages": messages, "turns": turns, "tokens": tokens}
+        window = await self._store.window(self.conversation_id, **(size if any(size.values()) else {"messages": 100}))
+        heard = [message for message in window if message.status != "blocked"]
+        items = formats.convert(heard, "openai.realtime")
+        made = _items_of(heard, items)
+        await self._shelf.load()
+        self._shelf.begin()
+        self._session_id = None
+        for item in items:
+            await connection.send({"type": "conversation.item.create", "item": item})
+            if message := made.get(item.get("id")):
+                self._shelf.restored(item["id"], message)
+        return len(items)
+
+    # What each event means
+
+    def _on_item(
+        self, act: Callable[[Item, dict[str, Any]], None], *, early: bool = True
+    ) -> Callable[[dict[str, Any]], None]:
+        """For events about an item: they wait for it when they come too early."""
+
+        def handle(event: dict[str, Any]) -> None:
+            id = event["item_id"]
+            item = self._shelf.items.get(id)
+            if item is not None:
+                act(item, event)
+            elif early:
+                self._wait(id, event)
+            else:
+                self._counts.ignored += 1
+
+        return handle
+
+    def _wait(self, id: Any, event: dict[str, Any]) -> None:
+        """Keeps an event for the item that it is about."""
+        if isinstance(id, str) and id not in self._deleted:
+            self._early = [*self._early[-_EARLY + 1 :], (id, event)]
+
+    def _added(self, event: dict[str, Any]) -> None:
+        self._upsert(event, final=False)
+
+    def _done(self, event: dict[str, Any]) -> None:
+        self._upsert(event, final=True)
+
+    def _upsert(self, event: dict[str, Any], *, final: bool) -> None:
+        native: dict[str, Any] = event["item"]
+        id = native["id"]
+        if not isinstance(id, str) or not id or id in self._deleted:
+            return
+        item = self._shelf.items.get(id)
+        if item is None:
+            item = Item(id=id, message_id=id, native={})
+            item.take(native, final=final, keep_audio=self._keep_audio)
+            # None is said of the first item; where nothing is said, it is the last.
+            self._shelf.add(item, event["previous_item_id"] or "root" if "previous_item_id" in event else None)
+            self._catch_up(id)
+        elif item.is_ours and not item.is_done:
+            item.take(native, final=final, keep_audio=self._keep_audio)
+            item.is_urgent = True
+
+    def _catch_up(self, id: str) -> None:
+        """What was said of an item before it came."""
+        waiting = [event for each, event in self._early if each == id]
+        self._early = [(each, event) for each, event in self._early if each != id]
+        for event in waiting:
+            self._handlers[event["type"]](event)
+
+    def _delete(self, item: Item, event: dict[str, Any]) -> None:
+        self._deleted.add(item.id)
+        self._shelf.remove(item)
+
+    def _truncated(self, item: Item, event: dict[str, Any]) -> None:
+        if item.is_ours:
+            item.cut(int(event.get("content_index", 0)), int(event["audio_end_ms"]), estimate=self._estimate)
+            item.is_urgent = True
+
+    def _retrieved(self, event: dict[str, Any]) -> None:
+        """The server's own words for an item: after a cut, what is left of it."""
+        native = event["item"]
+        item = self._shelf.items.get(native["id"])
+        if item is not None and item.is_ours:
+            item.take(native, final=item.is_done, keep_audio=self._keep_audio, trusted=True)
+            item.is_urgent = True
+
+    def _transcribed(self, item: Item, event: dict[str, Any]) -> None:
+        index = event.get("content_index", 0)
+        part = item.part(index)
+        if part is None or not isinstance(event["transcript"], str):
+            raise ValueError(f"item {item.id} has no part {index}")
+        part["transcript"] = event["transcript"]
+        item.interim.pop(index, None)
+        item.is_urgent = True
+
+    def _untranscribed(self, item: Item, event: dict[str, Any]) -> None:
+        error = event.get("error") or {}
+        item.metadata = {**item.metadata, "transcription_error": error.get("message") or error.get("code") or "failed"}
+        item.is_urgent = True
+
+    def _words(self, item: Item, event: dict[str, Any]) -> None:
+        index = event.get("content_index", 0)
+        part = item.part(index)
+        is_final = item.is_done and not event["type"].startswith("conversation.")
+        if not is_final and not (part or {}).get("transcript") and isinstance(event.get("delta"), str):
+            item.hear(int(index), event["delta"])
+
+    def _audio(self, item: Item, event: dict[str, Any]) -> None:
+        item.speak(int(event.get("content_index", 0)), str(event["delta"]))
+
+    def _response_done(self, event: dict[str, Any]) -> None:
+        response = event["response"]
+        known: list[Item] = []
+        for native in response.get("output") or ():
+            item = self._shelf.items.get(native.get("id"))
+            if item is None and response.get("conversation_id") is not None:
+                self._wait(native.get("id"), event)
+            elif item is not None and item.is_ours:
+                known.append(item)
+                if not item.is_done:
+                    # Older sessions say only here how an item ended.
+                    item.take(native, final=True, keep_audio=self._keep_audio)
+        if not known:
+            return
+        usage = response.get("usage")
+        if usage is not None and all(item.usage is None for item in known):
+            known[-1].usage = shapes.named(shapes.usage_of(usage), self._model)
+        reason = (response.get("status_details") or {}).get("reason")
+        if response.get("status") in ("cancelled", "failed", "incomplete"):
+            for item in known:
+                if reason == "content_filter":
+                    item.status = "blocked"
+                elif item.status == "in_progress":
+                    item.status = "interrupted"
+        for item in known:
+            item.is_urgent = True
+
+    def _session(self, event: dict[str, Any]) -> None:
+        session = event["session"]
+        model, id = session.get("model"), session.get("id")
+        self._model = model if isinstance(model, str) else self._model
+        if self._session_id is not None and id != self._session_id:
+            self._shelf.begin()
+        self._session_id = id or self._session_id
+
+    def _error(self, event: dict[str, Any]) -> None:
+        self._counts.errors += 1
+        logger.warning("the session reports an error: %s", event.get("error"))
+
+
+def _items_of(messages: Sequence[Message], items: Sequence[Mapping[str, Any]]) -> dict[Any, Message]:
+    """From the ids of items to the messages that they were made of."""
+    ids = {item.get("id") for item in items}
+    made = {}
+    for message in messages:
+        number = 0
+        while (id := item_id(message.id, number)) in ids:
+            made[id] = message
+            number += 1
+    return made
+
+
+async def restore(store: Store, conversation_id: str | int, connection: Any, **options: Any) -> Recorder:
+    """Replays a stored conversation into a new session, and gives the recorder that goes on from there."""
+    recorder = Recorder(store, conversation_id, **options)
+    await recorder.restore(connection)
+    return recorder

@@ -1,0 +1,258 @@
+"""The items of a session in their order, and how they get into the store.
+
+The session's truth is kept in memory; the store follows it, item by item, as well as it can. What the store does not
+take now is written with one of the next events. Most items come at the end, and are appended. One that belongs before
+others that are stored makes the branch be written anew from there, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import timedelta
+
+from msgspec import Struct, structs
+
+from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, Unavailable
+from hansard.formats.openai_realtime import FORMAT, item_id
+from hansard.model import Message, Participant, Usage
+from hansard.realtime.items import Item, bare
+from hansard.store import Store
+from hansard.store.core import utc_now
+
+logger = logging.getLogger("hansard.realtime")
+
+_PAUSE = 1.0
+"""Seconds after a failure before the store is tried again."""
+_KNOWN = 1000
+"""Messages of the conversation that a recorder looks at when it begins."""
+_ATTEMPTS = 5
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a recorder writes."""
+
+    conversation_id: str
+    user_id: str | None
+    agent_id: str | None
+    who: dict[str, Participant | None]
+    interval: float
+    lease: float
+    timeout: float
+
+
+class Shelf:
+    """Items by their ids, in the order of the session."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.items: dict[str, Item] = {}
+        self.order: list[str] = []
+        """The items of this session."""
+        self.failed = 0
+        self.refused = 0
+        self._store = store
+        self._settings = settings
+        self._gone: list[str] = []
+        """Ids of messages to delete."""
+        self._next_try = 0.0
+        self.is_loaded = False
+        self._before: list[str] = []
+        """What the store had when the recorder began, of this session or of earlier ones."""
+        self._waiting: dict[str, list[str]] = {}
+        """Items that came before the one that they follow."""
+
+    # The order
+
+    def begin(self) -> None:
+        """Another session: what is known was said before it."""
+        self._before, self.order = [*self._before, *self.order], []
+
+    def add(self, item: Item, previous: str | None) -> None:
+        """Puts an item in its place: after `previous`, first for "root", and at the end where that is not known."""
+        self.items[item.id] = item
+        if previous in self._before:
+            # So they are of this session: a recorder before this one has recorded them.
+            self.order, self._before = [*self._before, *self.order], []
+        if followers := [each for each in self._waiting.pop(item.id, ()) if each in self.order]:
+            self.order.insert(self.order.index(followers[0]), item.id)
+        elif previous == "root":
+            self.order.insert(0, item.id)
+        elif previous in self.order:
+            self.order.insert(self.order.index(previous) + 1, item.id)
+        else:
+            self.order.append(item.id)
+            if previous is not None:
+                self._waiting.setdefault(previous, []).append(item.id)
+
+    def remove(self, item: Item) -> None:
+        """The item was deleted from the session: its message goes."""
+        self.items.pop(item.id, None)
+        self.order = [id for id in self.order if id != item.id]
+        self._before = [id for id in self._before if id != item.id]
+        if item.stored is not None:
+            self._gone.append(item.message_id)
+
+    # The store
+
+    async def load(self) -> None:
+        """What the store has of the session already, from a recorder before this one."""
+        if self.is_loaded:
+            return
+        known = await self._store.get_messages(self._settings.conversation_id, last=_KNOWN)
+        self.is_loaded = True
+        for message in known:
+            id = message.id if message.format == FORMAT else item_id(message.id)
+            if id not in self.items:
+                self._know(id, message)
+                self._before.append(id)
+
+    def restored(self, id: str, message: Message) -> None:
+        """A stored message was given to the session as this item."""
+        if id not in self.items:
+            self._know(id, message)
+        self.items[id].is_ours = False
+        self._before = [each for each in self._before if each != id]
+        self.order.append(id)
+
+    def _know(self, id: str, message: Message) -> None:
+        is_ours = message.format == FORMAT and id == message.id and isinstance(message.content, dict)
+        metadata = {key: value for key, value in (message.metadata or {}).items() if key != "lease_until"}
+        native = bare(message.content, keep_audio=True) if isinstance(message.content, dict) else {}
+        self.items[id] = Item(
+            id=id,
+            message_id=message.id,
+            native=native,
+            status=message.status,
+            is_done=message.status != "in_progress",
+            is_ours=is_ours,
+            usage=message.usage,
+            metadata=metadata,
+            stored=message,
+        )
+
+    async def write(self, *, force: bool = False) -> bool:
+        """Brings the store up to date. Whether it is; never fails."""
+        if time.monotonic() < self._next_try and not force:
+            return False
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                await self.load()
+            for id in (*self._before, *self.order):
+                await self._write_item(self.items[id], force=force)
+            await self._delete()
+        except Exception as error:
+            self.failed += 1
+            self._next_try = time.monotonic() + _PAUSE
+            why = "it took too long" if isinstance(error, TimeoutError) else error
+            logger.warning("conversation %s is not up to date: %s", self._settings.conversation_id, why)
+            return False
+        return True
+
+    async def _write_item(self, item: Item, *, force: bool) -> None:
+        if item.is_refused or not item.is_ours:
+            return
+        waits = not item.is_urgent and time.monotonic() - item.written_at < self._settings.interval
+        if item.stored is not None and waits and not force:
+            return
+        lease = utc_now() + timedelta(seconds=self._settings.lease)
+        message = item.message(self._settings.who, lease)
+        if item.stored is not None and not _differs(message, item.stored):
+            item.is_urgent = False
+            return
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                item.stored = await self._put(item, message)
+        except HansardError as error:
+            if isinstance(error, Unavailable | Closed):
+                raise
+            self.refused += 1
+            item.is_refused = True
+            logger.error("item %s of %s is refused: %s", item.id, self._settings.conversation_id, error)
+        item.is_urgent = False
+        item.written_at = time.monotonic()
+
+    async def _put(self, item: Item, message: Message) -> Message:
+        here = self._settings.conversation_id
+        if item.stored is None:
+            later = self.order[self.order.index(item.id) + 1 :]
+            following = next((each for id in later if (each := self.items[id]).stored is not None), None)
+            stored = await (self._append(message) if following is None else self._insert(message, following))
+            if not _differs(message, stored):
+                return stored
+            # It was stored by an attempt whose answer got lost.
+        return await self._store.update_message(
+            here,
+            item.message_id,
+            content=message.content,
+            format=FORMAT,
+            status=message.status,
+            metadata=message.metadata,
+            usage=message.usage,
+        )
+
+    async def _append(self, message: Message) -> Message:
+        settings = self._settings
+        appended = await self._store.append(
+            settings.conversation_id, message, user_id=settings.user_id, agent_id=settings.agent_id
+        )
+        return appended.messages[0]
+
+    async def _insert(self, message: Message, following: Item) -> Message:
+        """Stores a message before another: the branch is written anew from there, if nobody writes meanwhile."""
+        here = self._settings.conversation_id
+        usages: dict[str, Usage] = {}
+        for attempt in range(_ATTEMPTS):
+            usages |= await self._take_back_usage(following)
+            conversation = await self._store.get_conversation(here)
+            if conversation is None:
+                break
+            # Read after the version was: whoever writes from now on makes it another one.
+            messages = [each async for each in self._store.iter_messages(here)]
+            if known := next((each for each in messages if each.id == message.id), None):
+                return known
+            place = _place(messages, following)
+            later = [structs.replace(each, usage=usages.get(each.id, each.usage)) for each in messages[place:]]
+            wanted = [*messages[:place], message, *later]
+            try:
+                written = await self._store.replace_messages(
+                    here, wanted, expected_version=conversation.version, revive=True
+                )
+            except Conflict:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                continue
+            return next(each for each in written.messages if each.id == message.id)
+        raise MessageNotFound(f"conversation {here!r} was deleted while its session went on")
+
+    async def _take_back_usage(self, following: Item) -> dict[str, Usage]:
+        """What is written anew is counted anew: so it is taken out of the sums before."""
+        here = self._settings.conversation_id
+        messages = [each async for each in self._store.iter_messages(here)]
+        found = {each.id: each.usage for each in messages[_place(messages, following) :] if each.usage is not None}
+        for id in found:
+            await self._store.update_message(here, id, usage=None)
+        return found
+
+    async def _delete(self) -> None:
+        while self._gone:
+            async with asyncio.timeout(self._settings.timeout):
+                await self._store.delete_messages(self._settings.conversation_id, self._gone)
+            self._gone.clear()
+
+
+def _place(messages: list[Message], item: Item) -> int:
+    return next((at for at, each in enumerate(messages) if each.id == item.message_id), len(messages))
+
+
+def _differs(one: Message, stored: Message) -> bool:
+    """Whether there is something to write. A lease alone is not."""
+    same = structs.replace(stored, metadata=_unleased(stored))
+    mine = structs.replace(one, metadata=_unleased(one))
+    return any(
+        getattr(mine, name) != getattr(same, name) for name in ("content", "status", "usage", "metadata", "role")
+    )
+
+
+def _unleased(message: Message) -> dict[str, object] | None:
+    return {key: value for key, value in (message.metadata or {}).items() if key != "lease_until"} or None
