@@ -40,6 +40,7 @@ serve: .venv/.ready
 	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 test: check
+	$(BIN)/python tools/browser.py
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.ready
