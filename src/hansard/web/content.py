@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from hansard import formats
+from hansard import codec, formats
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
@@ -22,6 +22,7 @@ from hansard.web.visits import segment
 
 MOST = 20_000
 """Characters of one block in a list of messages."""
+_MOST_PARTS = 500
 WHOLE = 1_000_000
 """Characters of one block on the page of one message."""
 _TONES = 6
@@ -74,7 +75,10 @@ Results = Mapping[str, tuple[ToolResult, Message]]
 def blocks_of(message: Message, reading: Reading, results: Results, base: str, most: int = MOST) -> list[Block]:
     """The message as blocks. `base` is the way to its conversation."""
     writer = _Writer(message, base, most)
-    return [block for part in reading.parts if (block := writer.block(part, results)) is not None]
+    blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
+    if len(reading.parts) > _MOST_PARTS:
+        blocks.append(Block(kind="text", is_cut=True))
+    return [*blocks, *writer.left()]
 
 
 def results_in(message: Message) -> list[ToolResult]:
@@ -165,7 +169,7 @@ class _Writer:
         if not isinstance(part, kinds.Text):
             return self.block(part, {})
         text = part.text
-        if len(text) <= self._most and text[:1] in "{[":
+        if len(text) <= self._most and text[:1] in ("{", "[") and not codec.is_deep(text):
             try:
                 return self._json("json", msgspec.json.decode(text))
             except msgspec.DecodeError:
@@ -190,6 +194,11 @@ class _Writer:
             return self._text("text", media.text)
         url = f"{self._base}/m/{segment(self._message.id)}/media/{number}"
         return Block(kind=kind, name=name, note=note, url=url)
+
+    def left(self) -> list[Block]:
+        """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
+        url = f"{self._base}/m/{segment(self._message.id)}/raw"
+        return [Block(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]]
 
 
 def pretty(value: Any) -> str:

@@ -131,7 +131,7 @@ async def do_edit(look: Look[NoQuery, Edit]) -> Answer:
     """Changes what a message says: on a new branch, or everywhere."""
     id, message_id = look.path
     message = await look.store.get_message(id, message_id, blobs="refs")
-    if not isinstance(message.content, str):
+    if not isinstance(message.content, str) or message.blobs:
         raise ValidationError("only plain text can be edited here: this content has a structure of its own")
     if look.form.how == "place":
         await look.store.update_message(id, message_id, content=look.form.text)

@@ -50,7 +50,7 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
         base=base,
         raw=raw[: content.MOST],
         is_raw_cut=len(raw) > content.MOST,
-        is_text=isinstance(message.content, str),
+        is_text=isinstance(message.content, str) and not message.blobs,
     )
 
 
@@ -84,7 +84,8 @@ def _bytes_of(media: Media) -> tuple[bytes, str]:
     if not encoded:
         raise NotFound("the bytes are not stored here")
     try:
-        data = base64.b64decode(encoded, altchars=b"-_" if "-" in encoded or "_" in encoded else None)
+        altchars = b"-_" if "-" in encoded or "_" in encoded else None
+        data = base64.b64decode("".join(encoded.split()), altchars=altchars, validate=True)
     except (binascii.Error, ValueError) as error:
         raise NotFound("what is stored is not base64") from error
     return data, _sniffed(data) or claimed.lower()
