@@ -25,7 +25,7 @@ TEXTS = {
     "form": "<form action='https://evil.example'><input name=key></form><base href='https://evil.example/'>",
     "meta": "<meta http-equiv=refresh content='0;url=https://evil.example'><link rel=stylesheet href=//evil.example>",
     "link": "[click](javascript:alert(1)) [x](JaVaScRiPt:alert(1)) [y](data:text/html,<script>alert(1)</script>)",
-    "link with tabs": "[x](java\tscript:alert(1)) [x](<java\nscript:alert(1)>) [x](&#106;avascript:alert(1)) [x](vbscript:x)",
+    "link with tabs": "[x](java\tscript:alert(1)) [x](<java\nscript:alert(1)>) [x](&#106;avascript:alert(1))",
     "autolink": "<javascript:alert(1)> <data:text/html,x>",
     "reference": "[a]\n\n[a]: javascript:alert(1) 'x\" onclick=\"alert(1)'",
     "remote image": "![track](https://evil.example/pixel.gif) ![x](javascript:alert(1))",

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from hansard.errors import MessageNotFound, NotFound
-from hansard.model import Branch, Conversation, Message, Messages, Summary
+from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.calls import Answer
-from hansard.web import transcript
+from hansard.web import lines, transcript
 from hansard.web.looks import ALONE, SAFE, Look, NoForm, see
 from hansard.web.transcript import Setting
 from hansard.web.visits import segment
@@ -104,13 +103,12 @@ def _reader(look: Look[ShowQuery, NoForm], branch: str | None):  # type: ignore[
 
 async def _around(look: Look[ShowQuery, NoForm], id: str) -> Stretch:
     """A message in the middle of what surrounds it, on the branch that is asked for or, if need be, on its own."""
-    message = await look.store.get_message(look.path[0], id, blobs="refs")
+    message, branches = await asyncio.gather(look.store.get_message(look.path[0], id, blobs="refs"), _branches(look))
     branch = look.query.branch
-    try:
-        older, newer = await _sides(look, message, branch)
-    except (MessageNotFound, NotFound):
+    shown = branch or next((each.id for each in branches if each.active), MAIN)
+    if not lines.reads(branches, shown, message):
         branch = message.branch
-        older, newer = await _sides(look, message, branch)
+    older, newer = await _sides(look, message, branch)
     return Stretch([*older, message, *newer], branch, older.has_more, newer.has_more)
 
 
@@ -124,12 +122,7 @@ async def _sides(look: Look[ShowQuery, NoForm], message: Message, branch: str | 
 
 def _of_branch(summaries: Sequence[Summary], shown: str, branches: Sequence[Branch]) -> list[Summary]:
     """The summaries of a branch, and of those that it left as far as it shares them."""
-    reach: dict[str, int | None] = {shown: None}
-    by_id = {each.id: each for each in branches}
-    at = by_id.get(shown)
-    while at is not None and at.parent is not None and at.parent not in reach:
-        reach[at.parent] = at.from_seq
-        at = by_id.get(at.parent)
+    reach = lines.reach(branches, shown)
     return [
         each
         for each in summaries

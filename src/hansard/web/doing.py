@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hansard.errors import NotFound, ValidationError
-from hansard.model import Kind, Participant
+from hansard.errors import ValidationError
+from hansard.model import MAIN, Kind, Message, Participant
 from hansard.server.calls import NDJSON, Answer, NoQuery
-from hansard.web import chat
+from hansard.web import chat, lines
 from hansard.web.conversation import ONE
 from hansard.web.looks import ALONE, Look, NoForm, do, see
 from hansard.web.sample import fill
@@ -136,7 +136,7 @@ async def do_edit(look: Look[NoQuery, Edit]) -> Answer:
     if look.form.how == "place":
         await look.store.update_message(id, message_id, content=look.form.text)
         return look.go(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
-    source = await _line_of(look, message_id, message.branch)
+    source = await _line_of(look, message)
     await look.store.branch(id, before=message_id, source=source)
     await look.store.append_message(id, message.role, look.form.text, participant=message.participant)
     return look.go(_here(look) + "#end")
@@ -146,17 +146,15 @@ async def do_branch(look: Look[NoQuery, NoForm]) -> Answer:
     """Begins a new line after a message, and makes it active."""
     id, message_id = look.path
     message = await look.store.get_message(id, message_id, blobs="refs")
-    await look.store.branch(id, at=message_id, source=await _line_of(look, message_id, message.branch))
+    await look.store.branch(id, at=message_id, source=await _line_of(look, message))
     return look.go(_here(look) + "#end")
 
 
-async def _line_of(look: Look[Any, Any], message_id: str, own: str) -> str | None:
+async def _line_of(look: Look[Any, Any], message: Message) -> str | None:
     """The branch to leave: the active one where it reads the message, else the one that the message was written on."""
-    try:
-        await look.store.get_messages(look.path[0], after=message_id, limit=1, blobs="refs")
-    except NotFound:
-        return own
-    return None
+    branches = await look.store.list_branches(look.path[0])
+    active = next((each.id for each in branches if each.active), MAIN)
+    return active if lines.reads(branches, active, message) else message.branch
 
 
 async def do_switch(look: Look[NoQuery, Switch]) -> Answer:

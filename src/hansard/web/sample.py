@@ -153,7 +153,7 @@ _SECOND = (
     "Out of Tromsø in light airs; the jib was torn and mended; the bilge pump was replaced at Jan Mayen. Since then "
     "steady north-easterlies of 5 to 6, all well on board. **Course** 215°, Reykjavík expected in two days."
 )
-_SUMMARIES = ((1, 1200, _FIRST), (1, 2360, _SECOND))
+_SUMMARIES = ((1, 1200, _FIRST), (1, 2376, _SECOND))
 
 
 def _entry(number: int, start: datetime) -> Message:
