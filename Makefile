@@ -42,6 +42,7 @@ serve: .venv/.ready
 # CrewAI cannot be installed beside the other frameworks. Where it cannot be had at all, its tests say so and are skipped.
 test: check
 	-@$(MAKE) --no-print-directory .venv-crewai/.ready
+	$(BIN)/python tools/browser.py
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.ready

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -34,6 +35,9 @@ _decode = msgspec.json.Decoder().decode
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+_BRACKETS = re.compile(r"[\[\]{}]")
+
+
 def encode(value: Any) -> str:
     """JSON text of a value that `snapshot` has accepted."""
     return _encode(value).decode()
@@ -45,6 +49,20 @@ def decode(text: str | bytes, where: str) -> Any:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+
+
+def is_deep(text: str, depth: int = 100) -> bool:
+    """Whether JSON in a text may nest deeper than that. Who decodes text that others wrote asks this first: what is
+    too deep cannot be walked. Brackets inside of strings count too, so it errs on the safe side.
+    """
+    if text.count("[") + text.count("{") <= depth:
+        return False
+    level = 0
+    for bracket in _BRACKETS.findall(text):
+        level += 1 if bracket in "[{" else -1
+        if level > depth:
+            return True
+    return False
 
 
 def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hansard import formats
 from hansard.analysis import searchable
 from hansard.model import Message, Source
 
@@ -99,6 +100,16 @@ def test_every_vocabulary(name: str) -> None:
     text = searchable(Message("assistant", content))
     assert [word for word in there if word not in text] == []
     assert [word for word in absent if word in text] == []
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, "[" * 300 + "]" * 300, '{"a":' * 5000 + "1" + "}" * 5000])
+def test_arguments_that_are_too_deep_are_text(deep: str) -> None:
+    """One such message must not keep the others from being found."""
+    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": deep}}
+    message = Message("assistant", {"role": "assistant", "content": None, "tool_calls": [call]}, format="openai.chat")
+    assert deep in searchable(message)
+    assert formats.read(message).parts[0].arguments == deep  # type: ignore[union-attr]
+    assert formats.to_anthropic_messages([message], dangling="keep")
 
 
 def test_plain_text_is_itself() -> None:

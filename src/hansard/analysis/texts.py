@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hansard import codec
 from hansard.model import Message
 
 MAX_CHARACTERS = 1_000_000
@@ -65,7 +66,7 @@ def _texts(value: Any, *, free: bool) -> Iterator[str]:
 
 def _decoded(value: Any) -> Any:
     """Arguments often come as JSON in a string, its characters escaped."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
+    if isinstance(value, str) and value[:1] in ("{", "[") and not codec.is_deep(value):
         try:
             return msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError):

@@ -62,6 +62,7 @@ for _command in (
     caring.erase_user,
     measuring.bench,
     serving.serve,
+    serving.demo,
     serving.mcp,
     keys.keys,
     caring.version,

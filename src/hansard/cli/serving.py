@@ -13,7 +13,10 @@ from hansard.cli.session import Given
 from hansard.errors import Unsupported, ValidationError
 from hansard.server.keys import default_path
 
-_SERVER = ("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets")
+_SERVER = (
+    *("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets"),
+    *("jinja2", "markupsafe", "markdown_it", "mdurl", "nh3", "pygments"),
+)
 
 
 def serve(
@@ -74,6 +77,32 @@ def serve(
         output.note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
 
     run(where, port, announce, settings, workers=workers, log_level=log_level)
+
+
+def demo(
+    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    /,
+    *,
+    session: Given,
+) -> None:
+    """Store a sample to look at.
+
+    Several agents, tools, pictures, branches, Chinese and Japanese, and a long conversation. Filling it in twice stores
+    it once; `hansard serve` shows it.
+    """
+    import asyncio
+
+    try:
+        from hansard.web.sample import fill_url
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SERVER:
+            raise
+        raise Unsupported("hansard demo needs an extra: pip install 'hansard[server]'", capability="server") from error
+    filled = asyncio.run(fill_url(session.url if url is None else url, session.tenant, session.user))
+    if session.json:
+        output.emit({"conversations": filled.conversations, "messages": filled.messages})
+        return
+    output.note(f"Stored {filled.messages:,} messages in {filled.conversations:,} conversations. See: hansard serve")
 
 
 def mcp(

@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from hansard import codec
+
 FORMAT = "parts"
 
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
@@ -160,6 +162,8 @@ def _plain(value: Any) -> Any:
 
 def arguments_of(text: str) -> Any:
     """The arguments of a call, from the JSON text that most providers send; the text itself where it is no object."""
+    if codec.is_deep(text):
+        return text
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):

@@ -1,6 +1,6 @@
 """The HTTP application over a store.
 
-- `/`: a page that says what is running.
+- `/`: the web page, `hansard.web`, and everything that is none of the others.
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
 - `/metrics`: counts and times, for Prometheus and an operator's key.
@@ -43,6 +43,7 @@ from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watcher, Watchers
 from hansard.store import Store
+from hansard.web.site import Site
 
 _OPENAPI = "/api/v1/openapi.json"
 
@@ -122,13 +123,13 @@ def create_app(
     health = Health(store)
     pages = Router(
         routes=[
-            Route("/", health.page),
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _describe),
             Route("/metrics", _measured(gate, metrics)),
             *_mcp(parts),
-        ]
+        ],
+        default=Site(parts),
     )
     app = App(Api(parts, ENDPOINTS), openai_wire.OpenAiWire(parts), Sockets(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app

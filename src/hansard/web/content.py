@@ -1,0 +1,236 @@
+"""What a message says, as blocks that a template can show.
+
+Content of any format is read as parts; each part becomes a block. A tool's result is shown inside of the call that it
+answers, where both are on the page. Everything is bounded: what is longer is cut, and the message's own page has more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from hansard import codec, formats
+from hansard.formats import parts as kinds
+from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
+from hansard.model import Conversation, Message
+from hansard.web import markdown
+from hansard.web.visits import segment
+
+MOST = 20_000
+"""Characters of one block in a list of messages."""
+_MOST_PARTS = 500
+WHOLE = 1_000_000
+"""Characters of one block on the page of one message."""
+_TONES = 6
+_KINDS = {"user": "user", "assistant": "agent", "agent": "agent", "system": "system", "developer": "system"}
+
+
+class Block(Struct, kw_only=True):
+    """A piece to show. `kind` chooses how; `html` is safe, everything else is escaped by the template."""
+
+    kind: str
+    html: str = ""
+    name: str = ""
+    note: str = ""
+    url: str = ""
+    id: str = ""
+    seq: int = 0
+    is_error: bool = False
+    is_cut: bool = False
+    inside: list[Block] = []
+    is_open: bool = False
+    """Waiting: a call that nothing has answered."""
+
+
+class Speaker(Struct, frozen=True):
+    name: str
+    kind: str
+    """user, agent, system or tool."""
+    tone: int = 0
+    initial: str = ""
+
+
+def speaker_of(message: Message, conversation: Conversation) -> Speaker:
+    """Who said it: the participant, else who the conversation belongs to."""
+    who = message.participant
+    if who is not None:
+        return _speaker(who.display_name or who.id, {"user": "user", "agent": "agent"}.get(who.kind, "system"), who.id)
+    kind = _KINDS.get(message.role, "tool")
+    name = {"user": conversation.user_id or "User", "agent": conversation.agent_id or "Assistant"}.get(kind)
+    return _speaker(name or message.role.replace("_", " ").capitalize(), kind, name or kind)
+
+
+def _speaker(name: str, kind: str, id: str) -> Speaker:
+    return Speaker(name, kind, crc32(id.encode("utf-8", "replace")) % _TONES, name.strip()[:1].upper() or "·")
+
+
+Results = Mapping[str, tuple[ToolResult, Message]]
+"""Results by the id of their call, with the message that holds them."""
+
+
+def blocks_of(message: Message, reading: Reading, results: Results, base: str, most: int = MOST) -> list[Block]:
+    """The message as blocks. `base` is the way to its conversation."""
+    writer = _Writer(message, base, most)
+    blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
+    if len(reading.parts) > _MOST_PARTS:
+        blocks.append(Block(kind="text", is_cut=True))
+    return [*blocks, *writer.left()]
+
+
+def results_in(message: Message) -> list[ToolResult]:
+    """The results of tools that a message holds and, if it holds anything else, none: then it is shown by itself."""
+    parts = formats.read(message).parts
+    found = [part for part in parts if isinstance(part, ToolResult)]
+    rest = [part for part in parts if not isinstance(part, ToolResult | kinds.Other) and not _is_blank(part)]
+    return [] if rest else found
+
+
+def _is_blank(part: AnyPart) -> bool:
+    return isinstance(part, kinds.Text) and not part.text.strip()
+
+
+def media_of(reading: Reading) -> list[Media]:
+    """Pictures, sounds and documents in the order in which they are shown."""
+    return list(_media(reading.parts))
+
+
+def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
+    for part in parts:
+        if isinstance(part, Media):
+            yield part
+        elif isinstance(part, ToolResult):
+            yield from _media(kinds.result_parts(part))
+
+
+class _Writer:
+    """Makes blocks of the parts of one message, counting its media."""
+
+    def __init__(self, message: Message, base: str, most: int) -> None:
+        self._message = message
+        self._base = base
+        self._most = most
+        self._seen = 0
+        self._refs = list(message.blobs)
+
+    def block(self, part: AnyPart, results: Results) -> Block | None:
+        match part:
+            case kinds.Text():
+                return self._text("text", part.text) if part.text.strip() else None
+            case kinds.Reasoning():
+                return self._text("reasoning", part.text) if part.text.strip() else None
+            case kinds.Refusal():
+                return self._text("refusal", part.text)
+            case ToolCall():
+                return self._call(part, results)
+            case ToolResult():
+                return self._result(part)
+            case Media():
+                return self._media(part)
+        return self._json("other", part.native, name=part.origin or "content")
+
+    def _text(self, kind: str, text: str) -> Block:
+        shown = text[: self._most]
+        return Block(kind=kind, html=markdown.render(shown), is_cut=len(text) > len(shown))
+
+    def _json(self, kind: str, value: Any, **more: Any) -> Block:
+        text = value if isinstance(value, str) else pretty(value)
+        shown = text[: self._most]
+        html = markdown.json(shown) if not isinstance(value, str) else markdown.code(shown, "")
+        return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
+
+    def _call(self, call: ToolCall, results: Results) -> Block:
+        block = self._json("call", call.arguments, name=call.name, id=call.id, note=_brief(call.arguments))
+        if call.id not in results:
+            block.is_open = True
+            return block
+        result, holder = results[call.id]
+        answer = _Writer(holder, self._base, self._most)._result(result)
+        answer.seq = holder.seq
+        block.is_error = result.is_error
+        block.inside = [answer]
+        return block
+
+    def _result(self, result: ToolResult) -> Block:
+        inside = [self._piece(part) for part in kinds.result_parts(result)]
+        return Block(
+            kind="result",
+            id=result.id,
+            name=result.name or "result",
+            is_error=result.is_error,
+            inside=[block for block in inside if block is not None],
+        )
+
+    def _piece(self, part: AnyPart) -> Block | None:
+        """A part of a result. Text that is JSON is shown as such; other text as it is, for tools write no Markdown."""
+        if not isinstance(part, kinds.Text):
+            return self.block(part, {})
+        text = part.text
+        if len(text) <= self._most and text[:1] in ("{", "[") and not codec.is_deep(text):
+            try:
+                return self._json("json", msgspec.json.decode(text))
+            except msgspec.DecodeError:
+                pass
+        return self._json("json", text)
+
+    def _media(self, media: Media) -> Block:
+        number, self._seen = self._seen, self._seen + 1
+        is_elsewhere = bool(media.url) and not str(media.url).startswith("data:")
+        ref = None if media.data or is_elsewhere or not self._refs else self._refs.pop(0)
+        media_type = media.media_type or (ref.media_type if ref is not None else None) or ""
+        kind = {kinds.Image: "image", kinds.Audio: "audio"}.get(type(media), "document")
+        if kind == "image" and "svg" in media_type:
+            kind = "document"
+        note = ", ".join(each for each in (media_type, size_of(ref.size) if ref is not None else "") if each)
+        name = media.name or {"image": "Picture", "audio": "Sound"}.get(kind, "Document")
+        if is_elsewhere:
+            return Block(kind="elsewhere", name=name, note=str(media.url)[:2000])
+        if media.file_id and not media.data:
+            return Block(kind="elsewhere", name=name, note=f"file {media.file_id}")
+        if isinstance(media, kinds.Document) and media.text:
+            return self._text("text", media.text)
+        url = f"{self._base}/m/{segment(self._message.id)}/media/{number}"
+        return Block(kind=kind, name=name, note=note, url=url)
+
+    def left(self) -> list[Block]:
+        """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
+        url = f"{self._base}/m/{segment(self._message.id)}/raw"
+        return [Block(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]]
+
+
+def pretty(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode("utf-8", "replace")
+
+
+def _brief(arguments: Any) -> str:
+    """The arguments of a call in a few words, beside its name."""
+    if not isinstance(arguments, dict):
+        return str(arguments)[:80]
+    said = ", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4])
+    return said[:100]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:40]
+    return "…" if isinstance(value, dict | list) else str(value).lower()
+
+
+def size_of(size: int) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:,.1f} GB"
+
+
+def preview(messages: Sequence[Message]) -> str:
+    """The newest words of a conversation, on one line."""
+    for message in reversed(messages):
+        text = " ".join(message.text[:400].split())
+        if text:
+            return text[:200]
+    return ""

@@ -1,0 +1,94 @@
+"""Who a browser is: the key that it signed in with, and the proof that a form came from a page of ours.
+
+The key is kept in a cookie that no script can read and that other sites cannot make a browser send with a form. A
+second cookie holds a random seed; every form carries a digest of the seed and the key. Another site can neither read
+the cookies nor guess the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+
+from hansard.errors import Denied, Unauthenticated
+from hansard.server.calls import Caller, Headers
+from hansard.server.gate import Gate
+from hansard.web.visits import Visit
+
+KEY = "hansard_key"
+SEED = "hansard_seed"
+_DAYS_30 = 30 * 86_400
+_TOKEN = re.compile(r"[\w.~+/=-]{1,3800}", re.ASCII)
+_OURS = (None, b"same-origin", b"none")
+
+
+async def admit(gate: Gate, visit: Visit) -> Caller:
+    """Who asks: by the header that programs send, else by the cookie."""
+    headers = visit.headers
+    key = visit.cookies.get(KEY)
+    if key is not None and b"authorization" not in headers and gate.needs_key:
+        headers = headers | {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
+    return await gate.admit(headers, visit.scope.get("client"))
+
+
+async def holds(gate: Gate, visit: Visit, key: str) -> None:
+    """Refuses a key that nobody may come in with."""
+    if not _TOKEN.fullmatch(key):
+        raise Unauthenticated("the key does not hold")
+    await gate.admit(visit.headers | {b"authorization": b"Bearer " + key.encode()}, visit.scope.get("client"))
+
+
+# Forms
+
+
+def seed_of(visit: Visit) -> tuple[str, Headers]:
+    """The browser's seed; and the header that gives it one, if it has none."""
+    seed = visit.cookies.get(SEED)
+    if seed and len(seed) >= 32:
+        return seed, ()
+    seed = secrets.token_urlsafe(32)
+    return seed, (_cookie(visit, SEED, seed, path="/", same_site="Strict"),)
+
+
+def proof_of(visit: Visit, seed: str) -> str:
+    """What every form of this browser carries."""
+    key = visit.cookies.get(KEY, "")
+    return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
+
+
+def check_form(visit: Visit, proof: str | None) -> None:
+    """Refuses a form that did not come from a page of ours."""
+    if b"authorization" in visit.headers:
+        return  # no browser sends this by itself
+    if visit.headers.get(b"sec-fetch-site") not in _OURS:
+        raise Denied("a form from another site is not taken")
+    seed = visit.cookies.get(SEED, "")
+    if not seed or not hmac.compare_digest(proof_of(visit, seed), proof or ""):
+        raise Denied("the form is too old, or came from elsewhere: load the page again, then send it again")
+
+
+# Signing in and out
+
+
+def signed_in(visit: Visit, key: str) -> tuple[bytes, bytes]:
+    return _cookie(visit, KEY, key, seconds=_DAYS_30)
+
+
+def signed_out(visit: Visit) -> tuple[bytes, bytes]:
+    return _cookie(visit, KEY, "", seconds=0)
+
+
+def _cookie(
+    visit: Visit, name: str, value: str, *, path: str | None = None, same_site: str = "Lax", seconds: int | None = None
+) -> tuple[bytes, bytes]:
+    # Without a path, a browser takes the folder of the page that set it: just the prefix that a proxy put before us.
+    parts = [f"{name}={value}", "HttpOnly", f"SameSite={same_site}"]
+    if path is not None:
+        parts.append(f"Path={path}")
+    if seconds is not None:
+        parts.append(f"Max-Age={seconds}")
+    if visit.is_https:
+        parts.append("Secure")
+    return b"set-cookie", "; ".join(parts).encode("latin-1")

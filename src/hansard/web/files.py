@@ -1,0 +1,45 @@
+"""The style sheet and the script: two files of our own, which a browser keeps until they change."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from starlette.types import Scope, Send
+
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_NAMES = ("hansard.css", "hansard.js", "mark.svg")
+_FOLDER = "/static/"
+
+
+@cache
+def address(name: str) -> str:
+    """Where a file is, with a part that changes when the file does."""
+    return f"static/{hashlib.sha256(content(name)).hexdigest()[:12]}/{name}"
+
+
+@cache
+def content(name: str) -> bytes:
+    return (files("hansard.web") / "static" / name).read_bytes()
+
+
+async def send(scope: Scope, send: Send) -> bool:
+    """Answers a request for one of the files; false when it is for something else."""
+    path = scope["path"][len(scope.get("root_path", "")) :]
+    if scope["type"] != "http" or not path.startswith(_FOLDER) or scope["method"] not in ("GET", "HEAD"):
+        return False
+    name = path.rpartition("/")[2]
+    if name not in _NAMES or path != "/" + address(name):
+        return False
+    body = content(name)
+    headers = [
+        (b"content-type", _TYPES[name.rpartition(".")[2]].encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"public, max-age=31536000, immutable"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"default-src 'none'"),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    return True

@@ -1,0 +1,29 @@
+"""Which messages a branch reads, from the list of branches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hansard.model import Branch, Message
+
+
+def reach(branches: Sequence[Branch], branch: str) -> dict[str, int | None]:
+    """The lines that a branch reads, its own first, and up to which seq; None for all of it."""
+    by_id = {each.id: each for each in branches}
+    found: dict[str, int | None] = {branch: None}
+    at, limit = by_id.get(branch), None
+    while at is not None and at.parent is not None and at.parent not in found:
+        # A branch may have left before its parent did: what the parent shares is then cut there.
+        left = at.from_seq or 0
+        limit = left if limit is None else min(limit, left)
+        found[at.parent] = limit
+        at = by_id.get(at.parent)
+    return found
+
+
+def reads(branches: Sequence[Branch], branch: str, message: Message) -> bool:
+    lines = reach(branches, branch)
+    if message.branch not in lines:
+        return False
+    limit = lines[message.branch]
+    return limit is None or message.seq <= limit

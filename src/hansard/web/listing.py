@@ -1,0 +1,197 @@
+"""The list of conversations: by who and when, page by page; and by what was said, as somebody types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from markupsafe import Markup
+from msgspec import Meta, Struct
+
+from hansard.errors import Unsupported, ValidationError
+from hansard.model import Conversation, Message
+from hansard.search.hits import Snippet
+from hansard.server.calls import Answer
+from hansard.web import content
+from hansard.web.looks import Look, NoForm, see
+
+PAGE = 25
+_LOOKED_AT = 3
+"""Newest messages of each conversation that its line in the list is made from."""
+_TITLES = 200
+"""Newest conversations whose titles are searched."""
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles."""
+
+    q: str | None = None
+    user: Id | None = None
+    agent: Id | None = None
+    metadata: str | None = None
+    archived: Literal["no", "yes", "both"] = "no"
+    sort: Literal["last_message_at", "updated_at"] = "last_message_at"
+    after: str | None = None
+    before: str | None = None
+
+
+class Row(Struct, frozen=True):
+    """A line of the list."""
+
+    conversation: Conversation
+    title: str
+    preview: Markup | str
+    people: list[str]
+    is_live: bool
+    at: datetime
+
+
+async def see_conversations(look: Look[ListQuery, NoForm]) -> Answer:
+    """Conversations, those with the newest message first."""
+    query = look.query
+    values: dict[str, Any] = {"q": query, "next": None, "previous": None, "is_search": bool(query.q)}
+    if query.q:
+        values["rows"] = await _found(look, query.q)
+    else:
+        page = await look.store.list_conversations(
+            **_filters(query), sort=query.sort, after=query.after, before=query.before, limit=PAGE
+        )
+        values |= {"rows": await rows(look, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
+    if look.visit.wants_piece:
+        return look.piece("rows.html", **values)
+    return look.show("conversations.html", **values)
+
+
+async def newest(look: Look[Any, Any], limit: int) -> list[Row]:
+    return await rows(look, (await look.store.list_conversations(limit=limit)).items)
+
+
+async def rows(look: Look[Any, Any], conversations: Sequence[Conversation]) -> list[Row]:
+    """Lines for conversations, with the newest words of each."""
+    ends = await asyncio.gather(*(_end(look, each) for each in conversations))
+    return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
+
+
+async def _end(look: Look[Any, Any], conversation: Conversation) -> list[Message]:
+    if not conversation.message_count:
+        return []
+    return await look.store.get_messages(conversation.id, last=_LOOKED_AT, blobs="refs")
+
+
+def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> Row:
+    preview: Markup | str = content.preview(end) if found is None else found
+    known = (conversation.user_id, conversation.agent_id)
+    people = dict.fromkeys(
+        each.participant.display_name or each.participant.id
+        for each in end
+        if each.participant is not None and each.participant.id not in known
+    )
+    is_live = any(each.status == "in_progress" for each in end)
+    at = conversation.last_message_at or conversation.created_at
+    return Row(conversation, title_of(conversation), preview, list(people)[:3], is_live, at)
+
+
+def title_of(conversation: Conversation) -> str:
+    return conversation.title or conversation.id
+
+
+def _filters(query: ListQuery) -> dict[str, Any]:
+    archived = {"no": False, "yes": True, "both": None}[query.archived]
+    return {
+        "user_id": query.user,
+        "agent_id": query.agent,
+        "metadata": metadata_of(query.metadata),
+        "archived": archived,
+    }
+
+
+def metadata_of(text: str | None) -> dict[str, Any] | None:
+    """`key=value`, several with commas between."""
+    if text is None:
+        return None
+    found = {}
+    for piece in text.split(","):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip():
+            raise ValidationError(f"metadata is {text[:80]!r}: write it as key=value")
+        found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+# Searching the list
+
+
+async def _found(look: Look[ListQuery, NoForm], words: str) -> list[Row]:
+    """Conversations by their id, their title or what was said in them, each once."""
+    query = look.query
+    filters = _filters(query)
+    exact, titled, said = await asyncio.gather(
+        _by_id(look, words), _by_title(look, words, filters), _by_words(look, words, filters)
+    )
+    found: dict[str, tuple[Conversation, Markup | None]] = {}
+    for conversation, snippet in (*exact, *titled, *said):
+        if conversation.id not in found or found[conversation.id][1] is None:
+            found[conversation.id] = (conversation, snippet)
+    chosen = [each for each in found.values() if _is_wanted(each[0], query)][:PAGE]
+    ends = await asyncio.gather(*(_end(look, conversation) for conversation, _ in chosen))
+    return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(chosen, ends, strict=True)]
+
+
+def _is_wanted(conversation: Conversation, query: ListQuery) -> bool:
+    return query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
+
+
+Finding = tuple[Conversation, Markup | None]
+
+
+async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
+    if len(words.encode("utf-8", "replace")) > 256:
+        return []
+    conversation = await look.store.get_conversation(words)
+    return [] if conversation is None else [(conversation, None)]
+
+
+async def _by_title(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
+    """Titles are not in the index: those of the newest conversations are looked at."""
+    wanted = words.casefold()
+    found: list[Finding] = []
+    after = None
+    for _ in range(_TITLES // 100):
+        page = await look.store.list_conversations(**filters, after=after, limit=100)
+        found += [(each, None) for each in page.items if each.title and wanted in each.title.casefold()]
+        after = page.next_cursor
+        if after is None:
+            break
+    return found
+
+
+async def _by_words(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
+    narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
+    try:
+        hits = await look.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
+    except Unsupported:
+        return []
+    return [(hit.conversation, marked(hit.snippet)) for hit in hits]
+
+
+def marked(snippet: Snippet) -> Markup:
+    """A snippet with what was found marked."""
+    pieces, end = [], 0
+    for start, stop in snippet.highlights:
+        pieces.append(Markup("{}<mark>{}</mark>").format(snippet.text[end:start], snippet.text[start:stop]))
+        end = stop
+    return Markup("").join([*pieces, Markup("{}").format(snippet.text[end:])])
+
+
+PAGES = (see("/conversations", see_conversations, query=ListQuery),)

@@ -1,0 +1,95 @@
+"""Search over everything: with what was found marked, filters, and both orders."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from hansard.errors import ValidationError
+from hansard.model import ROLES
+from hansard.search.hits import Hits
+from hansard.server.calls import Answer
+from hansard.web import content, listing
+from hansard.web.looks import Look, NoForm, see
+
+PAGE = 20
+SNIPPET = 320
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`since` and `until` are days, both inclusive."""
+
+    q: str | None = None
+    conversation: Id | None = None
+    user: Id | None = None
+    agent: Id | None = None
+    participant: Id | None = None
+    role: str | None = None
+    metadata: str | None = None
+    since: str | None = None
+    until: str | None = None
+    match: Literal["all", "any"] = "all"
+    order: Literal["relevance", "newest"] = "relevance"
+    branches: Literal["active", "all"] = "active"
+    cursor: str | None = None
+
+
+async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
+    """What was said, wherever."""
+    hits = await _search(look) if look.query.q else Hits()
+    found = [_shown(hit) for hit in hits]
+    values: dict[str, Any] = {"q": look.query, "found": found, "next": hits.next_cursor, "complete": hits.complete}
+    if look.visit.wants_piece:
+        return look.piece("hits.html", **values)
+    return look.show("search.html", roles=ROLES, **values)
+
+
+async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
+    query = look.query
+    return await look.store.search(
+        query.q or "",
+        conversation_id=query.conversation,
+        user_id=query.user,
+        agent_id=query.agent,
+        metadata=listing.metadata_of(query.metadata),
+        roles=[query.role] if query.role else (),
+        participant_ids=[query.participant] if query.participant else (),
+        since=_day(query.since, "since"),
+        until=_after(_day(query.until, "until")),
+        match=query.match,
+        order=query.order,
+        all_branches=query.branches == "all",
+        limit=PAGE,
+        token_cap=None,
+        cursor=query.cursor,
+        blobs="refs",
+    )
+
+
+def _shown(hit: Any) -> dict[str, Any]:
+    return {
+        "message": hit.message,
+        "conversation": hit.conversation,
+        "title": listing.title_of(hit.conversation),
+        "who": content.speaker_of(hit.message, hit.conversation),
+        "snippet": listing.marked(hit.cut(SNIPPET)),
+    }
+
+
+def _day(text: str | None, what: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
+
+
+def _after(day: datetime | None) -> datetime | None:
+    return None if day is None else day + timedelta(days=1)
+
+
+PAGES = (see("/search", see_search, query=SearchQuery),)

@@ -1,0 +1,104 @@
+"""One message: whole, as JSON, and its pictures, sounds and documents as bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from urllib.parse import quote
+
+import msgspec
+
+from hansard import formats
+from hansard.errors import NotFound
+from hansard.formats.parts import Media, split_data_url
+from hansard.server.calls import Answer, NoQuery
+from hansard.web import content, transcript
+from hansard.web.conversation import ONE, base_of
+from hansard.web.looks import ALONE, Look, NoForm, see
+from hansard.web.transcript import Setting
+
+_SHOWN = {
+    *("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"),
+    *("audio/mpeg", "audio/mp3", "audio/wav", "audio/x-wav", "audio/ogg", "audio/webm", "audio/mp4", "audio/flac"),
+}
+"""What a browser may show. Everything else, pictures with scripts in them among it, is only handed out as a file."""
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"ID3", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+_NUMBER = re.compile(r"[0-9]{1,6}")
+MESSAGE = ONE + "/m/{message_id}"
+
+
+async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
+    """A message by itself, whole."""
+    conversation = await look.conversation()
+    message = await look.store.get_message(conversation.id, look.path[1], blobs="refs")
+    base = base_of(look, conversation)
+    setting = Setting(conversation, base, look.may("write"), most=content.WHOLE)
+    raw = content.pretty(message)
+    return look.show(
+        "one.html",
+        html=transcript.one(message, setting),
+        message=message,
+        conversation=conversation,
+        base=base,
+        raw=raw[: content.MOST],
+        is_raw_cut=len(raw) > content.MOST,
+        is_text=isinstance(message.content, str) and not message.blobs,
+    )
+
+
+async def see_message_json(look: Look[NoQuery, NoForm]) -> Answer:
+    """A message as it is stored, as JSON."""
+    message = await look.store.get_message(look.path[0], look.path[1])
+    return Answer(msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, ALONE, "application/json")
+
+
+async def see_media(look: Look[NoQuery, NoForm]) -> Answer:
+    """The bytes of a picture, a sound or a document."""
+    message = await look.store.get_message(look.path[0], look.path[1])
+    found = content.media_of(formats.read(message))
+    number = look.path[2]
+    if not _NUMBER.fullmatch(number) or int(number) >= len(found):
+        raise NotFound(f"the message has no part {number[:20]!r}")
+    media = found[int(number)]
+    data, type = _bytes_of(media)
+    if type in _SHOWN:
+        return Answer(data, 200, ALONE, type)
+    name = quote(media.name or f"part-{number}", safe="")
+    disposition = (b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode())
+    return Answer(data, 200, (*ALONE, disposition), "application/octet-stream")
+
+
+def _bytes_of(media: Media) -> tuple[bytes, str]:
+    """The bytes, and what they are: by their first bytes where those tell, else as was claimed."""
+    claimed, encoded = media.media_type or "", media.data
+    if not encoded and media.url is not None:
+        claimed, encoded = split_data_url(media.url) or (claimed, None)
+    if not encoded:
+        raise NotFound("the bytes are not stored here")
+    try:
+        altchars = b"-_" if "-" in encoded or "_" in encoded else None
+        data = base64.b64decode("".join(encoded.split()), altchars=altchars, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise NotFound("what is stored is not base64") from error
+    return data, _sniffed(data) or claimed.lower()
+
+
+def _sniffed(data: bytes) -> str | None:
+    if data[:4] == b"RIFF":
+        return {b"WAVE": "audio/wav", b"WEBP": "image/webp"}.get(data[8:12])
+    return next((type for magic, type in _MAGIC if data.startswith(magic)), None)
+
+
+PAGES = (
+    see(MESSAGE, see_message),
+    see(MESSAGE + "/raw", see_message_json),
+    see(MESSAGE + "/media/{number}", see_media),
+)

@@ -1,0 +1,300 @@
+// The page works without this script. With it: times in the reader's zone, lists that follow what is typed and what is
+// written, one scroll through any number of messages, and the keyboard.
+"use strict";
+(() => {
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  document.documentElement.classList.add("scripted");
+
+  // Times
+
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
+  const long = new Intl.DateTimeFormat(undefined, { dateStyle: "long" });
+  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+  const steps = [["minute", 60], ["hour", 3600], ["day", 86400]];
+
+  function ago(moment) {
+    const seconds = (moment - Date.now()) / 1000, away = Math.abs(seconds);
+    if (away < 60) return relative.format(0, "minute");
+    if (away > 7 * 86400) return date.format(moment);
+    const [unit, size] = steps.findLast(([, each]) => away >= each);
+    return relative.format(Math.round(seconds / size), unit);
+  }
+
+  function localise(from = document) {
+    for (const each of all("time[datetime]", from)) {
+      const moment = new Date(each.dateTime);
+      if (isNaN(moment)) continue;
+      const style = each.dataset.style;
+      each.textContent = style === "clock" ? clock.format(moment) : style === "full" ? full.format(moment) : ago(moment);
+      each.title = full.format(moment);
+    }
+  }
+
+  // Days between messages are the reader's, not the server's.
+  function days(log) {
+    if (!log) return;
+    all(".day", log).forEach((each) => each.remove());
+    let last = "";
+    for (const message of all(".message", log)) {
+      const time = $(".when time", message);
+      const day = time ? long.format(new Date(time.dateTime)) : last;
+      if (day !== last) {
+        const line = document.createElement("p"), words = document.createElement("span");
+        line.className = "day";
+        words.textContent = day;
+        line.append(words);
+        message.before(line);
+      }
+      last = day;
+    }
+  }
+
+  // Pieces of pages, rendered by the server
+
+  async function piece(url, signal) {
+    const answer = await fetch(url, { headers: { "Hansard-Piece": "1" }, signal, credentials: "same-origin" });
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    const made = document.createElement("template");
+    made.innerHTML = await answer.text();
+    localise(made.content);
+    return made.content;
+  }
+
+  const quietly = (error) => { if (error.name !== "AbortError") console.warn("hansard:", error.message); };
+
+  // Forms that answer while somebody types
+
+  for (const form of all("form[data-type-ahead]")) {
+    const target = $(form.dataset.typeAhead);
+    let timer = 0, going = null;
+    const ask = async () => {
+      const given = [...new FormData(form)].filter(([, value]) => value !== "");
+      const url = `${form.action}?${new URLSearchParams(given)}`;
+      going?.abort();
+      going = new AbortController();
+      target.setAttribute("aria-busy", "true");
+      try {
+        const found = await piece(url, going.signal);
+        target.replaceChildren(found);
+        history.replaceState(null, "", url);
+      } catch (error) { quietly(error); } finally { target.removeAttribute("aria-busy"); }
+    };
+    const soon = (wait) => { clearTimeout(timer); timer = setTimeout(ask, wait); };
+    form.addEventListener("input", () => { if (form.checkValidity()) soon(200); });
+    form.addEventListener("change", () => { if (form.checkValidity()) soon(0); });
+    form.addEventListener("submit", (event) => { event.preventDefault(); soon(0); });
+  }
+
+  // The list of conversations, as it changes
+
+  const list = $("#list[data-refresh]");
+  if (list) setInterval(async () => {
+    if (document.hidden || list.contains(document.activeElement) || $(".walked", list)) return;
+    try {
+      const found = await piece(location.href);
+      const now = found.querySelector(".rows")?.textContent, before = $(".rows", list)?.textContent;
+      if (now !== before) list.replaceChildren(found);
+    } catch (error) { quietly(error); }
+  }, 5000);
+
+  // A conversation: older and newer messages as they are scrolled to, and no more of them in memory than can be seen
+
+  const log = $("#messages");
+  const MOST = 240;
+  let busy = false, tail = null;
+
+  function further(kind, cursor) {
+    const url = new URL(location.href);
+    url.hash = "";
+    for (const name of ["at", "before", "after", "done"]) url.searchParams.delete(name);
+    url.searchParams.set(kind === "older" ? "before" : "after", cursor);
+    const link = document.createElement("a");
+    link.className = "further";
+    link.dataset[kind] = "";
+    link.href = url;
+    link.textContent = kind === "older" ? "Older messages" : "Newer messages";
+    return link;
+  }
+
+  function trim(kind) {
+    const messages = all(".message", log);
+    const extra = messages.length - MOST;
+    if (extra <= 0) return;
+    const gone = kind === "older" ? messages.slice(-extra) : messages.slice(0, extra);
+    const edge = kind === "older" ? messages[messages.length - extra - 1] : messages[extra];
+    const side = kind === "older" ? "newer" : "older";
+    $(`.further[data-${side}]`, log)?.remove();
+    const from = kind === "older" ? gone[0] : log.firstElementChild;
+    const until = kind === "older" ? null : edge;
+    for (let each = from; each && each !== until;) { const next = each.nextElementSibling; each.remove(); each = next; }
+    const link = further(side, edge.dataset.cursor);
+    if (side === "newer") { log.append(link); stopTail(); } else log.prepend(link);
+    watcher.observe(link);
+  }
+
+  async function extend(link) {
+    if (busy) return;
+    busy = true;
+    watcher.unobserve(link);
+    const kind = "older" in link.dataset ? "older" : "newer";
+    try {
+      const found = await piece(link.href);
+      found.querySelector(kind === "older" ? "[data-newer]" : "[data-older]")?.remove();
+      const anchor = kind === "older" ? $(".message", log) : null;
+      const top = anchor?.getBoundingClientRect().top ?? 0;
+      const more = found.querySelector(".further");
+      link.replaceWith(found);
+      days(log);
+      if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - top, behavior: "instant" });
+      trim(kind);
+      if (more) watcher.observe(more);
+      else if (kind === "newer") startTail();
+    } catch (error) { quietly(error); } finally { busy = false; }
+  }
+
+  const watcher = new IntersectionObserver((seen) => {
+    for (const each of seen) if (each.isIntersecting) extend(each.target);
+  }, { rootMargin: "900px 0px" });
+
+  // Live
+
+  function startTail() {
+    if (!log?.dataset.tail || tail) return;
+    const last = all(".message", log).at(-1)?.dataset.cursor;
+    const url = new URL(log.dataset.tail, location.href);
+    if (last) url.searchParams.set("after", last);
+    tail = new EventSource(url);
+    tail.addEventListener("open", () => { $("#live").hidden = false; });
+    tail.addEventListener("error", () => { $("#live").hidden = true; });
+    tail.addEventListener("message", (event) => arrived(JSON.parse(event.data)));
+  }
+
+  function stopTail() {
+    tail?.close();
+    tail = null;
+    const live = $("#live");
+    if (live) live.hidden = true;
+  }
+
+  function arrived({ seq, html }) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    localise(made.content);
+    const message = made.content.querySelector(".message");
+    const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 400 || document.activeElement?.closest?.(".write");
+    const there = document.getElementById(`m${seq}`);
+    const results = all(".result[data-result]", message);
+    const calls = results.map((each) => $(`.call[data-call="${CSS.escape(each.dataset.result)}"]`, log));
+    if (there) there.replaceWith(message);
+    else if (results.length && calls.every(Boolean) && message.classList.contains("tool")) {
+      results.forEach((each, at) => { calls[at].append(each); $("summary .state", calls[at])?.remove(); each.id = `m${seq}`; });
+    } else {
+      log.append(message);
+      $(".nothing")?.remove();
+      trim("newer");
+    }
+    days(log);
+    if (atEnd) $("#end").scrollIntoView({ block: "end" });
+  }
+
+  if (log) {
+    days(log);
+    all(".further", log).forEach((each) => watcher.observe(each));
+    if (!location.hash && !/[?&](at|before|after)=/.test(location.search)) {
+      // A conversation opens at its end.
+      history.scrollRestoration = "manual";
+      $("#end").scrollIntoView({ block: "end" });
+    }
+    startTail();
+    addEventListener("pagehide", stopTail);
+    addEventListener("pageshow", (event) => { if (event.persisted) startTail(); });
+  }
+
+  // Writing: the answer comes by the tail
+
+  for (const form of all("form[data-write]")) {
+    const box = $("textarea", form);
+    box.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit($("button.primary", form)); }
+    });
+    form.addEventListener("submit", async (event) => {
+      if (!tail || tail.readyState !== EventSource.OPEN) return;
+      event.preventDefault();
+      const sent = new URLSearchParams(new FormData(form, event.submitter));
+      const words = box.value;
+      box.value = "";
+      try {
+        const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
+        if (!answer.ok) throw new Error(`the message was not stored (${answer.status})`);
+      } catch (error) {
+        box.value = words;
+        box.setCustomValidity(error.message);
+        box.reportValidity();
+        box.setCustomValidity("");
+      }
+    });
+  }
+
+  // Copying
+
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest?.("a[data-copy]");
+    if (!link || !navigator.clipboard) return;
+    event.preventDefault();
+    const words = link.textContent;
+    try {
+      const answer = await fetch(link.href, { credentials: "same-origin" });
+      await navigator.clipboard.writeText(await answer.text());
+      link.textContent = "Copied";
+    } catch { location.href = link.href; }
+    setTimeout(() => { link.textContent = words; }, 1600);
+  });
+
+  // The keyboard
+
+  const home = $(".brand")?.href ?? location.href;
+  const places = { o: "", c: "conversations", s: "search", a: "admin" };
+  let going = false;
+
+  function walk(step) {
+    const items = all("[data-walk] > li, #messages .message");
+    if (!items.length) return;
+    const at = items.findIndex((each) => each.classList.contains("walked"));
+    const nearest = items.findIndex((each) => each.getBoundingClientRect().bottom > 80);
+    const to = Math.min(items.length - 1, Math.max(0, at < 0 ? (nearest < 0 ? 0 : nearest) : at + step));
+    items[at]?.classList.remove("walked");
+    items[to].classList.add("walked");
+    const focus = $("a.row", items[to]) ?? items[to];
+    focus.focus({ preventScroll: true });
+    items[to].scrollIntoView({ block: "nearest" });
+  }
+
+  function typed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, [contenteditable]")) {
+      if (event.key === "Escape") event.target.blur?.();
+      return;
+    }
+    const key = event.key;
+    if (going) {
+      going = false;
+      if (key in places && (key !== "a" || $('nav a[href$="admin"]'))) location.href = new URL(places[key], home);
+      else if (key === "g") scrollTo({ top: 0 });
+      else if (key === "e") ($("#end") ?? document.body).scrollIntoView({ block: "end" });
+      return;
+    }
+    if (key === "/") { event.preventDefault(); ($("main input[type=search]") ?? $("#find"))?.focus(); }
+    else if (key === "j") walk(1);
+    else if (key === "k") walk(-1);
+    else if (key === "g") { going = true; setTimeout(() => { going = false; }, 1500); }
+    else if (key === "o") ($(".walked a.row") ?? $(".walked .open"))?.click();
+    else if (key === "?") $("#keys")?.showModal();
+  }
+  document.addEventListener("keydown", typed);
+  for (const each of all("[data-keys]")) { each.hidden = false; each.addEventListener("click", () => $("#keys").showModal()); }
+
+  localise();
+  setInterval(() => { if (!document.hidden) localise(); }, 60000);
+})();

@@ -1,0 +1,150 @@
+"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover.
+
+The HTML of a message is a pure function of what it shows. So it is remembered by a digest of that, and a page that is
+looked at again, or scrolled, costs little more than reading its messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+import msgspec
+from markupsafe import Markup
+from msgspec import Struct
+
+from hansard import formats
+from hansard.formats.parts import ToolResult
+from hansard.model import Branch, Conversation, Message, Summary
+from hansard.web import content, markdown, rendering
+
+_MOST_BYTES = 24_000_000
+
+
+class Memory:
+    """What was rendered lately, up to so many bytes."""
+
+    def __init__(self, most: int = _MOST_BYTES) -> None:
+        self._most = most
+        self._size = 0
+        self._kept: OrderedDict[bytes, Markup] = OrderedDict()
+
+    def get(self, key: bytes) -> Markup | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: bytes, html: Markup) -> None:
+        self._kept[key] = html
+        self._size += len(html)
+        while self._size > self._most:
+            _, old = self._kept.popitem(last=False)
+            self._size -= len(old)
+
+
+class Setting(Struct, frozen=True):
+    """What a message is shown in."""
+
+    conversation: Conversation
+    base: str
+    """The way to the conversation."""
+    may_write: bool = False
+    branches: Sequence[Branch] = ()
+    summaries: Sequence[Summary] = ()
+    most: int = content.MOST
+
+
+class Item(Struct, frozen=True):
+    """One message, as it stands in the list."""
+
+    html: Markup
+    day: date
+    is_new_day: bool
+    summaries: list[Markup] = []
+
+
+_memory = Memory()
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+def items(messages: Sequence[Message], setting: Setting, *, last_day: date | None = None) -> list[Item]:
+    """The messages as HTML, in their order, without those that are shown inside of others."""
+    results, inside = _pair(messages)
+    shown: list[Item] = []
+    day = last_day
+    covered = _ends(messages, setting.summaries)
+    for message in messages:
+        if message.seq in inside:
+            continue
+        html = _html(message, setting, results)
+        at = message.created_at.date()
+        shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
+        day = at
+    return shown
+
+
+def one(message: Message, setting: Setting) -> Markup:
+    return _html(message, setting, {})
+
+
+def _pair(messages: Sequence[Message]) -> tuple[dict[str, tuple[ToolResult, Message]], set[int]]:
+    """Results by the call that they answer, and the messages that are nothing but such results."""
+    calls: set[str] = set()
+    results: dict[str, tuple[ToolResult, Message]] = {}
+    inside: set[int] = set()
+    for message in messages:
+        links = formats.tool_links(message)
+        if links.results and calls.issuperset(links.results):
+            found = content.results_in(message)
+            if found and not any(each.id in results for each in found):
+                results.update({each.id: (each, message) for each in found})
+                inside.add(message.seq)
+        calls.update(links.calls)
+    return results, inside
+
+
+def _html(message: Message, setting: Setting, results: dict[str, tuple[ToolResult, Message]]) -> Markup:
+    answers = [results[id][1] for id in formats.tool_links(message).calls if id in results]
+    conversation = setting.conversation
+    left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
+    key = hashlib.blake2b(
+        _encode(
+            (
+                message,
+                answers,
+                setting.base,
+                setting.may_write,
+                setting.most,
+                left_at,
+                conversation.user_id,
+                conversation.agent_id,
+            )
+        ),
+        digest_size=20,
+    ).digest()
+    html = _memory.get(key)
+    if html is None:
+        blocks = content.blocks_of(message, formats.read(message), results, setting.base, setting.most)
+        speaker = content.speaker_of(message, conversation)
+        values = {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at}
+        html = Markup(rendering.render("message.html", base=setting.base, may_write=setting.may_write, **values))
+        _memory.put(key, html)
+    return html
+
+
+def _ends(messages: Sequence[Message], summaries: Iterable[Summary]) -> dict[int, list[Markup]]:
+    """For each message, the summaries whose range ends with it, as far as it is on the page."""
+    found: dict[int, list[Markup]] = {}
+    if not messages:
+        return found
+    for summary in summaries:
+        if not messages[0].seq <= summary.to_seq <= messages[-1].seq:
+            continue
+        last = max((each.seq for each in messages if each.seq <= summary.to_seq), default=messages[0].seq)
+        text = Markup(markdown.render(summary.text[: content.MOST]))
+        html = Markup(rendering.render("summary.html", summary=summary, text=text))
+        found.setdefault(last, []).append(html)
+    return found

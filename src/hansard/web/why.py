@@ -1,0 +1,142 @@
+"""Why: the prompt that `assemble_prompt` would make now, and what became of each message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from hansard.assembly.explanation import Decision, Prompt
+from hansard.model import Conversation, Message, MessageScope
+from hansard.server.calls import Answer
+from hansard.web import charts, content, markdown
+from hansard.web.conversation import ONE, base_of
+from hansard.web.looks import ALONE, Look, NoForm, see
+
+WORDS = {
+    "newest": "the newest message: always there",
+    "fits": "it fits",
+    "system": "instructions stay",
+    "pinned": "pinned messages stay",
+    "summary": "the summary of what lies before",
+    "not_addressed": "it does not concern the agent",
+    "over_budget": "no room left in the budget",
+    "summarized": "the summary stands for it",
+    "tool_pair": "a tool call without its result, or the other way",
+    "blocked": "it was blocked",
+    "empty": "it says nothing that a model could be told",
+}
+_MOST_TURNS = 500
+_PREVIEW = 160
+FORMATS = ("openai.chat", "openai.responses", "anthropic", "gemini")
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class WhyQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of `assemble_prompt`. `hours` is its time window."""
+
+    agent: Id | None = None
+    name: str | None = None
+    branch: Id | None = None
+    budget: Annotated[int, Meta(ge=1, le=10_000_000)] = 3000
+    turns: Annotated[int, Meta(ge=1, le=_MOST_TURNS)] = 100
+    hours: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    scope: MessageScope | None = None
+    addressed: Literal["yes", "no"] = "yes"
+    names: Literal["prefix", "field", "none"] = "prefix"
+    dangling: Literal["drop", "close"] = "drop"
+    system: str | None = None
+    format: Literal["openai.chat", "openai.responses", "anthropic", "gemini"] = "openai.chat"
+
+
+class Line(Struct, frozen=True):
+    decision: Decision
+    words: str
+    bar: str
+    text: str
+    who: content.Speaker | None
+
+
+async def see_why(look: Look[WhyQuery, NoForm]) -> Answer:
+    """The prompt that an agent would get, and why it is what it is."""
+    conversation = await look.conversation()
+    prompt = await _assemble(look)
+    messages = await _messages(look, prompt)
+    made = content.pretty(_as_sent(prompt, look.query.format))
+    values: dict[str, Any] = {
+        "q": look.query,
+        "prompt": prompt,
+        "lines": _lines(prompt, messages, conversation),
+        "json": markdown.json(made[: content.MOST]) if len(made) <= content.MOST else None,
+        "plain_json": made,
+        "share": charts.share(prompt.tokens, prompt.budget),
+        "base": base_of(look, conversation),
+        "conversation": conversation,
+    }
+    if look.visit.wants_piece:
+        return look.piece("why_result.html", **values)
+    agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
+    return look.show("why.html", agents=agents, formats=FORMATS, **values)
+
+
+async def see_prompt_json(look: Look[WhyQuery, NoForm]) -> Answer:
+    """The prompt as JSON, to copy."""
+    made = content.pretty(_as_sent(await _assemble(look), look.query.format))
+    return Answer(made.encode("utf-8", "replace") + b"\n", 200, ALONE, "application/json")
+
+
+def _is_agent(message: Message) -> bool:
+    return message.participant is not None and message.participant.kind == "agent"
+
+
+async def _assemble(look: Look[WhyQuery, NoForm]) -> Prompt:
+    query = look.query
+    return await look.store.assemble_prompt(
+        look.path[0],
+        agent_id=query.agent,
+        agent_name=query.name,
+        branch=query.branch,
+        token_budget=query.budget,
+        max_turns=query.turns,
+        time_window=None if query.hours is None else timedelta(hours=query.hours),
+        scope=query.scope,
+        addressed_only=query.addressed == "yes",
+        names=query.names,
+        dangling=query.dangling,
+        system=query.system,
+        format=query.format,
+    )
+
+
+async def _messages(look: Look[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
+    """The messages that were looked at, for a few words of each."""
+    wanted = max(prompt.loaded, 1)
+    found = await look.store.get_messages(look.path[0], last=wanted, branch=look.query.branch, blobs="refs")
+    return {each.id: each for each in found}
+
+
+def _lines(prompt: Prompt, messages: dict[str, Message], conversation: Conversation) -> list[Line]:
+    most = max((each.tokens for each in prompt.decisions), default=1)
+    lines = []
+    for each in prompt.decisions:
+        message = messages.get(each.message_id)
+        text = "" if message is None else content.preview([message])[:_PREVIEW]
+        who = None if message is None else content.speaker_of(message, conversation)
+        lines.append(Line(each, WORDS.get(each.why, each.why), charts.share(each.tokens, most), text, who))
+    return lines
+
+
+def _as_sent(prompt: Prompt, format: str) -> Any:
+    """What goes into the call of a provider's API."""
+    if format == "openai.responses":
+        return {"input": prompt.messages, **({"instructions": prompt.system} if prompt.system else {})}
+    if format == "gemini":
+        return {"contents": prompt.messages, **({"system_instruction": prompt.system} if prompt.system else {})}
+    return {**({"system": prompt.system} if prompt.system else {}), "messages": prompt.messages}
+
+
+PAGES = (
+    see(ONE + "/why", see_why, query=WhyQuery),
+    see(ONE + "/prompt", see_prompt_json, query=WhyQuery),
+)

@@ -1,0 +1,24 @@
+"""A site over a store of its own, for one test; and one that is filled with the sample, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.web.kit import Site, sited
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with sited(f"sqlite:///{tmp_path}/chats.db") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The sample. Tests that change something take `site` instead."""
+    folder = tmp_path_factory.mktemp("sample")
+    with sited(f"sqlite:///{folder}/sample.db") as made:
+        assert made.get("/").send("sample").status == 200
+        yield made

@@ -1,0 +1,143 @@
+"""What operators do: keys, tenants, retention, erasure, the check, the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.web.kit import Reader, Site, sited
+
+from hansard import Message
+from hansard.server.keys import KeyFile
+from hansard.server.settings import Settings
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Site]:
+    settings = Settings(keys=tmp_path / "keys.json", audit_log=tmp_path / "audit.jsonl")
+    with sited(f"sqlite:///{tmp_path}/chats.db", settings) as site:
+        yield site
+
+
+def test_the_first_key_raises_the_walls(kept: Site, tmp_path: Path) -> None:
+    page = kept.get("/admin")
+    assert "No key was made yet" in page
+    made = page.send("/admin/keys", name="ops", scopes=["read", "write", "admin"], operator="yes")
+    token = made.tree.one("code", "secret").words
+    assert token.startswith("hsk_")
+    assert kept.get("/admin").status == 401
+    assert "Conversations" in kept.reader.sign_in(token)
+    page = kept.get("/admin")
+    assert token not in page.tree.text
+    assert "all (operator)" in page
+    (key,) = KeyFile(tmp_path / "keys.json").list()
+    assert (key.name, key.scopes, key.tenant) == ("ops", ("read", "write", "admin"), None)
+
+
+def test_keys_are_made_and_revoked(kept: Site, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    mine = keys.create("mine", ["read", "write", "admin"], tenant=None)[1]
+    kept.reader.sign_in(mine)
+    page = kept.get("/admin").send(
+        "/admin/keys", name="phone", scopes="read", tenant="acme", user="ada", rate="60", days="7"
+    )
+    made = next(key for key in keys.list() if key.name == "phone")
+    assert (made.scopes, made.tenant, made.user, made.rate) == (("read",), "acme", "ada", 60)
+    token = page.tree.one("code", "secret").words
+    phone = Reader(kept.api.address)
+    try:
+        assert phone.sign_in(token).status == 200
+        assert phone.get("/admin").status == 403
+        form = {"id": made.id, "proof": page.tree.all("input", name="proof")[0]["value"]}
+        assert kept.reader.post("/admin/keys/revoke", form).status == 200
+        assert phone.get("/").status == 401
+    finally:
+        phone.client.close()
+    own = next(key for key in keys.list() if key.name == "mine")
+    assert kept.reader.post("/admin/keys/revoke", form | {"id": own.id}).status == 403
+    assert page.send("/admin/keys", name="x", scopes="emperor").status == 400
+    assert page.send("/admin/keys", name="x").status == 400
+    assert page.send("/admin/keys", name="x", scopes="read", operator="yes", tenant="acme").status == 400
+
+
+def test_tenants(kept: Site) -> None:
+    kept.store.tenant("acme").append_message("c", "user", "in acme")
+    kept.store.append_message("d", "user", "in default")
+    page = kept.get("/admin")
+    assert {"acme", "default"} <= {link.words for link in page.tree.one("ul", "tenants").all("a")}
+    acme = page.follow("acme")
+    assert "in acme" in acme
+    assert "in default" not in acme
+    assert "in acme" in acme.follow("Conversations")
+    assert "in acme" in kept.get("/t/acme/c/c")
+    assert kept.get("/t/acme/c/d").status == 404
+    assert kept.get("/t/acme").url.endswith("/t/acme/")
+    receipt = kept.reader.get("/admin")
+    form = {"tenant": "acme", "sure": "yes", "proof": receipt.tree.all("input", name="proof")[0]["value"]}
+    assert "Deleted" in kept.reader.post("/admin/tenants/delete", form)
+    assert kept.store.admin.tenants() == ["default"]
+
+
+def test_retention(kept: Site) -> None:
+    old = datetime.now(UTC) - timedelta(days=400)
+    kept.store.append("old", [Message("user", "x", created_at=old)])
+    kept.store.append("new", [Message("user", "x")])
+    counted = kept.get("/admin").send("/admin/purge", days="1")
+    # What arrived lately is activity, whatever time it carries.
+    assert "0 conversations" in counted
+    assert kept.store.stats().conversations == 2
+    assert kept.get("/admin").send("/admin/purge", days="0").status == 400
+
+
+def test_erasure_gives_a_receipt(kept: Site) -> None:
+    kept.store.append("hers", [Message("user", "x")], user_id="ada")
+    kept.store.append("ours", [Message("user", "y")], user_id="ben")
+    assert kept.get("/admin").send("/admin/erase", user="ada").status == 400
+    receipt = kept.get("/admin").send("/admin/erase", user="ada", sure="yes")
+    assert "the user ada" in receipt
+    assert "Physically gone" in receipt
+    assert [each.id for each in kept.store.list_conversations().items] == ["ours"]
+
+
+def test_the_check_is_remembered(kept: Site) -> None:
+    kept.store.append("c", [Message("user", "x")])
+    assert "never" in kept.get("/")
+    assert "Nothing is wrong" in kept.get("/").send("/admin/check")
+    assert "nothing wrong" in kept.get("/")
+    assert "nothing wrong" in kept.get("/admin")
+
+
+def test_the_audit_log(kept: Site, tmp_path: Path) -> None:
+    kept.store.append("c", [Message("user", "a secret")])
+    kept.get("/c/c")
+    kept.get("/c/nothing")
+    page = kept.get("/admin").follow("Audit log")
+    rows = [row.words for row in page.tree.one("tbody").all("tr")]
+    assert any("see_conversation" in row and "404" in row for row in rows)
+    assert "a secret" not in page.tree.text
+    only = kept.get("/admin/audit?action=see_admin")
+    assert {row.all("td")[3].words for row in only.tree.one("tbody").all("tr")} == {"see_admin"}
+    with (tmp_path / "audit.jsonl").open("ab") as file:
+        file.write(b'{"at":"2026-01-01T00:00:00Z","request_id":"x","status":200,"action":"old"}\n' * 20_000)
+    assert len(kept.get("/admin/audit").tree.one("tbody").all("tr")) == 200
+
+
+def test_without_an_audit_log(site: Site) -> None:
+    assert site.get("/admin/audit").status == 501
+    assert [link for link in site.get("/admin").tree.all("a") if link.words == "Audit log"] == []
+
+
+def test_what_a_users_key_sees(kept: Site, tmp_path: Path) -> None:
+    kept.store.tenant("acme").append("hers", [Message("user", "mine")], user_id="ada")
+    kept.store.tenant("acme").append("his", [Message("user", "not mine")], user_id="ben")
+    token = KeyFile(tmp_path / "keys.json").create("x", ["read", "write", "admin"], tenant="acme", user="ada")[1]
+    page = kept.reader.sign_in(token)
+    assert "mine" in page
+    assert "not mine" not in page
+    assert kept.get("/c/his").status == 404
+    admin = kept.get("/admin")
+    assert "API keys" not in admin
+    assert "Tenants" not in admin
+    assert admin.send("/admin/erase", user="ben", sure="yes").status == 403

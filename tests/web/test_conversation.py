@@ -1,0 +1,253 @@
+"""A conversation on its page: who said what, tools with their results, branches, summaries, paging, live."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from tests.web.kit import Page, Site
+
+from hansard import Message
+
+
+def texts(page: Page) -> list[str]:
+    return [each.one("div", "body").one("div", "said").words for each in page.messages()]
+
+
+def test_who_said_what(site: Site) -> None:
+    site.store.append(
+        "c",
+        [
+            Message("system", "Be brief."),
+            Message("user", "Hello"),
+            Message("assistant", "Hi"),
+            {"role": "user", "content": "Me too", "participant": {"kind": "user", "id": "u2", "display_name": "Ben"}},
+            {"role": "agent", "content": "I see", "participant": {"kind": "agent", "id": "scout"}},
+        ],
+        user_id="ann",
+        agent_id="helper",
+    )
+    page = site.get("/c/c")
+    assert [each.one("span", "name").words for each in page.messages()] == ["System", "ann", "helper", "Ben", "scout"]
+    assert texts(page) == ["Be brief.", "Hello", "Hi", "Me too", "I see"]
+    assert page.messages()[4].one("span", "role").words == "agent"
+
+
+def test_markdown_code_and_tables(sample: Site) -> None:
+    page = sample.get("/c/sample-parser")
+    code = [each for each in page.tree.all("pre", "code") if "def parse" in each.text]
+    assert len(code) == 1
+    assert "def" in [each.text for each in code[0].all("span", "k-k")]
+    table = sample.get("/c/sample-parcel").tree.one("div", "messages").one("table")
+    assert [cell.words for cell in table.all("th")] == ["step", "when", "state"]
+    assert table.all("td")[2]["class"] == "to-center"
+
+
+def test_calls_hold_their_results(sample: Site) -> None:
+    page = sample.get("/c/sample-parcel")
+    calls = page.tree.all("details", "call")
+    assert [each.one("span", "tool-name").words for each in calls] == ["track_parcel", "quote_refund"]
+    assert all("open" not in each.attributes for each in calls)
+    assert "held at customs" in calls[0].one("div", "result").text
+    # Eight messages are stored; two of them are results, and stand inside of their calls.
+    assert len(page.messages()) == 6
+    assert calls[0].one("div", "result")["id"] == "m4"
+    failed = sample.get("/c/sample-parser").tree.all("details", "failed")
+    assert len(failed) == 1
+    assert "ValueError" in failed[0].text
+    open_call = sample.get("/c/sample-heating").tree.one("details", "call")
+    assert "no result yet" in open_call.words
+
+
+def test_a_result_without_its_call_is_shown_by_itself(site: Site) -> None:
+    site.store.append(
+        "c", [Message("tool", {"role": "tool", "tool_call_id": "t9", "content": "42"}, format="openai.chat")]
+    )
+    (message,) = site.get("/c/c").messages()
+    assert message.one("div", "result").one("pre").words == "42"
+
+
+def test_reasoning_states_sources_usage(sample: Site) -> None:
+    parser = sample.get("/c/sample-parser").tree
+    assert "Run the one test first" in parser.one("details", "reasoning").text
+    parcel = sample.get("/c/sample-parcel")
+    assert "Returns and refunds, section 4" in parcel.tree.one("details", "sources").words
+    assert "claude-sonnet-5 · 871 in · 142 out · 600 cached · 0.0047" in parcel
+    heating = sample.get("/c/sample-heating").tree
+    states = [state.words for state in heating.one("div", "messages").all("span", "state")]
+    assert states == ["interrupted", "blocked", "refused", "no result yet"]
+
+
+def test_pictures_and_sounds(sample: Site) -> None:
+    page = sample.get("/c/sample-chart")
+    picture = page.tree.one("div", "messages").one("img")
+    found = sample.reader.client.get(urljoin(page.url, picture["src"]))
+    assert (found.headers["content-type"], found.content[:4]) == ("image/png", b"\x89PNG")
+    sound = sample.reader.client.get(urljoin(page.url, page.tree.one("audio")["src"]))
+    assert (sound.headers["content-type"], sound.content[:4]) == ("audio/wav", b"RIFF")
+
+
+def test_many_pictures_in_one_message(site: Site) -> None:
+    """Large ones are blobs, small ones are not; each has its own address."""
+    pictures = [
+        b"\x89PNG\r\n\x1a\n" + bytes([number]) * size for number, size in ((1, 20), (2, 9000), (3, 30), (4, 8000))
+    ]
+    parts = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(each).decode()}"}}
+        for each in pictures
+    ]
+    site.store.append("c", [Message("user", parts, format="openai.chat")])
+    page = site.get("/c/c")
+    found = [sample_of(site, page, each["src"]) for each in page.tree.all("img")]
+    assert found == pictures
+
+
+def sample_of(site: Site, page: Page, address: str) -> bytes:
+    return site.reader.client.get(urljoin(page.url, address)).content
+
+
+def test_edits_and_pins_show(site: Site) -> None:
+    site.store.append("c", [Message("user", "Befor", id="m", pinned=True)])
+    site.store.update_message("c", "m", content="Before")
+    (message,) = site.get("/c/c").messages()
+    assert [each.words for each in message.all("span", "state")] == ["edited", "pinned"]
+
+
+def test_branches(sample: Site) -> None:
+    page = sample.get("/c/sample-kyoto")
+    tree = page.tree.one("ul", "tree")
+    assert [(each["class"], each.one("a").words) for each in tree.all("li")] == [
+        ("depth0 shown", "main"),
+        ("depth1", "cheaper"),
+        ("depth1", "by-train"),
+    ]
+    cheaper = page.follow("cheaper")
+    assert "ゲストハウス" in cheaper
+    assert "branch cheaper" in cheaper
+    assert "18,000" not in cheaper.tree.one("div", "messages").text
+
+
+def test_summaries_stand_where_their_range_ends(sample: Site) -> None:
+    page = sample.get("/c/sample-long")
+    summary = page.tree.one("details", "summary")
+    assert "Summary of messages 1 to 2,376" in summary.words
+    log = [node for node in page.tree.walk() if node is summary or "message" in node["class"].split()]
+    assert log[log.index(summary) - 1]["data-seq"] == "2376"
+
+
+def test_a_summary_of_another_branch_is_not_shown(site: Site) -> None:
+    site.store.append("c", [Message("user", str(number), id=str(number)) for number in range(1, 7)])
+    site.store.branch("c", at="2", branch_id="side", activate=False)
+    site.store.add_summary("c", "All of main", from_seq=1, to_seq=5)
+    site.store.add_summary("c", "The shared part", from_seq=1, to_seq=2)
+    assert len(site.get("/c/c").tree.all("details", "summary")) == 2
+    (shown,) = site.get("/c/c?branch=side").tree.all("details", "summary")
+    assert "The shared part" in shown.text
+
+
+def test_it_opens_at_its_end_and_pages_both_ways(sample: Site) -> None:
+    page = sample.get("/c/sample-long")
+    seqs = [int(each["data-seq"]) for each in page.messages()]
+    assert seqs == list(range(2361, 2401))
+    older = page.follow("Older messages")
+    assert [int(each["data-seq"]) for each in older.messages()] == list(range(2321, 2361))
+    back = older.follow("Newer messages")
+    assert [int(each["data-seq"]) for each in back.messages()] == seqs
+    assert [link.words for link in back.tree.all("a", "further")] == ["Older messages"]
+
+
+def test_every_message_is_reached_by_paging(site: Site) -> None:
+    site.store.append("c", [Message("user", str(number)) for number in range(95)])
+    page = site.get("/c/c")
+    seen: list[str] = []
+    while True:
+        seen = [*texts(page), *seen]
+        if not any(link.words == "Older messages" for link in page.tree.all("a")):
+            break
+        page = page.follow("Older messages")
+    assert seen == [str(number) for number in range(95)]
+
+
+def test_a_message_has_an_address(sample: Site) -> None:
+    page = sample.get("/c/sample-long?at=log-1000")
+    seqs = [int(each["data-seq"]) for each in page.messages()]
+    assert (seqs[0], seqs[-1], 1000 in seqs) == (980, 1020, True)
+    assert {link.words for link in page.tree.all("a", "further")} == {"Older messages", "Newer messages"}
+    alone = sample.get("/c/sample-long/m/log-1000")
+    assert len(alone.messages()) == 1
+    raw = sample.reader.client.get("/c/sample-long/m/log-1000/raw").json()
+    assert raw["id"] == "log-1000"
+
+
+def test_a_message_of_another_branch_opens_there(sample: Site) -> None:
+    (other,) = [each for each in sample.store.get_messages("sample-kyoto", branch="cheaper") if "4,500" in each.text]
+    page = sample.get(f"/c/sample-kyoto?at={other.id}")
+    assert texts(page)[-1].startswith("もちろんです")
+    assert "branch cheaper" in page
+    shared = sample.get("/c/sample-kyoto?at=sample-kyoto-1")
+    assert len(shared.messages()) == 4
+
+
+def test_a_piece_is_only_the_messages(sample: Site) -> None:
+    piece = sample.piece("/c/sample-long")
+    assert len(piece.messages()) == 40
+    assert piece.tree.all("html") == []
+
+
+def test_an_empty_conversation(site: Site) -> None:
+    site.store.create_conversation("c", title="Nothing yet")
+    page = site.get("/c/c")
+    assert "No messages" in page
+    assert page.tree.one("h1").words == "Nothing yet"
+
+
+def test_live(site: Site) -> None:
+    """New messages come as HTML, links as seen from the page that listens, and one in progress grows."""
+    site.store.append("c", [Message("user", "first", id="m1")])
+    page = site.get("/c/c")
+    tail = urljoin(page.url, page.tree.one("div", "messages")["data-tail"])
+    with site.reader.client.stream("GET", tail) as events:
+        assert events.headers["content-type"].startswith("text/event-stream")
+        lines = events.iter_lines()
+        assert next(lines).startswith("id: ")
+        site.store.append_message("c", "assistant", "*gro*", id="m2", status="in_progress")
+        first = _event(lines)
+        site.store.update_message("c", "m2", content="*grown*", status="complete")
+        last = _event(lines)
+    assert (first["seq"], first["status"]) == (2, "in_progress")
+    assert "<em>gro</em>" in first["html"]
+    assert last["status"] == "complete"
+    assert 'href="../c/c/m/m2"' in last["html"]
+    assert 'href="../c/c/m/m2"' in site.get("/c/c").answer.text
+
+
+def _event(lines: Iterator[str]) -> dict[str, Any]:
+    for line in lines:
+        if line.startswith("data: {") and len(line) > 10:
+            return json.loads(line[6:])  # type: ignore[no-any-return]
+    raise AssertionError("the stream ended")
+
+
+@pytest.mark.parametrize("number", [0, 1, 39, 40, 41])
+def test_the_bounds_of_a_page(site: Site, number: int) -> None:
+    site.store.create_conversation("c")
+    if number:
+        site.store.append("c", [Message("user", str(each)) for each in range(number)])
+    page = site.get("/c/c")
+    assert len(page.messages()) == min(number, 40)
+    assert bool(page.tree.all("a", "further")) == (number > 40)
+
+
+def test_days_stand_between_messages(site: Site) -> None:
+    days = [
+        datetime(2026, 1, 30, 12, tzinfo=UTC),
+        datetime(2026, 1, 30, 13, tzinfo=UTC),
+        datetime(2026, 2, 1, tzinfo=UTC),
+    ]
+    site.store.append("c", [Message("user", "x", created_at=day) for day in days])
+    assert [each.words for each in site.get("/c/c").tree.all("p", "day")] == ["30 January 2026", "1 February 2026"]

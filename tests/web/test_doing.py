@@ -1,0 +1,205 @@
+"""What can be done by forms: each by filling it in as it stands on its page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from tests.web.kit import Site
+
+from hansard import Message, connect
+from hansard.web import chat
+
+
+@pytest.fixture
+def talk(site: Site) -> Site:
+    lines = [
+        Message("user", "Where to?", id="q1"),
+        Message("assistant", "Rome.", id="a1"),
+        Message("user", "By train?", id="q2"),
+    ]
+    site.store.append("trip", lines, user_id="ann", title="A trip")
+    return site
+
+
+def said(site: Site, **which: Any) -> list[str]:
+    return [message.text for message in site.store.get_messages("trip", **which)]
+
+
+def test_rename_and_archive(talk: Site) -> None:
+    page = talk.get("/c/trip").send("/rename", title="Rome, by train")
+    assert page.tree.one("h1").words == "Rome, by train"
+    page = page.send("/archive")
+    assert "archived" in page
+    assert talk.store.get_conversation("trip").archived_at is not None  # type: ignore[union-attr]
+    page.send("/archive")
+    assert talk.store.get_conversation("trip").archived_at is None  # type: ignore[union-attr]
+    page.send("/rename", title="")
+    assert talk.store.get_conversation("trip").title is None  # type: ignore[union-attr]
+
+
+def test_write_as_a_participant(talk: Site) -> None:
+    talk.get("/c/trip").send(
+        "/say", text="Line one\r\nline two", role="agent", participant="scout", name="Scout", kind="agent"
+    )
+    last = talk.store.get_messages("trip")[-1]
+    assert (last.role, last.text) == ("agent", "Line one\nline two")
+    assert last.participant is not None
+    assert (last.participant.id, last.participant.display_name, last.participant.kind) == ("scout", "Scout", "agent")
+
+
+def test_ask_the_echo(talk: Site) -> None:
+    page = talk.get("/c/trip").send("/say", text="Is it *far*?", ask="yes")
+    last = talk.store.get_messages("trip")[-1]
+    assert last.text == "You said:\n\n> Is it *far*?\n"
+    assert last.status == "complete"
+    assert "Is it far?" in page
+
+
+def test_write_on_the_branch_that_is_shown(talk: Site) -> None:
+    talk.store.branch("trip", at="a1", branch_id="side", activate=False)
+    talk.get("/c/trip?branch=side").send("/say", text="By car?")
+    assert said(talk, branch="side") == ["Where to?", "Rome.", "By car?"]
+    assert said(talk, branch="main") == ["Where to?", "Rome.", "By train?"]
+
+
+def test_edit_on_a_new_branch(talk: Site) -> None:
+    talk.get("/c/trip/m/q2").send("/edit", text="By boat?", how="branch")
+    assert said(talk) == ["Where to?", "Rome.", "By boat?"]
+    assert said(talk, branch="main") == ["Where to?", "Rome.", "By train?"]
+    # A message that only another branch reads is edited from there.
+    talk.get("/c/trip/m/q2").send("/edit", text="By bus?", how="branch")
+    assert said(talk) == ["Where to?", "Rome.", "By bus?"]
+
+
+def test_edit_in_place(talk: Site) -> None:
+    page = talk.get("/c/trip/m/q2").send("/edit", text="By tram?", how="place")
+    assert said(talk) == ["Where to?", "Rome.", "By tram?"]
+    assert "edited" in page
+
+
+def test_only_text_can_be_edited(talk: Site) -> None:
+    talk.store.append("trip", [Message("user", {"a": 1}, id="odd")])
+    page = talk.get("/c/trip/m/odd")
+    assert [form for form in page.tree.all("form") if form["action"].endswith("/edit")] == []
+
+
+def test_branch_switch_and_pin(talk: Site) -> None:
+    talk.get("/c/trip/m/a1").send("/branch")
+    branches = talk.store.list_branches("trip")
+    assert [(each.from_seq, each.active) for each in branches] == [(None, False), (2, True)]
+    talk.get("/c/trip").send("/switch")
+    assert talk.store.get_conversation("trip").branch == "main"  # type: ignore[union-attr]
+    talk.get("/c/trip/m/a1").send("/pin")
+    assert talk.store.get_message("trip", "a1").pinned
+    talk.get("/c/trip/m/a1").send("/pin")
+    assert not talk.store.get_message("trip", "a1").pinned
+
+
+def test_deletions_need_a_second_word_and_give_a_receipt(talk: Site) -> None:
+    unsure = talk.get("/c/trip/m/q2").send("/delete")
+    assert unsure.status == 400
+    assert len(said(talk)) == 3
+    receipt = talk.get("/c/trip/m/q2").send("/delete", sure="yes")
+    assert "Deleted" in receipt
+    assert "Messages 1" in " ".join(row.words.replace("Messages", "Messages ") for row in receipt.tree.all("div"))
+    assert len(said(talk)) == 2
+    assert talk.get("/c/trip").send("/delete").status == 400
+    gone = talk.get("/c/trip").send("/delete", sure="yes")
+    assert "“A trip”" in gone
+    assert talk.store.get_conversation("trip") is None
+    assert talk.get("/c/trip").status == 404
+
+
+def test_export(talk: Site) -> None:
+    answer = talk.reader.client.get("/c/trip/export")
+    assert "attachment" in answer.headers["content-disposition"]
+
+    async def import_again() -> int:
+        async with connect("memory://") as other:
+            await other.import_(line for line in answer.content.splitlines(keepends=True))
+            return len(await other.get_messages("trip"))
+
+    assert asyncio.run(import_again()) == 3
+
+
+def test_begin(site: Site) -> None:
+    page = site.get("/").send("/begin", text="Hello there")
+    assert "You said:" in page
+    page = site.get("/conversations").send("/begin", text="Hi", title="Named", user="ann", agent="pilot")
+    conversation = site.store.list_conversations(user_id="ann").items[0]
+    assert (conversation.title, conversation.agent_id, conversation.message_count) == ("Named", "pilot", 2)
+
+
+def test_empty_text_is_refused(talk: Site) -> None:
+    page = talk.get("/c/trip").send("/say", text="")
+    assert page.status == 400
+    assert len(said(talk)) == 3
+
+
+def test_unknown_and_broken_forms(talk: Site) -> None:
+    page = talk.get("/c/trip")
+    assert page.send("/say", text="x", role="emperor").status == 400
+    assert page.send("/say", text="x", nonsense="y").status == 400
+    proof = page.tree.all("input", name="proof")[0]["value"]
+    client = talk.reader.client
+    assert client.post("/c/trip/say", json={"text": "x", "proof": proof}).status_code == 415
+    assert (
+        client.post(
+            "/c/trip/say", content=b"\xff\xfe=1", headers={"Content-Type": "application/x-www-form-urlencoded"}
+        ).status_code
+        == 400
+    )
+    assert client.post("/c/trip/say", data={"text": "x" * 5_000_000, "proof": proof}).status_code == 400
+    assert client.post("/c/nothing/say", data={"text": "x", "proof": proof}).status_code == 404
+    assert len(said(talk)) == 3
+
+
+class Broken:
+    name = "broken"
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+        yield "It was going so we"
+        raise RuntimeError("the model has gone")
+
+
+async def _breaking() -> None:
+    async with connect("memory://") as store:
+        await store.append_message("c", "user", "Hello")
+        with pytest.raises(RuntimeError):
+            await chat.reply(store, Broken(), "c", "Hello", None)
+        last = (await store.get_messages("c"))[-1]
+        assert (last.text, last.status) == ("It was going so we", "interrupted")
+
+
+class Slow:
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.prompt: Sequence[Any] = ()
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+        self.prompt = messages
+        for _ in range(50):
+            yield "0123456789"
+
+
+async def _storing() -> None:
+    model = Slow()
+    async with connect("memory://") as store:
+        await store.append_message("c", "user", "Count")
+        answer = await chat.reply(store, model, "c", "Count", "counter")
+        assert (answer.text, answer.status) == ("0123456789" * 50, "complete")
+        assert answer.participant is not None
+        assert answer.participant.id == "counter"
+        assert model.prompt[-1]["content"] == "Count"
+
+
+def test_an_answer_that_breaks_off_stays() -> None:
+    asyncio.run(_breaking())
+
+
+def test_an_answer_is_stored_while_it_comes() -> None:
+    asyncio.run(_storing())

@@ -1,0 +1,196 @@
+"""The list, the search, and the page that says why: filters, orders, pages, what is typed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.web.kit import Page, Site
+
+from hansard import Message
+
+
+def titles(page: Page) -> list[str]:
+    return [each.words for each in page.tree.all("span", "row-title")]
+
+
+@pytest.fixture
+def talks(site: Site) -> Site:
+    for number in range(60):
+        site.store.append(
+            f"c{number:02}",
+            [Message("user", f"About the harbour, part {number}" if number % 2 else f"Else {number}")],
+            user_id="ann" if number % 3 else "ben",
+            agent_id="pilot" if number % 5 else "cook",
+            title=f"Talk {number:02}",
+            metadata={"shop": number % 4, "tag": "x"},
+        )
+    return site
+
+
+def test_the_list_pages_both_ways(talks: Site) -> None:
+    page = talks.get("/conversations")
+    first = titles(page)
+    assert first == [f"Talk {number:02}" for number in range(59, 34, -1)]
+    second = page.follow("Older →")
+    assert titles(second)[0] == "Talk 34"
+    third = second.follow("Older →")
+    assert titles(third) == [f"Talk {number:02}" for number in range(9, -1, -1)]
+    assert titles(third.follow("← Newer")) == titles(second)
+    assert titles(third.follow("← Newer").follow("← Newer")) == first
+
+
+def test_filters(talks: Site) -> None:
+    ben = talks.get("/conversations?user=ben&agent=cook")
+    assert titles(ben) == ["Talk 45", "Talk 30", "Talk 15", "Talk 00"]
+    assert titles(talks.get("/conversations?metadata=shop%3D1,tag%3Dx&agent=cook")) == ["Talk 45", "Talk 25", "Talk 05"]
+    assert talks.get("/conversations?metadata=nonsense").status == 400
+    talks.store.update_conversation("c10", archived=True)
+    assert "Talk 10" not in titles(talks.get("/conversations?user=ann&agent=cook"))
+    assert titles(talks.get("/conversations?archived=yes")) == ["Talk 10"]
+    assert "Talk 10" in titles(talks.get("/conversations?archived=both&user=ann&agent=cook"))
+    # Filters stay while paging.
+    page = talks.get("/conversations?user=ann").follow("Older →")
+    assert all(row.one("span", "row-facts").words.startswith("ann") for row in page.tree.all("a", "row"))
+
+
+def test_the_list_is_searched_by_words_titles_and_ids(talks: Site) -> None:
+    found = talks.piece("/conversations?q=harbour+part+7")
+    assert "Talk 07" in titles(found)
+    assert found.tree.all("mark")[0].words in ("harbour", "part", "7", "harbour,")
+    assert titles(talks.piece("/conversations?q=talk+5"))[0] == "Talk 59"
+    assert titles(talks.piece("/conversations?q=c33")) == ["Talk 33"]
+    assert "Nothing found." in talks.piece("/conversations?q=zebra")
+    assert titles(talks.piece("/conversations?q=harbour&user=nobody")) == []
+
+
+def test_a_line_of_the_list(sample: Site) -> None:
+    row = next(row for row in sample.get("/conversations").tree.all("a", "row") if "Launch team" in row.words)
+    assert "Four of them offered to: kim, ola, 美咲 and Raúl." in row.words
+    assert "11 messages" in row.words
+    assert "Scout" in row.words
+
+
+def test_one_that_is_being_written_is_marked(site: Site) -> None:
+    site.store.append_message("c", "assistant", "wait", status="in_progress")
+    assert "writing" in site.get("/conversations")
+
+
+# Search
+
+
+def test_search_marks_what_it_found(sample: Site) -> None:
+    page = sample.get("/search", params={"q": "customs"})
+    assert "A late parcel for Tromsø" in titles(page)
+    assert {mark.words.lower() for mark in page.tree.all("mark")} == {"customs"}
+    hit = page.tree.all("a", "row")[0]
+    there = sample.get("/" + hit["href"].removeprefix("./").partition("#")[0])
+    assert hit["href"].partition("#m")[2] in [each["data-seq"] for each in there.messages()]
+
+
+def test_search_orders_filters_and_pages(site: Site) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(45):
+        words = "lantern " * (1 + number % 3) + f"number {number}"
+        site.store.append(
+            f"c{number}",
+            [Message("user" if number % 2 else "assistant", words, created_at=start + timedelta(days=number))],
+            user_id="ann" if number < 40 else "ben",
+        )
+    newest = site.get("/search?q=lantern&order=newest")
+    assert titles(newest) == [f"c{number}" for number in range(44, 24, -1)]
+    assert titles(newest.follow("More →").follow("More →")) == [f"c{number}" for number in range(4, -1, -1)]
+    assert len(titles(site.get("/search?q=lantern&order=relevance"))) == 20
+    assert titles(site.get("/search?q=lantern&user=ben&order=newest")) == ["c44", "c43", "c42", "c41", "c40"]
+    assert titles(site.get("/search?q=lantern&role=user&since=2026-01-04&until=2026-01-06&order=newest")) == [
+        "c5",
+        "c3",
+    ]
+    assert titles(site.get("/search?q=lantern&conversation=c7")) == ["c7"]
+    assert titles(site.get("/search?q=lantern+zebra")) == []
+    assert len(titles(site.get("/search?q=lantern+zebra&match=any"))) == 20
+    assert titles(site.get("/search")) == []
+
+
+def test_search_other_branches(sample: Site) -> None:
+    assert titles(sample.get("/search", params={"q": "新幹線"})) == []
+    assert len(titles(sample.get("/search", params={"q": "新幹線", "branches": "all"}))) == 1
+
+
+# Why
+
+
+def decisions(page: Page) -> dict[str, str]:
+    rows = page.tree.one("table", "decisions").one("tbody").all("tr")
+    return {row.all("td")[0].one("span", "words").words[:20]: row.all("td")[1].words for row in rows}
+
+
+def test_why(sample: Site) -> None:
+    page = sample.get("/c/sample-team/why?agent=scout")
+    why = decisions(page)
+    assert why["This is the channel "] == "kept instructions stay"
+    assert why["Agreed."] == "dropped it does not concern the agent"
+    assert why["@scout what do peopl"] == "kept it fits"
+    assert why["Four of them offered"] == "kept the newest message: always there"
+    tight = decisions(sample.piece("/c/sample-team/why?agent=scout&budget=60"))
+    assert tight["@scout what do peopl"] == "dropped no room left in the budget"
+    everything = decisions(sample.piece("/c/sample-team/why?addressed=no&agent=scout"))
+    assert everything["Agreed."] == "kept it fits"
+
+
+def test_a_prompt_to_copy(sample: Site) -> None:
+    page = sample.get("/c/sample-team/why?agent=scout")
+    links = {link.words: link["href"] for link in page.tree.all("a") if "data-copy" in link.attributes}
+    openai = sample.reader.client.get("/c/sample-team/" + links["Copy as OpenAI JSON"].partition("sample-team/")[2])
+    expected = sample.store.assemble_prompt("sample-team", agent_id="scout").messages
+    assert openai.json() == {"messages": json.loads(json.dumps(expected))}
+    claude = sample.reader.client.get(
+        "/c/sample-team/" + links["Copy as Anthropic JSON"].partition("sample-team/")[2]
+    ).json()
+    assert claude["system"].startswith("This is the channel")
+    assert [turn["role"] for turn in claude["messages"]] == ["user", "assistant", "user", "assistant"]
+
+
+def test_why_with_every_option(sample: Site) -> None:
+    options = {
+        "agent": "scout",
+        "name": "Scout",
+        "budget": "500",
+        "turns": "5",
+        "hours": "100000",
+        "scope": "channel",
+        "addressed": "no",
+        "names": "field",
+        "dangling": "close",
+        "system": "You are Scout.",
+        "branch": "main",
+        "format": "gemini",
+    }
+    page = sample.get("/c/sample-team/why", params=options)
+    assert page.status == 200
+    assert "for the system prompt" in page
+    assert page.tree.one("textarea", name="system").words == "You are Scout."
+    assert sample.get("/c/sample-long/why?turns=500").status == 200
+    assert sample.get("/c/nothing/why").status == 404
+
+
+def test_why_of_an_empty_conversation(site: Site) -> None:
+    site.store.create_conversation("c")
+    assert "No messages to choose from." in site.get("/c/c/why")
+
+
+# The overview
+
+
+def test_the_overview_counts(sample: Site) -> None:
+    page = sample.get("/")
+    stats = sample.store.stats()
+    numbers = page.tree.one("dl", "numbers").words
+    assert f"{stats.conversations:,}" in numbers
+    assert f"{stats.messages:,}" in numbers
+    assert len(page.tree.all("svg", "chart")) == 2
+    assert "claude-sonnet-5" in page
+    assert "sqlite" in page
+    assert len(page.tree.all("a", "row")) == 8
+    assert "a crash of the machine" in page

@@ -1,0 +1,25 @@
+"""Which messages a branch reads, compared with what the store says, for branches of branches."""
+
+from __future__ import annotations
+
+from hansard import Message, sync
+from hansard.web import lines
+
+
+def test_it_is_what_the_store_reads() -> None:
+    with sync.connect("memory://") as store:
+        store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(6)])
+        store.branch("c", at="m3", branch_id="a")
+        store.append("c", [Message("user", "a", id=f"a{number}") for number in range(4)])
+        store.branch("c", at="a1", branch_id="b")
+        store.append("c", [Message("user", "b", id=f"b{number}") for number in range(2)])
+        store.branch("c", at="m1", source="b", branch_id="early")
+        store.append("c", [Message("user", "e", id="e0")])
+        store.branch("c", empty=True, branch_id="fresh")
+        store.append("c", [Message("user", "f", id="f0")])
+        branches = store.list_branches("c")
+        everything = {each.id: each for branch in branches for each in store.get_messages("c", branch=branch.id)}
+        assert len(everything) == 14
+        for branch in branches:
+            read = {each.id for each in store.get_messages("c", branch=branch.id)}
+            assert {id for id, each in everything.items() if lines.reads(branches, branch.id, each)} == read, branch.id

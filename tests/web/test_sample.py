@@ -1,0 +1,55 @@
+"""The sample: on every kind of store, twice, and by the command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import Shell
+
+from hansard import connect
+from hansard.web.sample import Filled, fill
+
+
+async def filled(url: str, user: str | None = None) -> tuple[Filled, Filled, int]:
+    async with connect(url) as store:
+        view = store if user is None else store.user(user)
+        first, again = await fill(view), await fill(view)
+        assert await store.check() == []
+        return first, again, (await store.stats()).conversations
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{folder}/s.db", "file:///{folder}/s"])
+def test_it_is_stored_once(url: str, tmp_path: Path) -> None:
+    first, again, conversations = asyncio.run(filled(url.format(folder=tmp_path)))
+    assert first.conversations == conversations > 60
+    assert first.messages > 2600
+    assert again == Filled(0, 0)
+
+
+def test_in_a_users_view_it_is_the_users_own() -> None:
+    first, _, conversations = asyncio.run(filled("memory://", "ada"))
+    assert first.conversations == conversations
+
+
+def test_it_has_everything(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with connect("memory://") as store:
+            await fill(store)
+            assert (await store.get_conversation("sample-long")).message_count >= 2000  # type: ignore[union-attr]
+            assert len(await store.list_branches("sample-kyoto")) == 3
+            assert len(await store.list_summaries("sample-long")) == 2
+            assert (await store.stats()).blobs >= 1
+            assert {row.model for row in await store.usage()} >= {"gpt-5-mini", "claude-sonnet-5", "qwen3-32b"}
+
+    asyncio.run(look())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    done = shell("demo", "sqlite:///s.db", "--json").json
+    assert done["conversations"] > 60
+    assert shell("demo", "--url", "sqlite:///s.db", "--json").json == {"conversations": 0, "messages": 0}
+    assert "hansard serve" in shell("demo", "sqlite:///other.db", "--tenant", "acme").err
+    assert shell("tenants", "--url", "sqlite:///other.db", "--json").json["items"] == ["acme"]

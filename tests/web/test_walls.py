@@ -1,0 +1,257 @@
+"""Nobody crosses the walls, on any page. The requests are made from the table of pages."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.kit import Served, serving
+from tests.web.kit import Reader
+
+from hansard import sync
+from hansard.server.calls import Endpoint
+from hansard.server.keys import KeyFile
+from hansard.server.scopes import SCOPES
+from hansard.server.settings import Settings
+from hansard.testing import state
+from hansard.testing.contract.walls import SECRET, keep_a_secret
+from hansard.web import cookies
+from hansard.web.tree import PAGES
+
+ALL: list[str] = [*SCOPES]
+SEED = "s" * 43
+OWNER, ID, MESSAGE, BRANCH = "ada", "victim", "the-message", "side"
+PLACES = {"conversation_id": ID, "message_id": MESSAGE, "number": "0"}
+FORMS: dict[str, dict[str, Any]] = {
+    "do_begin": {"text": "x"},
+    "do_say": {"text": "x"},
+    "do_rename": {"title": "mine"},
+    "do_archive": {"archived": "yes"},
+    "do_delete": {"sure": "yes"},
+    "do_switch": {"branch": BRANCH},
+    "do_edit": {"text": "x", "how": "place"},
+    "do_delete_message": {"sure": "yes"},
+    "do_make_key": {"name": "x", "scopes": "read"},
+    "do_revoke_key": {"id": "x"},
+    "do_delete_tenant": {"tenant": "acme", "sure": "yes"},
+    "do_purge": {"days": "1", "sure": "yes"},
+    "do_erase": {"user": OWNER, "sure": "yes"},
+}
+QUERIES = {
+    "see_conversations": {"q": SECRET},
+    "see_search": {"q": SECRET},
+    "see_why": {"agent": "a"},
+}
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+class Walled:
+    """A server with a secret in the tenant acme, and the keys of those who want it."""
+
+    def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
+        self.api = api
+        self.keys = keys
+        self.acme = store.tenant("acme")
+        keep_a_secret(self.acme)  # type: ignore[arg-type]
+        self.tokens = {
+            "acme": self.key(ALL, tenant="acme"),
+            "evil": self.key(ALL, tenant="evil"),
+            "eve": self.key(ALL, tenant="acme", user="eve"),
+            "evil ada": self.key(ALL, tenant="evil", user=OWNER),
+        }
+
+    def key(self, scopes: list[str], **bound: Any) -> str:
+        return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
+
+    def ask(
+        self,
+        page: Endpoint,
+        key: str | None,
+        *,
+        before: str = "",
+        proof: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
+        """Asks for a page as a browser does that has signed in, and has the proof if none is given."""
+        held = {cookies.SEED: SEED} | ({cookies.KEY: key} if key is not None else {})
+        reader = Reader(self.api.address, cookies=held)
+        try:
+            reader.client.follow_redirects = False
+            path = before + page.path.format(**PLACES)
+            if page.method == "GET":
+                given = {"params": QUERIES.get(page.name, {}), "headers": headers or {}}
+                with reader.client.stream("GET", path, **given) as answer:  # type: ignore[arg-type]
+                    live = page.name == "see_tail" and answer.status_code == 200
+                    content = next(answer.iter_bytes()) if live else answer.read()
+                return httpx.Response(answer.status_code, headers={}, content=content)
+            if proof is None:
+                proof = hmac.new(SEED.encode(), b"form\0" + (key or "").encode(), "sha256").hexdigest()
+            return reader.client.post(path, data=FORMS.get(page.name, {}) | {"proof": proof}, headers=headers)
+        finally:
+            reader.client.close()
+
+    def behind(self) -> Any:
+        """What lies behind the wall. The tenant's own view also sees what its other users have made: not that."""
+        self.acme.erase_user("eve")
+        return state(self.acme), state(self.acme.user(OWNER))
+
+
+@pytest.fixture(scope="module")
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walled]:
+    folder = tmp_path_factory.mktemp("walled")
+    url = f"sqlite:///{folder}/chats.db"
+    keys = KeyFile(folder / "keys.json")
+    settings = Settings(keys=keys.path, audit_log=folder / "audit.jsonl")
+    with serving(url, settings) as api, sync.connect(url) as store:
+        yield Walled(api, keys, store)
+
+
+def test_every_form_is_tried() -> None:
+    assert set(FORMS) <= {page.name for page in PAGES}
+    for page in PAGES:
+        assert page.method == "GET" or page.name.startswith("do_")
+        assert (page.scope == "read") == (page.method == "GET" and not page.path.startswith("/admin")), page.name
+
+
+@every_page
+def test_without_a_key_that_holds(walled: Walled, page: Endpoint) -> None:
+    before = walled.behind()
+    revoked = walled.key(ALL)
+    walled.keys.revoke(revoked.split("_")[1])
+    for key in (None, revoked, walled.tokens["acme"] + "x", "nonsense"):
+        answer = walled.ask(page, key)
+        assert answer.status_code == 401
+        assert "Sign in" in answer.text
+        assert SECRET not in answer.text.replace(f"?q={SECRET}", "")  # where to go on after signing in
+    assert walled.behind() == before
+
+
+@every_page
+def test_without_the_scope(walled: Walled, page: Endpoint) -> None:
+    before = walled.behind()
+    others = [scope for scope in ALL if scope != page.scope]
+    answer = walled.ask(page, walled.key(others))
+    assert answer.status_code == 403
+    assert SECRET not in answer.text
+    if page.operator:
+        assert walled.ask(page, walled.tokens["acme"]).status_code == 403
+    assert walled.behind() == before
+
+
+@every_page
+def test_from_another_tenant_or_user(walled: Walled, page: Endpoint) -> None:
+    before = walled.behind()
+    for who in ("evil", "eve", "evil ada"):
+        answer = walled.ask(page, walled.tokens[who])
+        assert answer.status_code < 500, answer.text
+        # What somebody searched for stands in the box that they typed it into.
+        assert SECRET not in answer.text.replace(f'value="{SECRET}"', "").replace(f"<title>{SECRET}", ""), who
+        assert walled.behind() == before, who
+
+
+@every_page
+def test_by_naming_another_tenant(walled: Walled, page: Endpoint) -> None:
+    before = walled.behind()
+    for who in ("evil", "evil ada"):
+        answer = walled.ask(page, walled.tokens[who], before="/t/acme")
+        assert answer.status_code == 403
+        assert SECRET not in answer.text
+    assert walled.behind() == before
+
+
+FORM_PAGES = pytest.mark.parametrize(
+    "page", [each for each in PAGES if each.method == "POST"], ids=lambda each: each.name
+)
+
+
+@FORM_PAGES
+def test_a_form_from_elsewhere_is_refused(walled: Walled, page: Endpoint) -> None:
+    before = walled.behind()
+    operator = walled.key(ALL, tenant=None)
+    for proof in ("", "x", "0" * 64):
+        assert walled.ask(page, operator, before="/t/acme", proof=proof).status_code == 403
+    for site in ("cross-site", "same-site"):
+        answer = walled.ask(page, operator, before="/t/acme", headers={"Sec-Fetch-Site": site})
+        assert answer.status_code == 403
+    assert walled.behind() == before
+
+
+def test_the_key_is_kept_where_no_script_reads_it(walled: Walled) -> None:
+    reader = Reader(walled.api.address)
+    try:
+        reader.client.follow_redirects = False
+        signed = reader.sign_in(walled.tokens["acme"], "/c/victim?branch=side")
+        assert signed.status == 303
+        assert signed.answer.headers["location"] == "./c/victim?branch=side"
+        (cookie,) = [each for each in signed.answer.headers.get_list("set-cookie") if each.startswith(cookies.KEY)]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Lax" in cookie
+        assert "Path" not in cookie
+        assert "Secure" not in cookie
+        assert reader.get("/c/victim").status == 200
+        out = reader.get("/").send("sign-out")
+        assert out.status == 303
+        assert reader.get("/c/victim").status == 401
+        proof = reader.get("/").tree.one("input", name="proof")["value"]
+        form = {"key": walled.tokens["acme"], "proof": proof}
+        safe = reader.post("/sign-in", form, headers={"X-Forwarded-Proto": "https"})
+        assert "Secure" in safe.answer.headers["set-cookie"]
+    finally:
+        reader.client.close()
+
+
+@pytest.mark.parametrize(
+    "to", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "\r\nX: y"]
+)
+def test_signing_in_leads_nowhere_else(walled: Walled, to: str) -> None:
+    reader = Reader(walled.api.address)
+    try:
+        reader.client.follow_redirects = False
+        proof = reader.get("/").tree.one("input", name="proof")["value"]
+        answer = reader.post("/sign-in", {"key": walled.tokens["acme"], "to": to, "proof": proof}).answer
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("./")
+        assert "x" not in answer.headers
+        assert answer.headers["location"][2:3] not in ("/", "\\")
+    finally:
+        reader.client.close()
+
+
+def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Walled) -> None:
+    reader = Reader(walled.api.address)
+    try:
+        for key in ("hsk_x_y", walled.tokens["acme"][:-1] + "é", "a" * 5000, "x\ny"):
+            page = reader.sign_in(key)
+            assert page.status == 401
+            assert "The key does not hold." in page
+    finally:
+        reader.client.close()
+
+
+def test_the_api_takes_no_cookie(walled: Walled) -> None:
+    """A cookie is sent by a browser without being asked: the API, which has no proof, does not know it."""
+    headers = {"Cookie": f"{cookies.KEY}={walled.tokens['acme']}"}
+    assert httpx.get(f"{walled.api.address}/api/v1/conversations", headers=headers).status_code == 401
+
+
+def test_a_page_in_a_browser_on_this_machine_does_not_get_in() -> None:
+    """Without keys: not under a name of its own that points here, and not from where it was loaded."""
+    with serving() as api:
+        assert httpx.get(f"{api.address}/conversations", headers={"Host": "evil.example"}).status_code == 401
+        proof = {"Origin": "http://evil.example"}
+        assert httpx.post(f"{api.address}/sample", headers=proof, data={"proof": "x"}).status_code == 403
+        assert httpx.post(f"{api.address}/sample", data={"proof": "x"}).status_code == 403
+
+
+def test_what_is_done_is_audited(walled: Walled, tmp_path_factory: pytest.TempPathFactory) -> None:
+    operator = walled.key(ALL, tenant=None)
+    (page,) = [each for each in PAGES if each.name == "see_conversation"]
+    assert walled.ask(page, operator, before="/t/acme").status_code == 200
+    (audit,) = [each for each in PAGES if each.name == "see_audit"]
+    shown = walled.ask(audit, operator).text
+    assert "see_conversation" in shown
+    assert operator.split("_")[1] in shown
+    assert operator not in shown

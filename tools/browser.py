@@ -1,0 +1,36 @@
+"""Install Chromium for the tests of the page, where that is possible. Where it is not, those tests are skipped."""
+
+import os
+import shutil
+import subprocess
+
+COMMAND = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
+PATIENCE = 300
+
+
+def why_not() -> str | None:
+    """Installs it where it is missing. None when it is there in the end, else the reason."""
+    if os.environ.get("HANSARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
+        return None
+    if shutil.which("apt-get") is None:
+        return "there is no apt-get to install it with"
+    if os.geteuid() != 0:
+        return "installing it needs root"
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            COMMAND,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"apt-get took longer than {PATIENCE} seconds"
+    return None if done.returncode == 0 else f"apt-get failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+
+
+if __name__ == "__main__" and (reason := why_not()):
+    print(f"Chromium is not installed ({reason}): the tests that need it will be skipped")

@@ -1,0 +1,88 @@
+"""Take the pictures of the page that the README and the docs show, from the sample, so that they stay true.
+
+Needs Chromium: `.venv/bin/python tools/screenshots.py docs/images`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import hansard
+from hansard.web.sample import fill
+
+DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 780}
+SHOTS: dict[str, tuple[str, dict[str, int], str]] = {
+    "overview": ("", DESKTOP, "light"),
+    "conversations": ("conversations", DESKTOP, "light"),
+    "conversation": ("c/sample-parcel", DESKTOP, "light"),
+    "conversation-dark": ("c/sample-parser", DESKTOP, "dark"),
+    "branches": ("c/sample-kyoto", DESKTOP, "light"),
+    "search": ("search?q=parcel+OR+heating", DESKTOP, "light"),
+    "why": ("c/sample-team/why?agent=scout&budget=160", DESKTOP, "light"),
+    "admin": ("admin", DESKTOP, "light"),
+    "phone": ("c/sample-chart", PHONE, "light"),
+    "phone-dark": ("", PHONE, "dark"),
+}
+
+
+def browser_path() -> str | None:
+    return os.environ.get("HANSARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    url = f"sqlite:///{folder}/sample.db"
+
+    async def prepare() -> None:
+        async with hansard.connect(url) as store:
+            await fill(store)
+
+    asyncio.run(prepare())
+    command = [sys.executable, "-m", "hansard.cli", "serve", url, "--port", "0"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://\S+:\d+", process.stderr.readline())
+        assert found is not None
+        yield found[0] + "/"
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
+    page.goto(address)
+    page.wait_for_load_state("load")
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.wait_for_timeout(200)
+    page.screenshot(path=into, full_page=whole)
+
+
+def main(into: Path, names: list[str], *, whole: bool = False) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, serving(Path(name)) as address, sync_playwright() as playwright:
+        path = browser_path()
+        if path is None:
+            sys.exit("no Chromium found: install it, or name it in HANSARD_TEST_CHROMIUM")
+        browser: Browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        for shot in names or list(SHOTS):
+            where, size, colours = SHOTS[shot]
+            page = browser.new_page(viewport=size, color_scheme=colours, timezone_id="Europe/Oslo", locale="en-GB")  # type: ignore[arg-type]
+            take(page, address + where, into / f"{shot}.png", whole=whole)
+            page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [each for each in sys.argv[2:] if each != "--whole"], whole="--whole" in sys.argv)
