@@ -21,7 +21,7 @@ from hansard.backend import Indexed
 from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
-from hansard.requests import Append, Context, Draft, MessageChange, Replace, Restore
+from hansard.requests import Append, Context, Draft, Image, MessageChange, Replace, Restore
 from hansard.search import scan
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.store import Store, checks
@@ -83,6 +83,8 @@ async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
     """Asks the index, or looks at the messages here, where they are near."""
     if lookup.limit < 1 or (lookup.branch is not None and (lookup.conversation_id is None or lookup.all_branches)):
         raise ValidationError("a search needs a limit, and a branch its conversation")
+    if not lookup.query:
+        return Matches([])
     if root.capabilities.search == "index":
         return await cast(Indexed, root.backend).search(context, lookup)
     return await scan.find(root.backend, context, lookup)
@@ -133,9 +135,10 @@ async def _reindexed(root: Store) -> AsyncIterator[bytes]:
 def _check(value: Any, limits: Limits, name: str) -> None:
     if isinstance(value, Draft):
         _check_draft(value, limits)
+    elif isinstance(value, Context):
+        _check_context(value, limits)
     elif isinstance(value, Struct):
-        if isinstance(value, Append | Replace | MessageChange | Restore):
-            _check_blobs(value.blobs)
+        _check_whole(value)
         for field in value.__struct_fields__:
             if field not in _ANYTHING:
                 _check(getattr(value, field), limits, field)
@@ -143,15 +146,49 @@ def _check(value: Any, limits: Limits, name: str) -> None:
         for item in value:
             _check(item, limits, name)
     elif isinstance(value, int):
-        if not -_MOST <= value <= _MOST:
-            raise ValidationError(f"{name} is a number that no storage can keep")
+        if not (0 if name in _COUNTS else -_MOST) <= value <= _MOST:
+            raise ValidationError(f"{name} is a number that no store would send")
     elif isinstance(value, str) and name in _IDS:
         checks.id_of(value, name, limits)
 
 
 _ANYTHING = frozenset({"value", "metadata", "content"})
 """What people write: any JSON, integers of any size among it."""
+_COUNTS = frozenset({"limit", "offset", "max_bytes", "max_messages"})
 _IDS = frozenset({"id", "tenant", "user", "user_id", "agent_id", "conversation_id", "branch", "key"})
+
+
+def _check_whole(value: Struct) -> None:
+    """What the fields of a value must be to each other."""
+    if isinstance(value, Append | Replace | MessageChange | Restore):
+        _check_blobs(value.blobs)
+    if isinstance(value, Append) and not value.drafts:
+        raise ValidationError("an append without messages")
+    if isinstance(value, Image):
+        _check_image(value)
+
+
+def _check_context(context: Context, limits: Limits) -> None:
+    for field in ("tenant", "user"):
+        _check(getattr(context, field), limits, field)
+    # Storages count days back and forth from it.
+    if not 1900 < context.now.year < 9000:
+        raise ValidationError("the time of the call is one that no clock shows")
+
+
+def _check_image(image: Image) -> None:
+    """A conversation that does not hold together would be damaged data to whoever looks at all of them."""
+    lanes, head = image.lanes, image.conversation
+    numbers = [
+        image.seq,
+        head.version,
+        head.message_count,
+        *(each for lane in lanes for each in (lane.line, lane.count)),
+    ]
+    numbers += [each for lane in lanes for step in lane.path for each in step]
+    names, lines = {lane.id for lane in lanes}, {lane.line for lane in lanes}
+    if head.branch not in names or not len(lanes) == len(names) == len(lines) or min(numbers) < 0:
+        raise ValidationError("the branches of the conversation do not hold together")
 
 
 def _check_draft(draft: Draft, limits: Limits) -> None:
