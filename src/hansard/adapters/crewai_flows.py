@@ -8,6 +8,7 @@ messages that say the same. The record holds the rest of the state, and how much
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 from weakref import WeakValueDictionary
@@ -63,7 +64,7 @@ class Home:
     def __init__(self, store: Store, call: Call) -> None:
         self.store = store
         self.call = call
-        self.key = str(id(self))
+        self.key = uuid.uuid4().hex
         self.known[self.key] = self
 
 
