@@ -139,11 +139,11 @@ class Ledger:
         if isinstance(error, HansardError) and not isinstance(error, Unavailable | Closed):
             # Another attempt would end in the same way.
             self.counts.refused += 1
-            logger.error("message %s of %s is refused: %s", entry.message.id, entry.conversation_id, error)
+            logger.error("message %r of %r is refused: %s", entry.message.id, entry.conversation_id, error)
             return "refused"
         self.counts.failed += 1
         why = "it took too long" if isinstance(error, TimeoutError) else error
-        logger.warning("message %s of %s is not stored: %s", entry.message.id, entry.conversation_id, why)
+        logger.warning("message %r of %r is not stored: %s", entry.message.id, entry.conversation_id, why)
         if final:
             await self._keep(entry)
         return "failed"
@@ -159,7 +159,7 @@ class Ledger:
             await asyncio.to_thread(self._spool.add, self._home, entry)
         except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
             self.counts.lost += 1
-            logger.error("message %s of %s is lost: %s", entry.message.id, entry.conversation_id, error)
+            logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
             return
         self.counts.spooled += 1
         self._is_behind = True
