@@ -150,6 +150,20 @@ def test_the_spool_is_replayed_by_itself_and_in_order(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_the_spool_is_replayed_while_nobody_says_anything(tmp_path: Path) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        async with Capture(store, spool=tmp_path) as capture:
+            wire.state = "away"
+            await capture(echo)("one", conversation_id="c")
+            wire.state = "there"
+            async with asyncio.timeout(30):
+                while capture.counts.replayed < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert await said(store) == ["one", "re: one"]
+
+    run(scenario)
+
+
 def test_answers_that_get_lost_store_nothing_twice(tmp_path: Path) -> None:
     async def scenario(wire: Wire, store: Store) -> None:
         capture = Capture(store, spool=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import anthropic
@@ -13,7 +14,7 @@ from tests.chat import wire
 from tests.chat.wire import serving
 
 import hansard
-from hansard import Chat, Usage, ValidationError
+from hansard import Chat, Unsupported, Usage, ValidationError
 from hansard.chat import AnthropicModel, EchoModel, OpenAIModel, model_named
 
 
@@ -177,3 +178,10 @@ def test_models_by_name() -> None:
     for wrong in ("", "openai", "openai:", "gpt", "anthropic:"):
         with pytest.raises(ValidationError, match="unknown model"):
             model_named(wrong)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_the_extra_is_named(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, kind, None)
+    with pytest.raises(Unsupported, match=rf"pip install 'hansard\[{kind}\]'"):
+        model_named(f"{kind}:m")

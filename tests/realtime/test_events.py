@@ -359,3 +359,30 @@ def test_bad_options(options: dict[str, Any]) -> None:
             Recorder(store, "")
 
     run(scenario)
+
+
+def test_events_that_are_fed_at_once() -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        recorder = Recorder(store, "c")
+        await asyncio.gather(*(recorder.feed(copy.deepcopy(event)) for event in CALL))
+        assert await told(store) == TOLD
+
+    run(scenario)
+
+
+def test_a_long_session() -> None:
+    """Its cost is that of its events, not of all that was said before."""
+
+    async def scenario(wire: Wire, store: Store) -> None:
+        recorder = Recorder(store, "c")
+        previous = None
+        for number in range(1500):
+            part = {"type": "input_text", "text": f"{number}"}
+            item = message(f"item_{number}", "user", part, status="completed")
+            await recorder.feed({"type": "conversation.item.done", "item": item, "previous_item_id": previous})
+            previous = item["id"]
+        assert [each.text async for each in store.iter_messages("c")] == [str(number) for number in range(1500)]
+        writes = [call for call in wire.calls if call in ("append", "update_message", "replace_messages")]
+        assert len(writes) == 1500
+
+    run(scenario)

@@ -61,8 +61,8 @@ class Capture:
         self._chunk = chunk
         self._blocked = blocked
         self._pace = Pace(interval=interval, lease=lease, idle=idle)
-        self._spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
-        self._ledger = Ledger(store, timeout=checks.seconds(timeout, "timeout"), spool=self._spool)
+        folder = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
+        self._ledger = Ledger(store, timeout=checks.seconds(timeout, "timeout"), spool=folder)
 
     @property
     def counts(self) -> Counts:
@@ -211,8 +211,7 @@ class Capture:
     async def close(self) -> None:
         """Waits for messages that are being ended, and lets go of the spool. The store stays open."""
         await pen.all_ended()
-        if self._spool is not None:
-            self._spool.close()
+        await self._ledger.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -26,6 +26,7 @@ Outcome = Literal["stored", "known", "failed", "refused"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two attempts to replay."""
+_MARGIN = 0.01
 
 
 class Counts(Struct):
@@ -60,6 +61,7 @@ class Ledger:
         """Something may wait in the spool: at first, what a process before us left."""
         self._pause = 0.0
         self._next_try = 0.0
+        self._retrying: asyncio.Task[None] | None = None
 
     async def append(self, entry: Entry, *, final: bool = True) -> Appended | None:
         """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
@@ -139,11 +141,11 @@ class Ledger:
         if isinstance(error, HansardError) and not isinstance(error, Unavailable | Closed):
             # Another attempt would end in the same way.
             self.counts.refused += 1
-            logger.error("message %s of %s is refused: %s", entry.message.id, entry.conversation_id, error)
+            logger.error("message %r of %r is refused: %s", entry.message.id, entry.conversation_id, error)
             return "refused"
         self.counts.failed += 1
         why = "it took too long" if isinstance(error, TimeoutError) else error
-        logger.warning("message %s of %s is not stored: %s", entry.message.id, entry.conversation_id, why)
+        logger.warning("message %r of %r is not stored: %s", entry.message.id, entry.conversation_id, why)
         if final:
             await self._keep(entry)
         return "failed"
@@ -159,11 +161,27 @@ class Ledger:
             await asyncio.to_thread(self._spool.add, self._home, entry)
         except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
             self.counts.lost += 1
-            logger.error("message %s of %s is lost: %s", entry.message.id, entry.conversation_id, error)
+            logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
             return
         self.counts.spooled += 1
         self._is_behind = True
         self._next_try = self._next_try or time.monotonic() + _FIRST_PAUSE
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.get_running_loop().create_task(self._retry())
+
+    async def _retry(self) -> None:
+        """Replays also while nobody says anything."""
+        while self._is_behind:
+            await asyncio.sleep(max(self._next_try - time.monotonic(), 0.0) + _MARGIN)
+            await self._catch_up()
+
+    async def close(self) -> None:
+        """Lets what waits wait."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            await asyncio.wait([self._retrying])
+        if self._spool is not None:
+            self._spool.close()
 
     async def _catch_up(self) -> bool:
         """Whether the store is up to date, after another attempt if one is due."""

@@ -104,7 +104,7 @@ class Pen:
                 await self._put(self._now())
             except Exception as error:
                 self._is_dirty = True
-                logger.warning("message %s is not written yet: %s", self._message.id, error)
+                logger.warning("message %r is not written yet: %s", self._message.id, error)
             await _wait(self._over, self._pace.interval)
             await self._news()
 

@@ -40,7 +40,7 @@ class Item(Struct):
     is_refused: bool = False
     """The store will not have it: deleted meanwhile, or too long."""
     written_at: float = 0.0
-    is_urgent: bool = True
+    is_urgent: bool = False
     """Something is final; where only words have come in between, it may wait for its interval."""
 
     @property

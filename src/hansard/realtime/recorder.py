@@ -154,10 +154,11 @@ class Recorder:
         for item in self._shelf.items.values():
             if item.is_ours and item.status == "in_progress":
                 item.status = "interrupted"
-                item.is_done = item.is_urgent = True
+                item.is_done = True
+                self._shelf.mark(item)
         is_stored = await self._shelf.write(force=True)
         if not is_stored:
-            logger.error("conversation %s lacks what was said last", self.conversation_id)
+            logger.error("conversation %r lacks what was said last", self.conversation_id)
         return is_stored
 
     async def __aenter__(self) -> Self:
@@ -241,7 +242,7 @@ class Recorder:
             self._catch_up(id)
         elif item.is_ours and not item.is_done:
             item.take(native, final=final, keep_audio=self._keep_audio)
-            item.is_urgent = True
+            self._shelf.mark(item)
 
     def _catch_up(self, id: str) -> None:
         """What was said of an item before it came."""
@@ -257,7 +258,7 @@ class Recorder:
     def _truncated(self, item: Item, event: dict[str, Any]) -> None:
         if item.is_ours:
             item.cut(int(event.get("content_index", 0)), int(event["audio_end_ms"]), estimate=self._estimate)
-            item.is_urgent = True
+            self._shelf.mark(item)
 
     def _retrieved(self, event: dict[str, Any]) -> None:
         """The server's own words for an item: after a cut, what is left of it."""
@@ -265,7 +266,7 @@ class Recorder:
         item = self._shelf.items.get(native["id"])
         if item is not None and item.is_ours:
             item.take(native, final=item.is_done, keep_audio=self._keep_audio, trusted=True)
-            item.is_urgent = True
+            self._shelf.mark(item)
 
     def _transcribed(self, item: Item, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
@@ -274,12 +275,12 @@ class Recorder:
             raise ValueError(f"item {item.id} has no part {index}")
         part["transcript"] = event["transcript"]
         item.interim.pop(index, None)
-        item.is_urgent = True
+        self._shelf.mark(item)
 
     def _untranscribed(self, item: Item, event: dict[str, Any]) -> None:
         error = event.get("error") or {}
         item.metadata = {**item.metadata, "transcription_error": error.get("message") or error.get("code") or "failed"}
-        item.is_urgent = True
+        self._shelf.mark(item)
 
     def _words(self, item: Item, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
@@ -287,6 +288,7 @@ class Recorder:
         is_final = item.is_done and not event["type"].startswith("conversation.")
         if not is_final and not (part or {}).get("transcript") and isinstance(event.get("delta"), str):
             item.hear(int(index), event["delta"])
+            self._shelf.mark(item, urgent=False)
 
     def _audio(self, item: Item, event: dict[str, Any]) -> None:
         item.speak(int(event.get("content_index", 0)), str(event["delta"]))
@@ -316,7 +318,7 @@ class Recorder:
                 elif item.status == "in_progress":
                     item.status = "interrupted"
         for item in known:
-            item.is_urgent = True
+            self._shelf.mark(item)
 
     def _session(self, event: dict[str, Any]) -> None:
         session = event["session"]

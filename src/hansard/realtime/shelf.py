@@ -55,6 +55,9 @@ class Shelf:
         self._settings = settings
         self._gone: list[str] = []
         """Ids of messages to delete."""
+        self._changed: set[str] = set()
+        """Items that the store does not have as they are."""
+        self._writing = asyncio.Lock()
         self._next_try = 0.0
         self.is_loaded = False
         self._before: list[str] = []
@@ -71,6 +74,7 @@ class Shelf:
     def add(self, item: Item, previous: str | None) -> None:
         """Puts an item in its place: after `previous`, first for "root", and at the end where that is not known."""
         self.items[item.id] = item
+        self.mark(item)
         if previous in self._before:
             # So they are of this session: a recorder before this one has recorded them.
             self.order, self._before = [*self._before, *self.order], []
@@ -85,9 +89,15 @@ class Shelf:
             if previous is not None:
                 self._waiting.setdefault(previous, []).append(item.id)
 
+    def mark(self, item: Item, *, urgent: bool = True) -> None:
+        """Something was said of it. What is not urgent may wait for its interval."""
+        item.is_urgent = item.is_urgent or urgent
+        self._changed.add(item.id)
+
     def remove(self, item: Item) -> None:
         """The item was deleted from the session: its message goes."""
         self.items.pop(item.id, None)
+        self._changed.discard(item.id)
         self.order = [id for id in self.order if id != item.id]
         self._before = [id for id in self._before if id != item.id]
         if item.stored is not None:
@@ -136,40 +146,56 @@ class Shelf:
         if time.monotonic() < self._next_try and not force:
             return False
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                await self.load()
-            for id in (*self._before, *self.order):
-                await self._write_item(self.items[id], force=force)
-            await self._delete()
+            # Two events at once must not find the same item missing.
+            async with self._writing:
+                async with asyncio.timeout(self._settings.timeout):
+                    await self.load()
+                for id in self._in_order():
+                    await self._write_item(self.items[id], force=force)
+                await self._delete()
         except Exception as error:
             self.failed += 1
             self._next_try = time.monotonic() + _PAUSE
             why = "it took too long" if isinstance(error, TimeoutError) else error
-            logger.warning("conversation %s is not up to date: %s", self._settings.conversation_id, why)
+            logger.warning("conversation %r is not up to date: %s", self._settings.conversation_id, why)
             return False
         return True
 
+    def _in_order(self) -> list[str]:
+        """The changed items, in the order of the session; mostly it is one."""
+        changed = [id for id in self._changed if id in self.items]
+        if len(changed) < 2:
+            return changed
+        places = {id: place for place, id in enumerate((*self._before, *self.order))}
+        return sorted(changed, key=lambda id: places.get(id, len(places)))
+
     async def _write_item(self, item: Item, *, force: bool) -> None:
         if item.is_refused or not item.is_ours:
+            self._changed.discard(item.id)
             return
         waits = not item.is_urgent and time.monotonic() - item.written_at < self._settings.interval
         if item.stored is not None and waits and not force:
             return
         lease = utc_now() + timedelta(seconds=self._settings.lease)
         message = item.message(self._settings.who, lease)
+        # Before the write, not after it: what is said of the item meanwhile has to be written again.
+        self._changed.discard(item.id)
+        item.is_urgent = False
         if item.stored is not None and not _differs(message, item.stored):
-            item.is_urgent = False
             return
         try:
             async with asyncio.timeout(self._settings.timeout):
                 item.stored = await self._put(item, message)
         except HansardError as error:
             if isinstance(error, Unavailable | Closed):
+                self.mark(item)
                 raise
             self.refused += 1
             item.is_refused = True
-            logger.error("item %s of %s is refused: %s", item.id, self._settings.conversation_id, error)
-        item.is_urgent = False
+            logger.error("item %r of %r is refused: %s", item.id, self._settings.conversation_id, error)
+        except BaseException:
+            self.mark(item)
+            raise
         item.written_at = time.monotonic()
 
     async def _put(self, item: Item, message: Message) -> Message:
