@@ -297,6 +297,57 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
     asyncio.run(play())
 
 
+def test_a_text_that_cannot_be_embedded_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        model = Model()
+
+        async def picky(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+            if "poison" in texts:
+                raise RuntimeError("no")
+            return await model(texts)
+
+        async with hansard.connect("memory://", embedder=Embedding(picky, name=model.name, dimensions=4)) as store:
+            said = [
+                Message("user", "poison" if number == 7 else f"car {number}", id=f"m{number:02}")
+                for number in range(20)
+            ]
+            await store.append("c", said)
+            await store.append("d", Message("user", "cash"))
+            await until(lambda: len(set(model.texts)) == 20)
+            held = await rows_of(store, "c")
+            for _ in range(2000):
+                if len(held) == 19:
+                    break
+                await asyncio.sleep(0.01)
+                held = await rows_of(store, "c")
+            assert held == [f"m{number:02}" for number in range(20) if number != 7]
+            with pytest.raises(Unavailable, match="no"):
+                await store.embed()
+            await store.delete_message("c", "m07")
+            await store.embed()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int) -> None:
+    monkeypatch.setattr(embedding, "_MOST_WAITING", most)
+    monkeypatch.setattr(embedding, "_PAGE", 2)
+
+    async def play() -> None:
+        url = f"sqlite:///{tmp_path}/a.db"
+        async with hansard.connect(url) as plain:
+            for number in range(12):
+                await plain.append_message(f"c{number}", "user", f"car {number}")
+        async with hansard.connect(url, embedder=Model()) as store:
+            for number in range(6, 18):
+                await store.append_message(f"c{number}", "user", f"cash {number}")
+            await store.embed()
+            assert sorted([len(await rows_of(store, f"c{number}")) for number in range(18)]) == [1] * 12 + [2] * 6
+
+    asyncio.run(play())
+
+
 def test_another_name_begins_anew(url: str) -> None:
     if url.startswith("memory"):
         pytest.skip("memory:// is nobody else's")
@@ -347,6 +398,8 @@ def test_filters_branches_and_walls(url: str) -> None:
             assert await found(store, "car", user_id="ben") == ["car three"]
             assert await found(store.user("ben"), "car") == ["car three"]
             assert await found(store.user("eve"), "car") == []
+            with pytest.raises(hansard.Denied, match="whole tenant"):
+                await store.user("eve").embed()
             assert await found(store.tenant("acme"), "car") == ["car four"]
             assert await found(store, "car -three") != await found(store, "car")
             assert "car three" not in await found(store, "car -three")
