@@ -17,7 +17,7 @@ from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 import hansard
 from hansard import Message, Store, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
-from hansard.search import Embedding, Hits, Spelling, vectors
+from hansard.search import Embedding, Hits, Spelling, asking, vectors
 from hansard.store import embedding, vectoring
 
 MEANINGS = {
@@ -77,7 +77,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon."""
     monkeypatch.setattr(embedding, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedding, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(embedding, "PATIENCE", 0.2)
+    monkeypatch.setattr(asking, "PATIENCE", 0.2)
 
 
 def texts(hits: Hits) -> list[str]:
@@ -292,7 +292,7 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
             assert model.asked == [], "nobody waited for it"
             await until(lambda: len(model.texts) == 200)
             assert len(model.asked) < 12
-            assert max(map(len, model.asked)) <= embedding.BATCH
+            assert max(map(len, model.asked)) <= asking.BATCH
 
     asyncio.run(play())
 

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from hansard.backend import Backend
-from hansard.errors import Closed, Conflict, NotFound, TimedOut, Unavailable
+from hansard.errors import Closed, Conflict, NotFound
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context, ConversationQuery, RecordWrite
-from hansard.search import vectors
+from hansard.search import asking, vectors
+from hansard.search.asking import BATCH
 from hansard.search.vectors import CHUNK, Embedder, Row
 from hansard.store import vectoring
 from hansard.store.core import View
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hansard.embeddings")
 
-BATCH = 64
-"""Texts that the embedder gets at once."""
-PATIENCE = 60.0
-"""Seconds that it may take for them."""
 _LOOKED_AT = 64
 """Chunks that are looked at before what they lack is embedded."""
 _MOST_WAITING = 10_000
@@ -250,7 +247,7 @@ class Embeddings:
                 self._turn += 1
                 looked[0].lacking = [looked[0].lacking[self._turn % lacking]]
                 looked[0].is_part = True
-            made = await self.embed([text for each in looked for _, text in each.lacking])
+            made = await asking.vectors_of(self.embedder, [text for each in looked for _, text in each.lacking])
             self._careful = max(0, self._careful - 1)
             while looked:
                 size = len(looked[0].lacking)
@@ -382,32 +379,3 @@ class Embeddings:
 
     def _namespace(self, id: str) -> tuple[str, ...]:
         return vectoring.namespace(id, self.embedder.name)
-
-    # Embedding
-
-    async def embed(self, texts: Sequence[str], seconds: float | None = None) -> list[bytes]:
-        """The vectors of these texts. `Unavailable` when the embedder fails, hangs, or gives something else."""
-        made: list[bytes] = []
-        for at in range(0, len(texts), BATCH):
-            made += await self._embedded(list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
-        return made
-
-    async def _embedded(self, texts: list[str], seconds: float) -> list[bytes]:
-        asking = asyncio.ensure_future(self.embedder(texts))
-        try:
-            done, _ = await asyncio.wait({asking}, timeout=seconds)
-        finally:
-            asking.cancel()
-        if not done:
-            raise TimedOut(f"the embedder gave no answer in {seconds:g} seconds", retryable=True, outcome="not_applied")
-        try:
-            found = list(asking.result())
-            if len(found) != len(texts):
-                raise ValueError(f"it gave {len(found)} vectors for {len(texts)} texts")
-            return [vectors.unit(each, self.embedder.dimensions) for each in found]
-        except asyncio.CancelledError as error:
-            raise Unavailable("the embedder was cancelled", retryable=True, outcome="not_applied") from error
-        except Exception as error:
-            raise Unavailable(
-                f"the embedder failed: {type(error).__name__}: {error}", retryable=True, outcome="not_applied"
-            ) from error
