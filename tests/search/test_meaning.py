@@ -148,7 +148,7 @@ def test_what_was_changed_or_deleted_is_never_found_by_an_old_vector(url: str) -
             await store.append("d", Message("user", "A car."))
             await store.embed()
             await store.delete_conversation("d")
-            assert (await store.records.scan(vectoring.VECTORS)).items == []
+            assert (await store.records.scan((*vectoring.VECTORS, "d"))).items == []
 
     asyncio.run(play())
 
@@ -344,6 +344,30 @@ def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mos
                 await store.append_message(f"c{number}", "user", f"cash {number}")
             await store.embed()
             assert sorted([len(await rows_of(store, f"c{number}")) for number in range(18)]) == [1] * 12 + [2] * 6
+
+    asyncio.run(play())
+
+
+def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    original = embedding.Embeddings._compared
+
+    async def watched(self: embedding.Embeddings, key: embedding.Key, number: int) -> embedding.Refresh:
+        looked.append(number)
+        return await original(self, key, number)
+
+    async def play() -> None:
+        async with hansard.connect("memory://", embedder=Model()) as store:
+            await store.append("c", [Message("user", f"car {number}", id=f"m{number}") for number in range(400)])
+            await store.embed()
+            monkeypatch.setattr(embedding.Embeddings, "_compared", watched)
+            await store.update_conversation("c", title="Cars")
+            await found(store, "car")
+            assert looked == []
+            await store.delete_message("c", "m70")
+            await store.append("c", Message("user", "cash"))
+            await found(store, "car")
+            assert sorted(looked) == [1, 6]
 
     asyncio.run(play())
 
