@@ -17,7 +17,7 @@ from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 import hansard
 from hansard import Message, Store, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
-from hansard.search import Embedding, Hits, Spelling, vectors
+from hansard.search import Embedding, Hits, Spelling, asking, vectors
 from hansard.store import embedding, vectoring
 
 MEANINGS = {
@@ -77,7 +77,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon."""
     monkeypatch.setattr(embedding, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedding, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(embedding, "PATIENCE", 0.2)
+    monkeypatch.setattr(asking, "PATIENCE", 0.2)
 
 
 def texts(hits: Hits) -> list[str]:
@@ -148,7 +148,7 @@ def test_what_was_changed_or_deleted_is_never_found_by_an_old_vector(url: str) -
             await store.append("d", Message("user", "A car."))
             await store.embed()
             await store.delete_conversation("d")
-            assert (await store.records.scan(vectoring.VECTORS)).items == []
+            assert (await store.records.scan((*vectoring.VECTORS, "d"))).items == []
 
     asyncio.run(play())
 
@@ -292,7 +292,82 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
             assert model.asked == [], "nobody waited for it"
             await until(lambda: len(model.texts) == 200)
             assert len(model.asked) < 12
-            assert max(map(len, model.asked)) <= embedding.BATCH
+            assert max(map(len, model.asked)) <= asking.BATCH
+
+    asyncio.run(play())
+
+
+def test_a_text_that_cannot_be_embedded_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        model = Model()
+
+        async def picky(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+            if "poison" in texts:
+                raise RuntimeError("no")
+            return await model(texts)
+
+        async with hansard.connect("memory://", embedder=Embedding(picky, name=model.name, dimensions=4)) as store:
+            said = [
+                Message("user", "poison" if number == 7 else f"car {number}", id=f"m{number:02}")
+                for number in range(20)
+            ]
+            await store.append("c", said)
+            await store.append("d", Message("user", "cash"))
+            await until(lambda: len(set(model.texts)) == 20)
+            held = await rows_of(store, "c")
+            for _ in range(2000):
+                if len(held) == 19:
+                    break
+                await asyncio.sleep(0.01)
+                held = await rows_of(store, "c")
+            assert held == [f"m{number:02}" for number in range(20) if number != 7]
+            with pytest.raises(Unavailable, match="no"):
+                await store.embed()
+            await store.delete_message("c", "m07")
+            await store.embed()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int) -> None:
+    monkeypatch.setattr(embedding, "_MOST_WAITING", most)
+    monkeypatch.setattr(embedding, "_PAGE", 2)
+
+    async def play() -> None:
+        url = f"sqlite:///{tmp_path}/a.db"
+        async with hansard.connect(url) as plain:
+            for number in range(12):
+                await plain.append_message(f"c{number}", "user", f"car {number}")
+        async with hansard.connect(url, embedder=Model()) as store:
+            for number in range(6, 18):
+                await store.append_message(f"c{number}", "user", f"cash {number}")
+            await store.embed()
+            assert sorted([len(await rows_of(store, f"c{number}")) for number in range(18)]) == [1] * 12 + [2] * 6
+
+    asyncio.run(play())
+
+
+def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    original = embedding.Embeddings._compared
+
+    async def watched(self: embedding.Embeddings, key: embedding.Key, number: int) -> embedding.Refresh:
+        looked.append(number)
+        return await original(self, key, number)
+
+    async def play() -> None:
+        async with hansard.connect("memory://", embedder=Model()) as store:
+            await store.append("c", [Message("user", f"car {number}", id=f"m{number}") for number in range(400)])
+            await store.embed()
+            monkeypatch.setattr(embedding.Embeddings, "_compared", watched)
+            await store.update_conversation("c", title="Cars")
+            await found(store, "car")
+            assert looked == []
+            await store.delete_message("c", "m70")
+            await store.append("c", Message("user", "cash"))
+            await found(store, "car")
+            assert sorted(looked) == [1, 6]
 
     asyncio.run(play())
 
@@ -347,6 +422,8 @@ def test_filters_branches_and_walls(url: str) -> None:
             assert await found(store, "car", user_id="ben") == ["car three"]
             assert await found(store.user("ben"), "car") == ["car three"]
             assert await found(store.user("eve"), "car") == []
+            with pytest.raises(hansard.Denied, match="whole tenant"):
+                await store.user("eve").embed()
             assert await found(store.tenant("acme"), "car") == ["car four"]
             assert await found(store, "car -three") != await found(store, "car")
             assert "car three" not in await found(store, "car -three")

@@ -123,7 +123,11 @@ class Conversations(Core):
             expected_version=checks.optional_count(expected_version, "expected_version"),
         )
         id = checks.id_of(conversation_id, "conversation_id", limits)
-        return await self._backend.update_conversation(context, id, change)
+        changed = await self._backend.update_conversation(context, id, change)
+        if self._view.embeddings is not None:
+            # No message has changed: the vectors belong to the new version as well.
+            self._view.embeddings.note(context.tenant, id, ())
+        return changed
 
     async def delete_conversation(self, conversation_id: str | int) -> Receipt:
         """Deletes it and everything derived from it, for good. The receipt is false when there was nothing."""

@@ -21,13 +21,14 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.backend import Backend
-from hansard.errors import Closed, Conflict, NotFound, TimedOut, Unavailable
+from hansard.errors import Closed, Conflict, NotFound
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context, ConversationQuery, RecordWrite
-from hansard.search import vectors
+from hansard.search import asking, vectors
+from hansard.search.asking import BATCH
 from hansard.search.vectors import CHUNK, Embedder, Row
 from hansard.store import vectoring
 from hansard.store.core import View
@@ -37,12 +38,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hansard.embeddings")
 
-BATCH = 64
-"""Texts that the embedder gets at once."""
-PATIENCE = 60.0
-"""Seconds that it may take for them."""
 _LOOKED_AT = 64
 """Chunks that are looked at before what they lack is embedded."""
+_MOST_WAITING = 10_000
+"""Conversations that are remembered to be looked at."""
 _PAGE = 100
 _GATHER = 0.01
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -70,6 +69,8 @@ class Refresh(Struct):
     kept: list[Row]
     lacking: list[tuple[Message, str]]
     is_changed: bool
+    is_part: bool = False
+    """What it lacks is not all embedded yet."""
 
 
 class Embeddings:
@@ -97,6 +98,9 @@ class Embeddings:
         self._to_list: set[str] = set()
         self._places: dict[str, int] = {}
         self._done: Counter[str] = Counter()
+        self._careful = 0
+        """How many more times one text is embedded alone, after a failure."""
+        self._turn = 0
 
     def context(self, tenant: str) -> Context:
         return Context(tenant, self._clock())
@@ -105,14 +109,19 @@ class Embeddings:
 
     def note(self, tenant: str, id: str, seqs: Iterable[int] | None) -> None:
         """These messages were written; None for any of the conversation."""
+        if not self._backend.capabilities.keeps:
+            return
         key = (tenant, id)
-        if seqs is None:
+        if len(self._waiting) >= _MOST_WAITING and key not in self._waiting:
+            # Too much to remember: it is listed again, from the place that is kept.
+            self._places.pop(tenant, None)
+        elif seqs is None:
             self._waiting[key] = None
         elif (chunks := self._waiting.setdefault(key, set())) is not None:
             chunks.update(seq // CHUNK for seq in seqs)
         if tenant not in self._places:
             self._to_list.add(tenant)
-        if self.in_background and self._backend.capabilities.keeps:
+        if self.in_background:
             self._wake()
 
     def start_over(self, tenant: str) -> None:
@@ -149,6 +158,7 @@ class Embeddings:
         """Forgets all vectors of the tenant and makes them anew; yields how many are done."""
         async with self._alone():
             await vectoring.forget_all(self._backend, self.context(tenant))
+            await vectoring.place_of(self._backend, self.context(tenant), self.embedder.name)
             before = self._done[tenant]
             self.start_over(tenant)
             while self._to_list or self._waiting:
@@ -186,7 +196,7 @@ class Embeddings:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _step(self) -> None:
-        if self._to_list:
+        if self._to_list and len(self._waiting) < _MOST_WAITING:
             await self._list(next(iter(self._to_list)))
         else:
             await self._work()
@@ -197,18 +207,19 @@ class Embeddings:
         place = self._places.get(tenant)
         if place is None:
             place = await vectoring.place_of(self._backend, context, self.embedder.name) - _LONG_OVERLAP
+        are_ours_noted = tenant in self._places
         query = ConversationQuery(archived=None, sort="updated_at", newest_first=False, limit=_PAGE)
         above, last, more = (place - _OVERLAP, ""), place, True
-        while more:
-            listing = vectoring.above(query, above)
-            page, more = await self._backend.list_conversations(context, listing)
-            await self._note_changed(context, page, tenant in self._places)
+        while more and len(self._waiting) < _MOST_WAITING:
+            page, more = await self._backend.list_conversations(context, structs.replace(query, above=above))
+            await self._note_changed(context, page, are_ours_noted)
             if page:
                 last = max(last, to_micros(page[-1].updated_at))
                 above = (to_micros(page[-1].updated_at), page[-1].id)
         self._places[tenant] = last
-        self._to_list.discard(tenant)
-        await self._save_place(tenant)
+        if not more:
+            self._to_list.discard(tenant)
+            await self._save_place(tenant)
 
     async def _note_changed(self, context: Context, page: Sequence[Conversation], are_ours_noted: bool) -> None:
         keys = [(self._namespace(each.id), vectoring.STATE) for each in page]
@@ -221,19 +232,30 @@ class Embeddings:
                 self._waiting[key] = self._waiting.get(key) if are_ours_noted else None
 
     async def _work(self) -> None:
-        """Looks at some chunks, embeds what they lack, and writes them."""
+        """Looks at some chunks, embeds what they lack, and writes them.
+
+        After a failure one text at a time, each in its turn: one that cannot be embedded stops no other.
+        """
         looked: list[Refresh] = []
         lacking = 0
+        most = 1 if self._careful else _LOOKED_AT
         try:
-            while lacking < BATCH and len(looked) < _LOOKED_AT and (picked := await self._pick()) is not None:
+            while lacking < BATCH and len(looked) < most and (picked := await self._pick()) is not None:
                 looked.append(await self._look(*picked))
                 lacking += len(looked[-1].lacking)
-            made = await self.embed([text for each in looked for _, text in each.lacking])
+            if self._careful and lacking > 1:
+                self._turn += 1
+                looked[0].lacking = [looked[0].lacking[self._turn % lacking]]
+                looked[0].is_part = True
+            made = await asking.vectors_of(self.embedder, [text for each in looked for _, text in each.lacking])
+            self._careful = max(0, self._careful - 1)
             while looked:
                 size = len(looked[0].lacking)
                 await self._write(looked[0], made[:size])
                 looked, made = looked[1:], made[size:]
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._careful = BATCH
             for each in looked:
                 self._again(each.key, each.number)
             raise
@@ -244,16 +266,15 @@ class Embeddings:
     async def _pick(self) -> tuple[Key, int] | None:
         """The next chunk, taken off the list."""
         for key in list(self._waiting):
-            if key not in self._versions or self._waiting[key] is None:
+            if key not in self._versions or self._waiting.get(key, set()) is None:
                 image = await self._backend.read_image(self.context(key[0]), key[1])
                 if image is None:
                     self._drop(key)
                     continue
                 self._versions[key] = image.conversation.version
-                if self._waiting[key] is None:
+                if self._waiting.get(key, set()) is None:
                     self._waiting[key] = set(range(image.seq // CHUNK + 1))
-            chunks = self._waiting[key]
-            if chunks:
+            if chunks := self._waiting.get(key):
                 number = min(chunks)
                 chunks.discard(number)
                 return key, number
@@ -306,6 +327,8 @@ class Embeddings:
                 return
 
     async def _write(self, refresh: Refresh, made: Sequence[bytes]) -> None:
+        if refresh.is_part:
+            self._again(refresh.key, refresh.number)
         if not refresh.is_changed:
             return
         tenant, id = refresh.key
@@ -356,32 +379,3 @@ class Embeddings:
 
     def _namespace(self, id: str) -> tuple[str, ...]:
         return vectoring.namespace(id, self.embedder.name)
-
-    # Embedding
-
-    async def embed(self, texts: Sequence[str], seconds: float | None = None) -> list[bytes]:
-        """The vectors of these texts. `Unavailable` when the embedder fails, hangs, or gives something else."""
-        made: list[bytes] = []
-        for at in range(0, len(texts), BATCH):
-            made += await self._embedded(list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
-        return made
-
-    async def _embedded(self, texts: list[str], seconds: float) -> list[bytes]:
-        asking = asyncio.ensure_future(self.embedder(texts))
-        try:
-            done, _ = await asyncio.wait({asking}, timeout=seconds)
-        finally:
-            asking.cancel()
-        if not done:
-            raise TimedOut(f"the embedder gave no answer in {seconds:g} seconds", retryable=True, outcome="not_applied")
-        try:
-            found = list(asking.result())
-            if len(found) != len(texts):
-                raise ValueError(f"it gave {len(found)} vectors for {len(texts)} texts")
-            return [vectors.unit(each, self.embedder.dimensions) for each in found]
-        except asyncio.CancelledError as error:
-            raise Unavailable("the embedder was cancelled", retryable=True, outcome="not_applied") from error
-        except Exception as error:
-            raise Unavailable(
-                f"the embedder failed: {type(error).__name__}: {error}", retryable=True, outcome="not_applied"
-            ) from error

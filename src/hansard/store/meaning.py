@@ -17,7 +17,7 @@ from hansard.analysis import Lookup, Match, analyse, searchable
 from hansard.errors import Unavailable
 from hansard.model import Conversation, Message
 from hansard.requests import Context, MessageQuery
-from hansard.search import scan, vectors
+from hansard.search import asking, scan, vectors
 from hansard.search.vectors import Row
 from hansard.store import vectoring
 from hansard.store.core import View
@@ -57,7 +57,7 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int = DE
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
         return Nearest([], True)
-    (vector,) = await embeddings.embed([text], _ASKING)
+    (vector,) = await asking.vectors_of(embeddings.embedder, [text], _ASKING)
     settled = await embeddings.settle(view.tenant, _SETTLING)
     shared = structs.replace(context, user=None)
     conversations: dict[str, Conversation] = {}

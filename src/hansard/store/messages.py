@@ -134,6 +134,8 @@ class MessageParts(Appending):
             gone = None if remove.what == "all" else {message.seq for message in removed.messages}
             if gone is None or gone:
                 await vectoring.forget(self._backend, context, id, gone)
+        if self._view.embeddings is not None:
+            self._view.embeddings.note(context.tenant, id, gone or ())
         return removed
 
     # Reading

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hansard.errors import ValidationError
+from hansard.errors import Denied, ValidationError
 from hansard.search.hits import Hits
 from hansard.store import checks, reading
 from hansard.store.core import Core
@@ -80,6 +80,8 @@ class Searching(Core):
         """
         from hansard.store import meaning
 
+        if self._view.user is not None:
+            raise Denied("messages are embedded for a whole tenant: use the store that this user's view was made from")
         return await meaning.need(self._view).complete(self._view.tenant)
 
     def search_tool(

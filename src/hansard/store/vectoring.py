@@ -12,13 +12,14 @@ from msgspec import structs
 from hansard.backend import Backend
 from hansard.errors import Conflict
 from hansard.model import Record
-from hansard.requests import Context, ConversationQuery, RecordQuery, RecordWrite
+from hansard.requests import Context, RecordQuery, RecordWrite
 from hansard.search import vectors
 from hansard.search.vectors import CHUNK, Row
 
 VECTORS = ("hansard", "vectors")
 PLACES = ("hansard", "embedding")
 STATE = "state"
+_LONG_AGO = -(1 << 61)
 _PAGE = 16
 _TRIES = 100
 
@@ -31,14 +32,16 @@ def key_of(chunk: int) -> str:
     return f"{chunk:08d}"
 
 
-def above(query: ConversationQuery, place: tuple[int, str]) -> ConversationQuery:
-    return structs.replace(query, above=place)
-
-
 async def place_of(backend: Backend, context: Context, embedder: str) -> int:
-    """Up to which time of change everything has its vector, in microseconds; long ago when nothing has."""
+    """Up to which time of change everything has its vector, in microseconds; long ago when nothing has.
+
+    From now on whoever deletes messages knows of the embedder.
+    """
     (record,) = await backend.get_records(context, [(PLACES, embedder)])
-    return int(record.value["updated_at"]) if record is not None else -(1 << 61)
+    if record is not None:
+        return int(record.value["updated_at"])
+    await backend.write_records(context, [RecordWrite(PLACES, embedder, {"updated_at": _LONG_AGO})])
+    return _LONG_AGO
 
 
 async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[Row]]:
