@@ -22,10 +22,11 @@ from hansard.server.api import Exchange
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Caller
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, conversations, items, threads
+from hansard.server.openai import calls, completions, conversations, items, responses, threads
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
+from hansard.server.openai.upstream import Upstream
 from hansard.server.problems import Refused
 from hansard.server.routing import Router
 from hansard.server.settings import Settings
@@ -34,6 +35,8 @@ from hansard.store import Store
 
 PREFIX = "/v1/"
 ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
+MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES)
+"""What is passed on to a model endpoint."""
 _LOG = logging.getLogger("hansard.server")
 _encode = msgspec.json.Encoder().encode
 
@@ -47,7 +50,7 @@ class OpenAiWire:
         gate: Gate,
         watchers: Watchers,
         settings: Settings,
-        endpoints: Sequence[WireEndpoint] = ENDPOINTS,
+        endpoints: Sequence[WireEndpoint] = (*ENDPOINTS, *MODELS),
     ) -> None:
         self._store = store
         self._gate = gate
@@ -55,6 +58,7 @@ class OpenAiWire:
         self._settings = settings
         self._router = Router(endpoints)
         self._retries = Retries()
+        self._upstream = Upstream(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = WireExchange(scope, send, time.perf_counter())
@@ -81,7 +85,7 @@ class OpenAiWire:
         exchange.tenant, exchange.user = view.tenant_id, view.user_id
         body.charge = partial(self._gate.charge, caller)
         query = calls.parameters(exchange.scope["query_string"], endpoint.parameters_known)
-        call = WireCall(view, caller, path, query, self._retries)
+        call = WireCall(view, caller, path, query, self._retries, self._upstream)
         call.headers = exchange.headers
         if endpoint.has_body:
             call.raw = await body.whole()
