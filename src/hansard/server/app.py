@@ -53,7 +53,8 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if scope["type"] == "websocket":
-            handler = self._sockets if inside.startswith(_API) else not_found
+            on_wire = inside == openai_wire.REALTIME
+            handler = self._openai if on_wire else self._sockets if inside.startswith(_API) else not_found
         elif inside.startswith(openai_wire.PREFIX):
             handler = self._openai
         else:

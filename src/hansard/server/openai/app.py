@@ -22,7 +22,7 @@ from hansard.server.api import Exchange
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Caller
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, completions, conversations, items, responses, threads
+from hansard.server.openai import calls, completions, conversations, items, realtime, responses, threads
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
@@ -37,6 +37,14 @@ PREFIX = "/v1/"
 ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
 MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES)
 """What is passed on to a model endpoint."""
+REALTIME = "/v1" + realtime.PATH
+_REALTIME_ROUTE = WireEndpoint(
+    method="GET",
+    path=realtime.PATH,
+    handler=realtime.realtime,
+    scope="write",
+    parameters_known=("model", "conversation", "call_id", "intent"),
+)
 _LOG = logging.getLogger("hansard.server")
 _encode = msgspec.json.Encoder().encode
 
@@ -61,6 +69,9 @@ class OpenAiWire:
         self._upstream = Upstream(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._listen(scope, receive, send)
+            return
         exchange = WireExchange(scope, send, time.perf_counter())
         body = Body(receive, exchange.headers, self._settings)
         try:
@@ -98,6 +109,23 @@ class OpenAiWire:
         except TimeoutError as error:
             outcome: Outcome = "not_applied" if endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket. What is wrong with the handshake is answered as any other request is."""
+        caller: Caller | None = None
+        try:
+            headers = dict(scope["headers"])
+            caller = await admit(self._gate, headers, scope.get("client"))
+            self._gate.allow(caller, _REALTIME_ROUTE)
+            view = self._gate.view(self._store, caller, headers)
+            query = calls.parameters(scope["query_string"], _REALTIME_ROUTE.parameters_known)
+            await realtime.serve(scope, receive, send, view, query)
+        except (HansardError, WireError, Refused) as error:
+            is_trusted = caller is not None and caller.is_operator
+            answer = wire_error(error, is_trusted=is_trusted).answer()
+            kind = [(b"content-type", JSON.encode()), *answer.headers]
+            await send({"type": "websocket.http.response.start", "status": answer.status, "headers": kind})
+            await send({"type": "websocket.http.response.body", "body": answer.body})
 
     def _find(self, exchange: WireExchange) -> tuple[WireEndpoint, tuple[str, ...]]:
         try:
