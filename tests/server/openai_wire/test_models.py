@@ -101,6 +101,13 @@ class TestResponses:
         with pytest.raises(openai.NotFoundError):
             kit.client.responses.create(model="m", input="x", previous_response_id="resp_never")
 
+    def test_what_shall_not_be_stored_is_not(self, kit: Kit) -> None:
+        newest = kit.api.get("/conversations?limit=1").json()
+        answer = kit.client.responses.create(model="m", input="one", store=False)
+        assert kit.api.get("/conversations?limit=1").json() == newest
+        with pytest.raises(openai.NotFoundError):
+            kit.client.responses.create(model="m", input="two", previous_response_id=answer.id + "x")
+
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("breaks", ["refuse", "fail"])
     def test_a_refusal_is_passed_on(self, kit: Kit, breaks: str, stream: bool) -> None:

@@ -126,6 +126,8 @@ def _given(call: WireCall, id: str, history: list[Message]) -> list[Message]:
 
 async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
     """Stores question and answer in one batch, and remembers where the response is."""
+    if call.body.get("store") is False and not plan.named:
+        return
     said = _answered(call, plan, response)
     batch = [*plan.given, *said]
     branch = None
