@@ -49,6 +49,8 @@ SCHEMES = {
     "redis+cluster": Scheme("hansard.backends.redis", extra="redis"),
     "http": Scheme("hansard.backends.http", extra="http"),
     "https": Scheme("hansard.backends.http", extra="http"),
+    "openai+conversations": Scheme("hansard.backends.openai", extra="openai"),
+    "openai+threads": Scheme("hansard.backends.openai", extra="openai"),
 }
 
 

@@ -25,14 +25,14 @@ ROOT = Path(__file__).parents[2]
 class ServedTarget(Target):
     """A folder's store behind the server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "http://{0}") -> None:
         self._address = f"{address()}/{str(folder).encode().hex()}"
-        super().__init__(self._address)
+        super().__init__(url.format(self._address.removeprefix("http://")))
 
     def close(self) -> None:
         super().close()
         request = urllib.request.Request(self._address + "/forget", method="POST")
-        urllib.request.urlopen(request, timeout=20).close()
+        urllib.request.urlopen(request, timeout=120).close()
 
 
 @cache

@@ -26,6 +26,8 @@ PAGES = {
     "rediss": "redis",
     "redis+unix": "redis",
     "redis+cluster": "redis",
+    "openai+conversations": "openai",
+    "openai+threads": "openai",
 }
 """Pages that are not named after their scheme."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +38,9 @@ def serve(
     cors_origin: Annotated[
         tuple[str, ...], Parameter(negative="", help="A web page's origin that browsers may let in; may be repeated.")
     ] = (),
+    upstream: Annotated[
+        str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
+    ] = None,
     audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
     workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
     log_level: Annotated[
@@ -70,6 +74,8 @@ def serve(
         jwt_issuer=jwt_issuer,
         jwt_audience=jwt_audience,
         cors_origins=cors_origin,
+        upstream=upstream,
+        upstream_key=os.environ.get("OPENAI_API_KEY"),
         audit_log=audit_log,
     )
 

@@ -270,6 +270,11 @@ def _text_piece(text: Any, item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "input_text", "text": said}
 
 
+def is_piece(value: Any) -> bool:
+    """Whether it is a part of a message, of a type that is known."""
+    return isinstance(value, dict) and value.get("type") in _PIECE_TYPES
+
+
 # --- ids of one item of several ---------------------------------------------------------------------------------------
 
 _PART = re.compile(r"(.+)\.(\d{1,6})", re.DOTALL)

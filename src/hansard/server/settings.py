@@ -32,5 +32,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long the store may take to answer."""
     heartbeat_seconds: float = 15.0
     """A live tail says that it is alive this often, so that a broken connection is noticed."""
+    upstream: str | None = None
+    """Where the wire of OpenAI passes on what is for a model, such as `https://api.openai.com/v1`."""
+    upstream_key: str | None = None
+    """The key with which it is asked."""
     audit_log: Path | None = None
     """Where to write who read, wrote and erased what."""

@@ -133,6 +133,18 @@ def test_after_ten_minutes_it_is_said_anew(api: Served) -> None:
     assert post("one", count=1)["data"][0]["id"] != first["id"]
 
 
+def test_after_the_server_was_started_anew(tmp_path: Any) -> None:
+    """Nothing is kept beside the store: another process knows as much."""
+    url = f"sqlite:///{tmp_path}/chats.db"
+    with serving(url) as api:
+        post = Poster(api)
+        first = post("one", "two")
+    with serving(url) as api:
+        post.api = api
+        assert post("one", "two", count=1) == first
+        assert post.stored == 2
+
+
 def test_in_another_conversation(api: Served) -> None:
     here, there = Poster(api), Poster(api)
     here("one")

@@ -21,16 +21,27 @@ from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Caller
 from hansard.server.exchanges import Exchange
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, conversations, items, threads
+from hansard.server.openai import calls, completions, conversations, items, realtime, responses, threads
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
+from hansard.server.openai.upstream import Upstream
 from hansard.server.parts import Parts
 from hansard.server.problems import Refused
 from hansard.server.routing import Router
 
 PREFIX = "/v1/"
 ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
+MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES)
+"""What is passed on to a model endpoint."""
+REALTIME = "/v1" + realtime.PATH
+_REALTIME_ROUTE = WireEndpoint(
+    method="GET",
+    path=realtime.PATH,
+    handler=realtime.realtime,
+    scope="write",
+    parameters_known=("model", "conversation", "call_id", "intent"),
+)
 _LOG = logging.getLogger("hansard.server")
 _encode = msgspec.json.Encoder().encode
 
@@ -38,15 +49,19 @@ _encode = msgspec.json.Encoder().encode
 class OpenAiWire:
     """The application below `/v1`."""
 
-    def __init__(self, parts: Parts, endpoints: Sequence[WireEndpoint] = ENDPOINTS) -> None:
+    def __init__(self, parts: Parts, endpoints: Sequence[WireEndpoint] = (*ENDPOINTS, *MODELS)) -> None:
         self._parts = parts
         self._store = parts.store
         self._gate = parts.gate
         self._watchers = parts.watchers
         self._router = Router(endpoints)
         self._retries = Retries()
+        self._upstream = Upstream(parts.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._listen(scope, receive, send)
+            return
         exchange = WireExchange(scope, send, time.perf_counter())
         body = self._parts.body(receive, exchange.headers)
         try:
@@ -71,7 +86,7 @@ class OpenAiWire:
         exchange.tenant, exchange.user = view.tenant_id, view.user_id
         body.charge = partial(self._gate.charge, caller)
         query = calls.parameters(exchange.scope["query_string"], endpoint.parameters_known)
-        call = WireCall(view, caller, path, query, self._retries)
+        call = WireCall(view, caller, path, query, self._retries, self._upstream)
         call.headers = exchange.headers
         if endpoint.has_body:
             call.raw = await body.whole()
@@ -83,6 +98,23 @@ class OpenAiWire:
         except TimeoutError as error:
             outcome: Outcome = "not_applied" if endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket. What is wrong with the handshake is answered as any other request is."""
+        caller: Caller | None = None
+        try:
+            headers = dict(scope["headers"])
+            caller = await admit(self._gate, headers, scope.get("client"))
+            self._gate.allow(caller, _REALTIME_ROUTE)
+            view = self._gate.view(self._store, caller, headers)
+            query = calls.parameters(scope["query_string"], _REALTIME_ROUTE.parameters_known)
+            await realtime.serve(scope, receive, send, view, query)
+        except (HansardError, WireError, Refused) as error:
+            is_trusted = caller is not None and caller.is_operator
+            answer = wire_error(error, is_trusted=is_trusted).answer()
+            kind = [(b"content-type", JSON.encode()), *answer.headers]
+            await send({"type": "websocket.http.response.start", "status": answer.status, "headers": kind})
+            await send({"type": "websocket.http.response.body", "body": answer.body})
 
     def _find(self, exchange: WireExchange) -> tuple[WireEndpoint, tuple[str, ...]]:
         try:

@@ -15,6 +15,7 @@ from hansard.server.openai.failures import invalid, missing
 
 if TYPE_CHECKING:
     from hansard.server.openai.retries import Retries
+    from hansard.server.openai.upstream import Upstream
     from hansard.store import Store
 
 MOST_ITEMS = 20
@@ -44,13 +45,22 @@ class WireEndpoint(Endpoint, frozen=True, kw_only=True):
 class WireCall:
     """One request, read and let in."""
 
-    def __init__(self, store: Store, caller: Caller, path: tuple[str, ...], query: Query, retries: Retries) -> None:
+    def __init__(
+        self,
+        store: Store,
+        caller: Caller,
+        path: tuple[str, ...],
+        query: Query,
+        retries: Retries,
+        upstream: Upstream,
+    ) -> None:
         self.store = store
         """The store as the caller may see it."""
         self.caller = caller
         self.path = path
         self.query = query
         self.retries = retries
+        self.upstream = upstream
         self.headers: dict[bytes, bytes] = {}
         self.body: dict[str, Any] = {}
         self.raw = b""

@@ -1,0 +1,77 @@
+"""`openai+conversations://host/v1?index=…` and `openai+threads://…`: the address, the key, the index, the mode."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
+
+from hansard.backends.openai.backend import Mode, OpenAiBackend, now
+from hansard.backends.openai.remotes import Conversations, Remote, Threads
+from hansard.backends.openai.states import States
+from hansard.errors import NotFound, Unsupported, ValidationError
+from hansard.urls import Url
+
+_OPTIONS = ("index", "mode", "pull", "key_file", "timeout", "scheme")
+_INDEX = "sqlite:///hansard-openai.db"
+_REMOTES: dict[str, Callable[[AsyncOpenAI, str], Remote]] = {
+    "openai+conversations": Conversations,
+    "openai+threads": Threads,
+}
+
+
+async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBackend:
+    """Opens the index; the API is asked when there is something to ask."""
+    if "@" in url.netloc:
+        raise ValidationError("a key does not belong into a URL, which is logged and shown: use $OPENAI_API_KEY")
+    index_url = url.option("index") or _INDEX
+    mode = url.choice("mode", ("delta", "snapshot"), "delta")
+    pulls = url.choice("pull", ("on", "off"), "on") == "on"
+    file, timeout, scheme = url.option("key_file"), url.number("timeout"), url.option("scheme")
+    url.finish(_OPTIONS)
+    client = _client(url, file, timeout, scheme)
+    # The index is any other backend, so it is opened by the layer that knows them all.
+    from hansard.opening import open_backend as open_index
+
+    try:
+        index = await open_index(index_url, upgrade=upgrade)
+    except BaseException:
+        await client.close()
+        raise
+    if not index.capabilities.records or not index.capabilities.keeps:
+        await client.close()
+        await index.close()
+        raise Unsupported(f"the index {index_url!r} must be a store that keeps records", capability="records")
+    states = States(index)
+    remote = _REMOTES[url.scheme](client, await states.mark(now()))
+    return OpenAiBackend(index, remote, states, client, mode=cast(Mode, mode), pull=pulls)
+
+
+def _client(url: Url, file: str | None, timeout: int | None, scheme: str | None) -> AsyncOpenAI:
+    key = os.environ.get("OPENAI_API_KEY") or os.environ.get("HANSARD_KEY") if file is None else _read(file)
+    options: dict[str, Any] = {"timeout": timeout or 60, "api_key": key or "none"}
+    if url.netloc:
+        host = url.netloc.partition(":")[0]
+        scheme = scheme or ("http" if host in ("localhost", "127.0.0.1") else "https")
+        options["base_url"] = f"{scheme}://{url.netloc}{url.path.rstrip('/') or '/v1'}"
+    elif not key:
+        raise ValidationError(f"{url.text!r} needs a key: set $OPENAI_API_KEY, or key_file=…")
+    return AsyncOpenAI(http_client=DefaultAsyncHttpx2Client(verify=_trust()), **options)
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Made once: reading the system's certificates takes longer than most calls."""
+    return ssl.create_default_context()
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise NotFound(f"the file of the key cannot be read: {error.strerror}: {file}") from error

@@ -1,0 +1,197 @@
+"""`GET /realtime` by WebSocket: the conversation events of OpenAI's Realtime API, over a stored conversation.
+
+`realtime.connect` of the SDKs writes, reads, deletes and truncates items; `conversation` in the query names the one
+that is meant, else a new one is made. There is no model here: what asks for one is answered with an error, and the
+session goes on. Items are messages of the format `openai.responses`, as on every other way in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from hansard import ids
+from hansard.errors import HansardError, MessageNotFound, Unavailable, ValidationError
+from hansard.formats import openai_items
+from hansard.model import Message
+from hansard.server.openai import conversations
+from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.store import Store
+
+PATH = "/realtime"
+_LOG = logging.getLogger("hansard.server")
+_FAILED = 1011
+_ROOT = "root"
+_MODEL = ("response.", "input_audio_buffer.", "output_audio_buffer.")
+
+Event = dict[str, Any]
+Emit = Callable[[Event], Awaitable[None]]
+
+
+class Session:
+    """One connection and the conversation behind it."""
+
+    def __init__(self, store: Store, conversation_id: str, model: str | None, emit: Emit) -> None:
+        self._store = store
+        self._id = conversation_id
+        self._emit = emit
+        self._session: Event = {"type": "realtime", "object": "realtime.session", "id": ids.new_id("sess_")}
+        if model is not None:
+            self._session["model"] = model
+        self._handlers = {
+            "session.update": self._update,
+            "conversation.item.create": self._create,
+            "conversation.item.retrieve": self._retrieve,
+            "conversation.item.delete": self._delete,
+            "conversation.item.truncate": self._truncate,
+        }
+
+    async def begin(self) -> None:
+        await self._emit({"type": "session.created", "session": self._session})
+        conversation = {"id": self._id, "object": "realtime.conversation"}
+        await self._emit({"type": "conversation.created", "conversation": conversation})
+
+    async def hear(self, text: str) -> None:
+        """One event of the client. What is wrong with it is said, and the session goes on."""
+        event_id: Any = None
+        try:
+            event = _event(text)
+            event_id = event.get("event_id")
+            await self._handler(event["type"])(event)
+        except (WireError, openai_items.BadItem, HansardError) as failure:
+            if isinstance(failure, Unavailable):
+                raise
+            error = wire_error(failure, is_trusted=False).error()
+            await self._emit({"type": "error", "error": {**error, "event_id": event_id}})
+
+    def _handler(self, kind: str) -> Callable[[Event], Awaitable[None]]:
+        found = self._handlers.get(kind)
+        if found is None and kind.startswith(_MODEL):
+            raise WireError(501, f"There is no model here to answer '{kind}'.", param="type", code="no_upstream")
+        if found is None:
+            raise invalid(f"Invalid value: '{kind[:80]}' is no event of a client.", "type")
+        return found
+
+    async def _update(self, event: Event) -> None:
+        given = event.get("session")
+        if not isinstance(given, dict):
+            raise missing("session")
+        self._session = {**self._session, **given, "id": self._session["id"]}
+        await self._emit({"type": "session.updated", "session": self._session})
+
+    async def _create(self, event: Event) -> None:
+        item = openai_items.checked(event.get("item"), "item")
+        message = openai_items.message_of(item, item.get("id") or ids.new_id("item_"))
+        await self._refuse_known(message.id)
+        previous = event.get("previous_item_id")
+        if previous is None:
+            newest = await self._store.get_messages(self._id, last=1)
+            previous = newest[0].id if newest else None
+            await self._store.append(self._id, [message])
+        else:
+            previous = await self._insert(message, previous)
+        for kind in ("conversation.item.added", "conversation.item.done"):
+            await self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
+
+    async def _refuse_known(self, id: str) -> None:
+        try:
+            await self._store.get_message(self._id, id)
+        except MessageNotFound:
+            return
+        raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
+
+    async def _insert(self, message: Message, previous: Any) -> str | None:
+        """Puts a message elsewhere than at the end, by a snapshot of the whole: nobody may come between."""
+        found = await conversations.need(self._store, self._id)
+        history = [each async for each in self._store.iter_messages(self._id)]
+        places = {each.id: number + 1 for number, each in enumerate(history)}
+        at = 0 if previous == _ROOT else places.get(previous) if isinstance(previous, str) else None
+        if at is None:
+            raise invalid(f"Item with id '{previous}' not found.", "previous_item_id")
+        version = found.version if self._store.capabilities.compare_and_swap else None
+        whole = [*history[:at], message, *history[at:]]
+        await self._store.replace_messages(self._id, whole, expected_version=version, revive=True)
+        return None if at == 0 else history[at - 1].id
+
+    async def _find(self, event: Event) -> Message:
+        id = event.get("item_id")
+        if not isinstance(id, str):
+            raise missing("item_id")
+        try:
+            return await self._store.get_message(self._id, id)
+        except (MessageNotFound, ValidationError):
+            raise not_found("Item", id) from None
+
+    async def _retrieve(self, event: Event) -> None:
+        await self._emit({"type": "conversation.item.retrieved", "item": _shown(await self._find(event))})
+
+    async def _delete(self, event: Event) -> None:
+        message = await self._find(event)
+        await self._store.delete_message(self._id, message.id)
+        await self._emit({"type": "conversation.item.deleted", "item_id": message.id})
+
+    async def _truncate(self, event: Event) -> None:
+        """Takes the words that nobody heard out of the history: they are not known by their time, so all of them go."""
+        message, index, end = await self._find(event), event.get("content_index", 0), event.get("audio_end_ms")
+        parts = message.content.get("content") if isinstance(message.content, dict) else None
+        if not isinstance(index, int) or not isinstance(end, int) or end < 0:
+            raise invalid("'content_index' and 'audio_end_ms' must be whole numbers.", "audio_end_ms", "invalid_type")
+        if message.role != "assistant" or not isinstance(parts, list) or not 0 <= index < len(parts):
+            raise invalid("Only a part of an assistant's message can be truncated.", "content_index")
+        cut = {name: value for name, value in parts[index].items() if name not in ("transcript", "audio")}
+        content = {**message.content, "content": [*parts[:index], {**cut, "audio_end_ms": end}, *parts[index + 1 :]]}
+        await self._store.update_message(self._id, message.id, content=content, format=message.format)
+        told = {"item_id": message.id, "content_index": index, "audio_end_ms": end}
+        await self._emit({"type": "conversation.item.truncated", **told})
+
+
+def _event(text: str) -> Event:
+    try:
+        event = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise invalid(f"The event is not JSON: {error}", None, "invalid_json") from error
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise missing("type")
+    return event
+
+
+def _shown(message: Message) -> Event:
+    item = openai_items.items_of(message)[0]
+    return {**item, "id": message.id, "object": "realtime.item"}
+
+
+async def realtime(_: object) -> None:
+    """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, store: Store, query: dict[str, list[str]]) -> None:
+    """A session, from the handshake to the end. The caller was let in."""
+    named = query.get("conversation", [None])[-1]
+    if named is not None:
+        await conversations.need(store, named)
+    id = named or conversations.fresh_id("conv_")
+    if named is None:
+        await store.create_conversation(id)
+    socket = WebSocket(scope, receive, send)
+    await socket.accept()
+
+    async def emit(event: Event) -> None:
+        await socket.send_text(msgspec.json.encode({"event_id": ids.new_id("event_"), **event}).decode())
+
+    session = Session(store, id, query.get("model", [None])[-1], emit)
+    try:
+        await session.begin()
+        while True:
+            await session.hear(await socket.receive_text())
+    except WebSocketDisconnect:
+        return
+    except KeyError:
+        await socket.close(1003, "events are texts")
+    except HansardError as error:
+        _LOG.warning("a realtime session ended: %s: %s", error.code, error)
+        await socket.close(_FAILED, error.code)

@@ -1,0 +1,250 @@
+"""`POST /responses`: passed on to a model endpoint, with the history of a conversation before it.
+
+What was asked and what was answered are recorded together when the answer is complete, all or nothing. A response that
+breaks off, fails or is refused leaves no trace. `previous_response_id` works here whatever the endpoint keeps: where a
+response was recorded is remembered, and to go on from an older one makes a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from hansard.errors import Conflict, HansardError
+from hansard.formats import openai_items, registry
+from hansard.formats.openai_responses import FORMAT
+from hansard.model import Message, Usage
+from hansard.server.calls import Answer
+from hansard.server.openai import conversations, retries
+from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.upstream import event, events
+from hansard.server.tail import EVENTS
+
+_RESPONSES = ("openai", "responses")
+_RECORDED = ("completed", "incomplete")
+_LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+class Plan(Struct, frozen=True):
+    """Where a response goes, and what goes before it."""
+
+    conversation_id: str
+    named: bool
+    """The caller named the conversation, so the answer names it too."""
+    given: list[Message]
+    """What the caller sent, to be recorded with the answer."""
+    body: dict[str, Any]
+    """What the endpoint is asked."""
+    at: str | None = None
+    """The message after which it goes on, where that is not the newest."""
+
+
+async def create_response(call: WireCall) -> Answer:
+    """Asks the model endpoint, with the history added, and records what was said."""
+    plan = await _plan(call)
+    if call.body.get("stream"):
+        return await _stream(call, plan)
+    async with call.upstream.ask("/responses", plan.body) as answer:
+        response = object_of(await answer.aread())
+    if response.get("status") in _RECORDED:
+        await _record(call, plan, response)
+    return Answer(encoded(_shown(call, plan, response)))
+
+
+async def _plan(call: WireCall) -> Plan:
+    body = call.body
+    if not isinstance(body.get("model", ""), str):
+        raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
+    conversation, previous = _conversation(body), body.get("previous_response_id")
+    if conversation is not None and previous is not None:
+        raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
+    at = None
+    if previous is not None:
+        conversation, at = await _recorded(call, previous)
+    id = conversation or conversations.fresh_id("conv_")
+    history: list[Message] = []
+    if conversation is not None:
+        await conversations.need(call.store, conversation)
+        history = [message async for message in call.store.iter_messages(conversation)]
+        if at is not None:
+            history = _up_to(history, at)
+    given = _given(call, id, history)
+    asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
+    asked["input"] = [*registry.convert(history, FORMAT), *_input(body)]
+    return Plan(id, isinstance(body.get("conversation"), str | dict), given, asked, at)
+
+
+def _up_to(history: list[Message], id: str) -> list[Message]:
+    place = next((number for number, message in enumerate(history) if message.id == id), None)
+    if place is None:
+        raise invalid("The previous response is on another branch than the one that is read.", "previous_response_id")
+    return history[: place + 1]
+
+
+def _conversation(body: dict[str, Any]) -> str | None:
+    given = body.get("conversation")
+    id = given.get("id") if isinstance(given, dict) else given
+    if id is not None and (not isinstance(id, str) or not id):
+        raise invalid("Invalid type for 'conversation': expected an id.", "conversation", "invalid_type")
+    return id
+
+
+async def _recorded(call: WireCall, previous: Any) -> tuple[str, str]:
+    if not isinstance(previous, str) or not 0 < len(previous) <= 200:
+        raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
+    found = await call.store.records.get(_RESPONSES, previous)
+    if found is None:
+        raise not_found("Previous response", previous)
+    return found.value["conversation"], found.value["last"]
+
+
+def _input(body: dict[str, Any]) -> list[Any]:
+    given = body.get("input")
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise missing("input") if given is None else invalid("Invalid type for 'input'.", "input", "invalid_type")
+    # What a reference names stands in the history already.
+    return [item for item in given if not isinstance(item, dict) or openai_items.kind_of(item) != "item_reference"]
+
+
+def _given(call: WireCall, id: str, history: list[Message]) -> list[Message]:
+    messages = conversations.messages_given(_input(call.body), retries.marked(retries.mark_of(call, id)), "input")
+    known = {message.id for message in history}
+    for message in messages:
+        if message.id in known:
+            raise conversations.duplicate(f"id {message.id!r} is in the conversation already", "input")
+    return messages
+
+
+# Recording
+
+
+async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
+    """Stores question and answer in one batch, and remembers where the response is."""
+    if call.body.get("store") is False and not plan.named:
+        return
+    said = _answered(call, plan, response)
+    batch = [*plan.given, *said]
+    branch = None
+    if plan.at is not None:
+        newest = await call.store.get_messages(plan.conversation_id, last=1)
+        if newest and newest[0].id != plan.at:
+            branch = (await call.store.branch(plan.conversation_id, at=plan.at)).id
+    try:
+        await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named)
+    except Conflict as error:
+        raise conversations.duplicate(error, "input") from error
+    response_id = response.get("id")
+    if batch and isinstance(response_id, str) and response_id and call.store.capabilities.records:
+        value = {"conversation": plan.conversation_id, "last": batch[-1].id}
+        await call.store.records.put(_RESPONSES, response_id, value, conversation_id=plan.conversation_id)
+
+
+def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
+    output = response.get("output")
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    new_id = retries.marked(retries.mark_of(call, plan.conversation_id))
+    try:
+        said = conversations.messages_given(items, new_id, "output")
+    except (openai_items.BadItem, WireError) as error:
+        raise WireError(502, f"The model endpoint sent what is no item: {error}", code="upstream") from error
+    if said and (usage := _usage(response)) is not None:
+        said[-1] = structs.replace(said[-1], usage=usage)
+    return said
+
+
+def _usage(response: dict[str, Any]) -> Usage | None:
+    given = response.get("usage")
+    if not isinstance(given, dict):
+        return None
+    inside, outside = given.get("input_tokens_details") or {}, given.get("output_tokens_details") or {}
+    model = response.get("model")
+    return Usage(
+        _count(given.get("input_tokens")),
+        _count(given.get("output_tokens")),
+        _count(inside.get("cached_tokens") if isinstance(inside, dict) else 0),
+        _count(outside.get("reasoning_tokens") if isinstance(outside, dict) else 0),
+        model=model if isinstance(model, str) else None,
+    )
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 10**15 else 0
+
+
+# Streaming
+
+
+async def _stream(call: WireCall, plan: Plan) -> Answer:
+    """Begins only when the endpoint has: what it refuses is refused as an error, not inside a stream."""
+    relay = _relay(call, plan)
+    first = await anext(relay)
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in relay:
+            yield piece
+
+    return Answer(whole(), media_type=EVENTS, is_live=True)
+
+
+async def _relay(call: WireCall, plan: Plan) -> AsyncIterator[bytes]:
+    """The endpoint's events. The last one is held back until what it ends is recorded."""
+    begun = ended = False
+    try:
+        async with call.upstream.ask("/responses", plan.body) as answer:
+            async for raw, data in events(answer):
+                kind = data.get("type") if isinstance(data, dict) else None
+                response = data.get("response") if isinstance(data, dict) else None
+                if kind in _LAST and isinstance(response, dict) and response.get("status") in _RECORDED:
+                    await _record(call, plan, response)
+                begun, ended = True, ended or kind in _LAST
+                if isinstance(response, dict):
+                    yield event({**data, "response": _shown(call, plan, response)}, kind)
+                else:
+                    yield raw
+        if not ended:
+            raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
+    except (WireError, HansardError) as error:
+        if not begun:
+            raise
+        told = wire_error(error, is_trusted=False)
+        yield event({"type": "error", "code": told.code, "message": str(told), "param": told.param}, "error")
+
+
+# Answers
+
+
+def _shown(call: WireCall, plan: Plan, response: dict[str, Any]) -> dict[str, Any]:
+    """The response as if the endpoint had known the conversation."""
+    shown = dict(response)
+    if plan.named:
+        shown["conversation"] = {"id": plan.conversation_id}
+    if call.body.get("previous_response_id") is not None:
+        shown["previous_response_id"] = call.body["previous_response_id"]
+    return shown
+
+
+def object_of(raw: bytes) -> dict[str, Any]:
+    """The endpoint's answer."""
+    try:
+        found = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        found = None
+    if not isinstance(found, dict):
+        raise WireError(502, "The model endpoint did not answer with JSON.", code="upstream", type="server_error")
+    return found
+
+
+def encoded(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+ROUTES = (
+    WireEndpoint(method="POST", path="/responses", handler=create_response, scope="write", has_body=True, is_slow=True),
+)

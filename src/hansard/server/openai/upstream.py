@@ -1,0 +1,118 @@
+"""The model endpoint behind the wire: requests are passed on to it, and its answers passed back.
+
+It is asked with the operator's own key, never with the caller's. Nothing here knows what a request means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from hansard.errors import Unsupported
+from hansard.server.openai.failures import WireError
+from hansard.server.settings import Settings
+
+_SECONDS = 600.0
+_EVENT = b"\n\n"
+
+
+class Upstream:
+    def __init__(self, settings: Settings) -> None:
+        self._address = (settings.upstream or "").rstrip("/")
+        self._key = settings.upstream_key
+        self._client: Any = None
+
+    def _http(self) -> Any:
+        """The client, made when it is first needed: most servers pass nothing on."""
+        if not self._address:
+            raise WireError(
+                501,
+                "No model endpoint is configured here: start the server with --upstream.",
+                code="no_upstream",
+                headers=((b"x-should-retry", b"false"),),
+            )
+        if self._client is None:
+            try:
+                import httpx
+            except ModuleNotFoundError as error:
+                raise Unsupported("--upstream needs an extra: pip install 'hansard[http]'") from error
+            # No connection outlives its request: there is nothing to close in the end, and a model takes longer anyway.
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+            self._client = httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=10), limits=limits)
+        return self._client
+
+    @asynccontextmanager
+    async def ask(self, path: str, body: dict[str, Any]) -> AsyncIterator[Any]:
+        """The answer, its body not read yet. `WireError` when the endpoint cannot be reached, or refuses."""
+        http = self._http()
+        import httpx
+
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+        request = http.build_request("POST", self._address + path, content=msgspec.json.encode(body), headers=headers)
+        try:
+            answer = await http.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise broken(error) from error
+        try:
+            if answer.status_code >= 400:
+                raise _refused(answer.status_code, await answer.aread(), answer.headers)
+            yield answer
+        except httpx.HTTPError as error:
+            raise broken(error) from error
+        finally:
+            await answer.aclose()
+
+
+def broken(error: Exception) -> WireError:
+    return WireError(502, f"The model endpoint broke off: {type(error).__name__}", code="upstream", type="server_error")
+
+
+def _refused(status: int, raw: bytes, headers: Any) -> WireError:
+    """The endpoint's own error, passed on. Its refusal of our key is not the caller's fault."""
+    try:
+        error = msgspec.json.decode(raw)["error"]
+        message, kind = str(error["message"]), str(error.get("type"))
+        param, code = error.get("param"), error.get("code")
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        message, kind, param, code = f"The model endpoint answered {status}.", "server_error", None, None
+    if status in (401, 403):
+        return WireError(502, "The model endpoint refused the server's key.", code="upstream", type="server_error")
+    kept = tuple(
+        (name.encode(), headers[name].encode())
+        for name in ("retry-after", "retry-after-ms", "x-should-retry")
+        if name in headers
+    )
+    return WireError(status, message, type=kind, param=_text(param), code=_text(code), headers=kept)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+async def events(answer: Any) -> AsyncIterator[tuple[bytes, Any]]:
+    """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none."""
+    held = b""
+    async for piece in answer.aiter_bytes():
+        held = (held + piece).replace(b"\r\n", b"\n")
+        while _EVENT in held:
+            event, held = held.split(_EVENT, 1)
+            yield event + _EVENT, _data(event)
+    if held.strip():
+        yield held + _EVENT, _data(held)
+
+
+def _data(event: bytes) -> Any:
+    lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+    try:
+        return msgspec.json.decode(b"\n".join(lines))
+    except msgspec.MsgspecError:
+        return None
+
+
+def event(data: dict[str, Any], name: str | None = None) -> bytes:
+    """An event of our own."""
+    named = f"event: {name}\n".encode() if name else b""
+    return named + b"data: " + msgspec.json.encode(data) + _EVENT

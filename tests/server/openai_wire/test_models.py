@@ -1,0 +1,199 @@
+"""Responses and Chat Completions, passed on to a model endpoint: history added, answers recorded, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from tests.server.kit import Served, serving
+from tests.server.openai_wire.conftest import client_of
+from tests.server.openai_wire.endpoint import Endpoint, endpoint
+
+from hansard.server.settings import Settings
+
+
+class Kit:
+    def __init__(self, api: Served, client: openai.OpenAI, model: Endpoint) -> None:
+        self.api = api
+        self.client = client
+        self.model = model
+        self.id = client.conversations.create().id
+
+    def texts(self, id: str | None = None) -> list[str]:
+        found: Any = self.client.conversations.items.list(id or self.id, order="asc", limit=100).data
+        return [item.content[0].text for item in found]
+
+    def stored(self) -> list[Any]:
+        found: list[Any] = self.api.get(f"/conversations/{self.id}/messages").json()["items"]
+        return found
+
+    def asked(self) -> list[Any]:
+        """What the endpoint was asked last."""
+        asked = self.model.asked[-1]
+        return asked["input"] if "input" in asked else asked["messages"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Served, openai.OpenAI, Endpoint]]:
+    with (
+        endpoint() as model,
+        serving(settings=Settings(upstream=model.address, upstream_key="sk-up")) as api,
+        client_of(api) as client,
+    ):
+        yield api, client, model
+
+
+@pytest.fixture
+def kit(served: tuple[Served, openai.OpenAI, Endpoint]) -> Kit:
+    api, client, model = served
+    model.asked, model.keys, model.says, model.breaks = [], [], "It is on its way.", ""
+    return Kit(api, client, model)
+
+
+class TestResponses:
+    def test_in_a_conversation(self, kit: Kit) -> None:
+        answer = kit.client.responses.create(model="m", input="Where is my order?", conversation=kit.id)
+        assert answer.output_text == "It is on its way."
+        assert answer.conversation is not None
+        assert answer.conversation.id == kit.id
+        assert kit.texts() == ["Where is my order?", "It is on its way."]
+        kit.model.says = "Tomorrow."
+        kit.client.responses.create(
+            model="m", input=[{"role": "user", "content": "When?"}], conversation={"id": kit.id}
+        )
+        assert [item["content"] for item in kit.asked()] == ["Where is my order?", "It is on its way.", "When?"]
+        assert kit.texts()[2:] == ["When?", "Tomorrow."]
+        assert "conversation" not in kit.model.asked[-1], "the endpoint knows nothing of it"
+        assert kit.model.keys[-1] == "Bearer sk-up", "and is asked with the server's own key"
+        usage = kit.stored()[1]["usage"]
+        assert usage == {
+            "input_tokens": 5,
+            "output_tokens": 7,
+            "cached_tokens": 2,
+            "reasoning_tokens": 3,
+            "model": "m-1",
+        }
+
+    def test_streaming(self, kit: Kit) -> None:
+        texts, last = [], None
+        with kit.client.responses.create(model="m", input="hi", conversation=kit.id, stream=True) as stream:
+            for event in stream:
+                if event.type == "response.output_text.delta":
+                    texts.append(event.delta)
+                if event.type == "response.completed":
+                    last = event.response
+                    assert kit.texts() == ["hi", "It is on its way."], "recorded before it says that it is complete"
+        assert "".join(texts) == "It is on its way."
+        assert last is not None
+        assert last.conversation is not None
+        assert last.conversation.id == kit.id
+
+    def test_going_on_from_a_response(self, kit: Kit) -> None:
+        first = kit.client.responses.create(model="m", input="one")
+        kit.model.says = "two"
+        second = kit.client.responses.create(model="m", input="and", previous_response_id=first.id)
+        assert second.previous_response_id == first.id
+        assert [item["content"] for item in kit.asked()] == ["one", "It is on its way.", "and"]
+        kit.client.responses.create(model="m", input="or", previous_response_id=first.id)
+        assert [item["content"] for item in kit.asked()] == ["one", "It is on its way.", "or"], "as a branch"
+        with pytest.raises(openai.NotFoundError):
+            kit.client.responses.create(model="m", input="x", previous_response_id="resp_never")
+
+    def test_what_shall_not_be_stored_is_not(self, kit: Kit) -> None:
+        newest = kit.api.get("/conversations?limit=1").json()
+        answer = kit.client.responses.create(model="m", input="one", store=False)
+        assert kit.api.get("/conversations?limit=1").json() == newest
+        with pytest.raises(openai.NotFoundError):
+            kit.client.responses.create(model="m", input="two", previous_response_id=answer.id + "x")
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("breaks", ["refuse", "fail"])
+    def test_a_refusal_is_passed_on(self, kit: Kit, breaks: str, stream: bool) -> None:
+        kit.model.breaks = breaks
+        with pytest.raises(openai.APIStatusError) as caught:
+            kit.client.responses.create(model="m", input="x", conversation=kit.id, stream=stream)
+        assert caught.value.status_code == (400 if breaks == "refuse" else 500)
+        assert caught.value.code == "nope"
+        assert kit.stored() == []
+
+    def test_a_stream_that_breaks_off_leaves_nothing(self, kit: Kit) -> None:
+        kit.model.breaks = "middle"
+        stream = kit.client.responses.create(model="m", input="x", conversation=kit.id, stream=True)
+        with stream, pytest.raises(openai.APIError):
+            list(stream)
+        assert kit.stored() == []
+
+    def test_bad_input(self, kit: Kit) -> None:
+        given: Any
+        kit.client.responses.create(model="m", input="x", conversation=kit.id)
+        again = {"id": "msg_up1", "type": "message", "role": "user", "content": "x"}
+        for given in (
+            {"conversation": kit.id, "previous_response_id": "resp_1"},
+            {"conversation": 7},
+            {"conversation": kit.id, "input": 7},
+            {"conversation": kit.id, "input": [{"role": "king", "content": "x"}]},
+            {"conversation": kit.id, "input": [again]},
+        ):
+            with pytest.raises(openai.BadRequestError):
+                kit.client.responses.create(**{"model": "m", "input": "x", **given})
+        with pytest.raises(openai.NotFoundError):
+            kit.client.responses.create(model="m", input="x", conversation="conv_never")
+        assert kit.model.count == 1, "the endpoint was not asked"
+        assert len(kit.stored()) == 2
+
+
+class TestCompletions:
+    def named(self, kit: Kit) -> dict[str, str]:
+        return {"Hansard-Conversation": kit.id}
+
+    def test_in_a_conversation(self, kit: Kit) -> None:
+        create: Any = kit.client.chat.completions.create
+        rules = {"role": "system", "content": "Be kind."}
+        asked = {"role": "user", "content": "Where is my order?"}
+        answer = create(model="m", messages=[rules, asked], extra_headers=self.named(kit))
+        assert answer.choices[0].message.content == "It is on its way."
+        create(model="m", messages=[rules, {"role": "user", "content": "When?"}], extra_headers=self.named(kit))
+        contents = [message["content"] for message in kit.asked()]
+        assert contents == ["Be kind.", "Where is my order?", "It is on its way.", "When?"]
+        assert [each["role"] for each in kit.stored()] == ["user", "assistant"] * 2, "instructions are not recorded"
+        assert kit.texts()[0] == "Where is my order?"
+
+    def test_streaming(self, kit: Kit) -> None:
+        create: Any = kit.client.chat.completions.create
+        with create(
+            model="m", messages=[{"role": "user", "content": "hi"}], extra_headers=self.named(kit), stream=True
+        ) as stream:
+            said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert said == "It is on its way."
+        assert kit.texts() == ["hi", "It is on its way."]
+
+    def test_a_stream_that_breaks_off_leaves_nothing(self, kit: Kit) -> None:
+        kit.model.breaks = "middle"
+        create: Any = kit.client.chat.completions.create
+        asked = [{"role": "user", "content": "hi"}]
+        stream = create(model="m", messages=asked, extra_headers=self.named(kit), stream=True)
+        with stream, pytest.raises(openai.APIError):
+            list(stream)
+        assert kit.stored() == []
+
+    def test_without_a_conversation_nothing_is_recorded(self, kit: Kit) -> None:
+        create: Any = kit.client.chat.completions.create
+        create(model="m", messages=[{"role": "user", "content": "hi"}])
+        assert kit.model.asked[-1]["messages"] == [{"role": "user", "content": "hi"}]
+        assert kit.stored() == []
+
+
+def test_without_an_endpoint() -> None:
+    with serving() as api, client_of(api, max_retries=2) as client:
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.responses.create(model="m", input="x")
+        assert (caught.value.status_code, caught.value.code) == (501, "no_upstream")
+
+
+def test_an_endpoint_that_nobody_answers_at() -> None:
+    with serving(settings=Settings(upstream="http://127.0.0.1:9")) as api, client_of(api) as client:
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.responses.create(model="m", input="x")
+        assert caught.value.status_code == 502
