@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from html import escape
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -16,7 +17,6 @@ _HEIGHT, _FLOOR, _STEP = 120, 100, 20
 class Bar(Struct, frozen=True):
     label: str
     value: float
-    note: str = ""
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -27,33 +27,24 @@ def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
     """A column for each bar, each with its words for those who point at it or hear it."""
     most = max((bar.value for bar in bars), default=0) or 1
     width = len(bars) * _STEP
-    drawn = Markup("").join(
-        Markup(
-            '<g><title>{}: {} {}</title><rect class="hit" x="{}" y="0" width="{}" height="{}"/>'
-            '<rect class="bar" x="{}" y="{:.1f}" width="{}" height="{:.1f}" rx="2"/></g>'
-        ).format(
-            bar.label,
-            bar.note or short(bar.value),
-            unit,
-            at * _STEP,
-            _STEP,
-            _FLOOR,
-            at * _STEP + 3,
-            _FLOOR - _tall(bar.value, most),
-            _STEP - 6,
-            _tall(bar.value, most),
-        )
-        for at, bar in enumerate(bars)
-    )
-    ends = Markup("")
+    drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
+    ends = ""
     if bars:
-        ends = Markup('<text x="0" y="116">{}</text><text x="{}" y="116" text-anchor="end">{}</text>').format(
-            bars[0].label, width, bars[-1].label
-        )
+        first, last = escape(bars[0].label), escape(bars[-1].label)
+        ends = f'<text x="0" y="116">{first}</text><text x="{width}" y="116" text-anchor="end">{last}</text>'
+    floor = f'<line class="floor" x1="0" x2="{width}" y1="{_FLOOR}.5" y2="{_FLOOR}.5"/>'
     return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none meet">'
-        '<line class="floor" x1="0" x2="{}" y1="{}" y2="{}"/>{}{}</svg>'
-    ).format(width, _HEIGHT, title, width, _FLOOR + 0.5, _FLOOR + 0.5, drawn, ends)
+        f'<svg class="chart" viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f"{floor}{drawn}{ends}</svg>"
+    )
+
+
+def _column(bar: Bar, x: int, tall: float, unit: str) -> str:
+    return (
+        f"<g><title>{escape(bar.label)}: {short(bar.value)} {escape(unit)}</title>"
+        f'<rect class="hit" x="{x}" y="0" width="{_STEP}" height="{_FLOOR}"/>'
+        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" width="{_STEP - 6}" height="{tall:.1f}" rx="2"/></g>'
+    )
 
 
 def _tall(value: float, most: float) -> float:
@@ -65,5 +56,5 @@ def share(value: float, most: float) -> Markup:
     part = 0.0 if most <= 0 else min(100.0, max(0.5, value / most * 100)) if value > 0 else 0.0
     return Markup(
         '<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="rest" width="100" height="4"/><rect class="bar" width="{:.1f}" height="4"/></svg>'
-    ).format(part)
+        f'<rect class="rest" width="100" height="4"/><rect class="bar" width="{part:.1f}" height="4"/></svg>'
+    )
