@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -19,11 +18,10 @@ def path() -> str | None:
 
 
 def why_absent() -> str | None:
-    if find_spec("playwright") is None:
-        return "playwright is not installed"
-    return (
-        None if path() else "no Chromium is installed: apt-get install chromium, or name one in HANSARD_TEST_CHROMIUM"
-    )
+    """Why there can be no browser here."""
+    if path():
+        return None
+    return "no Chromium is installed: apt-get install chromium, or name one in HANSARD_TEST_CHROMIUM"
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from hansard.server.sockets import Sockets, not_found
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watcher, Watchers
 from hansard.store import Store
+from hansard.web.chat import Model
 from hansard.web.site import Site
 
 _OPENAPI = "/api/v1/openapi.json"
@@ -85,8 +86,16 @@ def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Res
     return measure
 
 
-def create_app(store: Store, settings: Settings | None = None, stopping: Stopping | None = None) -> ASGIApp:
-    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first."""
+def create_app(
+    store: Store,
+    settings: Settings | None = None,
+    stopping: Stopping | None = None,
+    model: Model | None = None,
+) -> ASGIApp:
+    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
+
+    `model` answers those who write on the page; without one, an echo does.
+    """
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
     gate.check_settings()
@@ -101,7 +110,7 @@ def create_app(store: Store, settings: Settings | None = None, stopping: Stoppin
             Route("/metrics", _measured(gate, metrics)),
             *_mcp(store, gate),
         ],
-        default=Site(store, gate, watchers, settings, stopping),
+        default=Site(store, gate, watchers, settings, stopping, model),
     )
     api = Api(store, ENDPOINTS, gate, watchers, settings, stopping)
     app = App(api, Sockets(store, gate, settings, stopping), pages)

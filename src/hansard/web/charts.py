@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hansard.web.rendering import short
 
-_HEIGHT, _FLOOR, _STEP = 120, 100, 20
+_FLOOR, _STEP = 100, 20
 
 
 class Bar(Struct, frozen=True):
@@ -28,14 +28,10 @@ def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
     most = max((bar.value for bar in bars), default=0) or 1
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
-    ends = ""
-    if bars:
-        first, last = escape(bars[0].label), escape(bars[-1].label)
-        ends = f'<text x="0" y="116">{first}</text><text x="{width}" y="116" text-anchor="end">{last}</text>'
-    floor = f'<line class="floor" x1="0" x2="{width}" y1="{_FLOOR}.5" y2="{_FLOOR}.5"/>'
+    ends = "".join(f"<span>{escape(bars[at].label)}</span>" for at in (0, -1)) if bars else ""
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"{floor}{drawn}{ends}</svg>"
+        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(title)}" '
+        f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'
     )
 
 

@@ -156,9 +156,10 @@ Finding = tuple[Conversation, Markup | None]
 
 
 async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
-    if len(words.encode("utf-8", "replace")) > 256:
-        return []
-    conversation = await look.store.get_conversation(words)
+    try:
+        conversation = await look.store.get_conversation(words)
+    except ValidationError:
+        return []  # what was typed can be nobody's id
     return [] if conversation is None else [(conversation, None)]
 
 
