@@ -55,6 +55,26 @@ def test_filters(talks: Site) -> None:
     assert all(row.one("span", "row-facts").words.startswith("ann") for row in page.tree.all("a", "row"))
 
 
+def test_a_range_of_days(site: Site) -> None:
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for number in range(90):
+        site.store.append(f"d{number:02}", [Message("user", "a day", created_at=start + timedelta(hours=6 * number))])
+    page = site.get("/conversations?since=2026-01-05&until=2026-01-14")
+    seen = titles(page)
+    assert [link.words for link in page.tree.one("nav", "pager").all("a")] == ["Older →"]
+    later = page.follow("Older →")
+    assert titles(later.follow("← Newer")) == seen
+    seen += titles(later)
+    inside = [n for n in range(90) if 5 <= (start + timedelta(hours=6 * n)).day <= 14]
+    assert seen == [f"d{number:02}" for number in reversed(inside)]
+    assert [link.words for link in later.tree.all("a", rel="next")] == []
+    assert titles(site.get("/conversations?since=2030-01-01")) == []
+    assert titles(site.get("/conversations?until=2025-01-01")) == []
+    assert len(titles(site.piece("/conversations?q=d07&since=2026-01-03&until=2026-01-03"))) == 1
+    assert titles(site.piece("/conversations?q=d07&until=2026-01-02")) == []
+    assert site.get("/conversations?since=tomorrow").status == 400
+
+
 def test_the_list_is_searched_by_words_titles_and_ids(talks: Site) -> None:
     found = talks.piece("/conversations?q=harbour+part+7")
     assert "Talk 07" in titles(found)
