@@ -28,7 +28,6 @@ class ShowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     at: Id | None = None
     before: str | None = None
     after: str | None = None
-    done: str | None = None
 
 
 class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +66,7 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     if look.visit.wants_piece:
         return look.piece("stretch.html", **values)
     people = _people(stretch.messages)
-    return look.show("conversation.html", people=people, model=look.services.model.name, done=look.query.done, **values)
+    return look.show("conversation.html", people=people, model=look.services.model.name, **values)
 
 
 def base_of(look: Look[Any, Any], conversation: Conversation) -> str:
