@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.contract.backends import ABSENT, NO_SERVER, PRESENT
-from tests.servers import postgres, runs
+from tests.servers import chromium, postgres, runs
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +33,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_report_header() -> list[str]:
     """A backend or server that is absent is named, so that a green run cannot be taken for more than it is."""
     absent = [f"{name} ({NO_SERVER[name]})" if name in NO_SERVER else name for name in ABSENT]
+    absent += [f"chromium ({reason})"] if (reason := chromium.why_absent()) else []
     return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(absent) or 'none'}"]
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-COMMAND = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
+INSTALL = ("install", "--yes", "--no-install-recommends", "chromium")
 PATIENCE = 300
 
 
@@ -16,19 +16,24 @@ def why_not() -> str | None:
         return "there is no apt-get to install it with"
     if os.geteuid() != 0:
         return "installing it needs root"
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     try:
-        done = subprocess.run(
-            COMMAND,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        # A machine that has not looked for a while knows no packages, or old ones.
+        reason = _apt(*INSTALL)
+        return None if reason is None else _apt("update") or _apt(*INSTALL)
     except subprocess.TimeoutExpired:
         return f"apt-get took longer than {PATIENCE} seconds"
+
+
+def _apt(*arguments: str) -> str | None:
+    done = subprocess.run(
+        ["apt-get", *arguments],
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     return None if done.returncode == 0 else f"apt-get failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
 
 

@@ -64,7 +64,8 @@ def serving(folder: Path) -> Iterator[str]:
 def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
     page.goto(address)
     page.wait_for_load_state("load")
-    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.evaluate("document.activeElement.blur(); document.querySelector('details.call')?.setAttribute('open', '')")
+    page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(200)
     page.screenshot(path=into, full_page=whole)
 

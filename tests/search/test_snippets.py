@@ -47,6 +47,14 @@ def test_any_text(text: str, query: str, characters: int) -> None:
     assert found.marked("", "") == found.text
 
 
+def test_a_text_with_thousands_of_marks() -> None:
+    """The work follows the length of the text, not the square of it: else this would take a minute."""
+    text = "far " * 100 + "word " * 40_000 + "word word"
+    found = cut(text, parse_query("word"), 160)
+    assert found.text[found.highlights[0][0] :].startswith("word")
+    assert len(found.highlights) > 20
+
+
 def test_tokens_by_estimate() -> None:
     assert estimate("") == 0
     assert estimate("abcd" * 10) == 10

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
+from tests.servers import chromium
+from tests.web.browsing import Visitor
 from tests.web.kit import Site, sited
 
 
@@ -22,3 +25,16 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with sited(f"sqlite:///{folder}/sample.db") as made:
         assert made.get("/").send("sample").status == 200
         yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium.running() as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    visitor = Visitor(browser)
+    yield visitor
+    visitor.close()

@@ -112,7 +112,7 @@ def sample_of(site: Site, page: Page, address: str) -> bytes:
 
 
 def test_edits_and_pins_show(site: Site) -> None:
-    site.store.append("c", [Message("user", "Befor", id="m", pinned=True)])
+    site.store.append("c", [Message("user", "Earlier", id="m", pinned=True)])
     site.store.update_message("c", "m", content="Before")
     (message,) = site.get("/c/c").messages()
     assert [each.words for each in message.all("span", "state")] == ["edited", "pinned"]

@@ -55,6 +55,26 @@ def test_filters(talks: Site) -> None:
     assert all(row.one("span", "row-facts").words.startswith("ann") for row in page.tree.all("a", "row"))
 
 
+def test_a_range_of_days(site: Site) -> None:
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for number in range(90):
+        site.store.append(f"d{number:02}", [Message("user", "a day", created_at=start + timedelta(hours=6 * number))])
+    page = site.get("/conversations?since=2026-01-05&until=2026-01-14")
+    seen = titles(page)
+    assert [link.words for link in page.tree.one("nav", "pager").all("a")] == ["Older →"]
+    later = page.follow("Older →")
+    assert titles(later.follow("← Newer")) == seen
+    seen += titles(later)
+    inside = [n for n in range(90) if 5 <= (start + timedelta(hours=6 * n)).day <= 14]
+    assert seen == [f"d{number:02}" for number in reversed(inside)]
+    assert [link.words for link in later.tree.all("a", rel="next")] == []
+    assert titles(site.get("/conversations?since=2030-01-01")) == []
+    assert titles(site.get("/conversations?until=2025-01-01")) == []
+    assert len(titles(site.piece("/conversations?q=d07&since=2026-01-03&until=2026-01-03"))) == 1
+    assert titles(site.piece("/conversations?q=d07&until=2026-01-02")) == []
+    assert site.get("/conversations?since=tomorrow").status == 400
+
+
 def test_the_list_is_searched_by_words_titles_and_ids(talks: Site) -> None:
     found = talks.piece("/conversations?q=harbour+part+7")
     assert "Talk 07" in titles(found)
@@ -123,18 +143,18 @@ def test_search_other_branches(sample: Site) -> None:
 
 def decisions(page: Page) -> dict[str, str]:
     rows = page.tree.one("table", "decisions").one("tbody").all("tr")
-    return {row.all("td")[0].one("span", "words").words[:20]: row.all("td")[1].words for row in rows}
+    return {row.all("td")[0].one("span", "words").words[:15]: row.all("td")[1].words for row in rows}
 
 
 def test_why(sample: Site) -> None:
     page = sample.get("/c/sample-team/why?agent=scout")
     why = decisions(page)
-    assert why["This is the channel "] == "kept instructions stay"
+    assert why["This is the cha"] == "kept instructions stay"
     assert why["Agreed."] == "dropped it does not concern the agent"
-    assert why["@scout what do peopl"] == "kept it fits"
-    assert why["Four of them offered"] == "kept the newest message: always there"
+    assert why["@scout what do "] == "kept it fits"
+    assert why["Four of them of"] == "kept the newest message: always there"
     tight = decisions(sample.piece("/c/sample-team/why?agent=scout&budget=60"))
-    assert tight["@scout what do peopl"] == "dropped no room left in the budget"
+    assert tight["@scout what do "] == "dropped no room left in the budget"
     everything = decisions(sample.piece("/c/sample-team/why?addressed=no&agent=scout"))
     assert everything["Agreed."] == "kept it fits"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
-from tests.web.kit import Node, Site, parse
+from tests.web.kit import Node, Site, parse, sited
 
 from hansard import Message
 from hansard.web import markdown
@@ -41,7 +43,7 @@ TEXTS = {
     "overrides": "\u202eevil\u202c \u2066isolated \u2067x",
     "controls": "\x1b[31mred\x07 \x08\x0c\x7f\x85",
     "template": "{{ 7*7 }} {% raw %} ${7*7} {{ config }}",
-    "surrogate": "broken \ud800 text",
+    "surrogate": "broken **\ud800** text",
     "deep quote": ">" * 3000 + " x",
     "deep list": "\n".join("  " * depth + "- x" for depth in range(300)),
     "brackets": "[" * 5000 + "](" * 5000,
@@ -66,11 +68,20 @@ def test_markdown_is_harmless(text: str) -> None:
     safe(parse(markdown.plain(text)))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One site; each text has a tenant of its own there."""
+    with sited(f"sqlite:///{tmp_path_factory.mktemp('hostile')}/chats.db") as site:
+        yield site
+
+
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "surrogate"])
-def test_wherever_it_is_stored(site: Site, name: str) -> None:
+def test_wherever_it_is_stored(shared: Site, name: str) -> None:
     """In every place that a caller may fill: text, ids, names, titles, metadata, tools, sources, summaries."""
     text = TEXTS[name]
     short = text[:60].replace("\x00", "")
+    tenant = name.replace(" ", "-")
+    store, before = shared.store.tenant(tenant), f"/t/{tenant}"
     call = {"id": short, "type": "function", "function": {"name": short, "arguments": text}}
     messages: list[Any] = [
         Message("user", text, id=short, participant={"kind": "user", "id": short, "display_name": text[:200]}),  # type: ignore[arg-type]
@@ -86,8 +97,8 @@ def test_wherever_it_is_stored(site: Site, name: str) -> None:
         Message("user", {"x": text}, format="json"),
         Message("user", text, format="a-format-of-their-own"),
     ]
-    site.store.append("c", messages, user_id=short, agent_id=short, title=text[:200], metadata={short: text})
-    site.store.add_summary("c", text, from_seq=1, to_seq=2, model=short)
+    store.append("c", messages, user_id=short, agent_id=short, title=text[:200], metadata={short: text})
+    store.add_summary("c", text, from_seq=1, to_seq=2, model=short)
     for path in (
         "/",
         "/conversations",
@@ -97,13 +108,14 @@ def test_wherever_it_is_stored(site: Site, name: str) -> None:
         "/admin",
         "/conversations?q=x",
     ):
-        page = site.get(path)
+        page = shared.get(before + path)
         assert page.status == 200, path
         check_page(page.tree)
-    assert site.get("/c/c").tree.all("article", "message")
-    for link in site.get("/c/c").tree.all("a", "open"):
-        check_page(site.get("/c/" + link["href"].removeprefix("../c/")).tree)
-    raw = site.reader.client.get("/c/c/raw")
+    conversation = shared.get(f"{before}/c/c")
+    assert conversation.messages()
+    for link in conversation.tree.all("a", "open"):
+        check_page(shared.get(urljoin(conversation.url, link["href"])).tree)
+    raw = shared.reader.client.get(f"{before}/c/c/raw")
     assert raw.headers["content-security-policy"].startswith("sandbox")
 
 

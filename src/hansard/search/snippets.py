@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from hansard.analysis import Query, Word, spans
@@ -18,7 +19,8 @@ def cut(text: str, query: Query, characters: int) -> Snippet:
     marks = highlights(text[:_LOOKED_AT], query)
     if not marks:
         return Snippet(text[:characters], 0)
-    best = max(range(len(marks)), key=lambda at: (_within(marks, at, characters), -at))
+    starts = [start for start, _ in marks]
+    best = max(range(len(marks)), key=lambda at: (_within(starts, at, characters), -at))
     start = _word_start(text, max(0, marks[best][0] - characters // 4))
     end = _word_end(text, max(start + characters, marks[best][1]))
     inside = tuple((low - start, high - start) for low, high in marks if start <= low and high <= end)
@@ -55,9 +57,9 @@ def _places(row: Row, words: list[Word]) -> Iterator[int]:
         yield from owners[place : place + len(row.parts)]
 
 
-def _within(marks: list[Span], at: int, characters: int) -> int:
-    limit = marks[at][0] + characters * 3 // 4
-    return sum(1 for start, _ in marks[at:] if start <= limit)
+def _within(starts: list[int], at: int, characters: int) -> int:
+    """How many marks a stretch shows that begins with this one. They are in order: a text may have thousands."""
+    return bisect_right(starts, starts[at] + characters * 3 // 4) - at
 
 
 def _word_start(text: str, at: int) -> int:

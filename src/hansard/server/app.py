@@ -43,6 +43,7 @@ from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watcher, Watchers
 from hansard.store import Store
+from hansard.web.chat import Model
 from hansard.web.site import Site
 
 _OPENAPI = "/api/v1/openapi.json"
@@ -101,10 +102,12 @@ def create_app(
     settings: Settings | None = None,
     stopping: Stopping | None = None,
     summarizers: Mapping[str, Summarizer] | None = None,
+    model: Model | None = None,
 ) -> ASGIApp:
     """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
 
-    `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model.
+    `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
+    those who write on the page; without one, an echo does.
     """
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
@@ -129,7 +132,7 @@ def create_app(
             Route("/metrics", _measured(gate, metrics)),
             *_mcp(parts),
         ],
-        default=Site(parts),
+        default=Site(parts, model),
     )
     app = App(Api(parts, ENDPOINTS), openai_wire.OpenAiWire(parts), Sockets(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from html import escape
 
 from markupsafe import Markup
 from msgspec import Struct
 
 from hansard.web.rendering import short
 
-_HEIGHT, _FLOOR, _STEP = 120, 100, 20
+_FLOOR, _STEP = 100, 20
 
 
 class Bar(Struct, frozen=True):
     label: str
     value: float
-    note: str = ""
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -27,33 +27,20 @@ def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
     """A column for each bar, each with its words for those who point at it or hear it."""
     most = max((bar.value for bar in bars), default=0) or 1
     width = len(bars) * _STEP
-    drawn = Markup("").join(
-        Markup(
-            '<g><title>{}: {} {}</title><rect class="hit" x="{}" y="0" width="{}" height="{}"/>'
-            '<rect class="bar" x="{}" y="{:.1f}" width="{}" height="{:.1f}" rx="2"/></g>'
-        ).format(
-            bar.label,
-            bar.note or short(bar.value),
-            unit,
-            at * _STEP,
-            _STEP,
-            _FLOOR,
-            at * _STEP + 3,
-            _FLOOR - _tall(bar.value, most),
-            _STEP - 6,
-            _tall(bar.value, most),
-        )
-        for at, bar in enumerate(bars)
-    )
-    ends = Markup("")
-    if bars:
-        ends = Markup('<text x="0" y="116">{}</text><text x="{}" y="116" text-anchor="end">{}</text>').format(
-            bars[0].label, width, bars[-1].label
-        )
+    drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
+    ends = "".join(f"<span>{escape(bars[at].label)}</span>" for at in (0, -1)) if bars else ""
     return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none meet">'
-        '<line class="floor" x1="0" x2="{}" y1="{}" y2="{}"/>{}{}</svg>'
-    ).format(width, _HEIGHT, title, width, _FLOOR + 0.5, _FLOOR + 0.5, drawn, ends)
+        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(title)}" '
+        f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'
+    )
+
+
+def _column(bar: Bar, x: int, tall: float, unit: str) -> str:
+    return (
+        f"<g><title>{escape(bar.label)}: {short(bar.value)} {escape(unit)}</title>"
+        f'<rect class="hit" x="{x}" y="0" width="{_STEP}" height="{_FLOOR}"/>'
+        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" width="{_STEP - 6}" height="{tall:.1f}" rx="2"/></g>'
+    )
 
 
 def _tall(value: float, most: float) -> float:
@@ -65,5 +52,5 @@ def share(value: float, most: float) -> Markup:
     part = 0.0 if most <= 0 else min(100.0, max(0.5, value / most * 100)) if value > 0 else 0.0
     return Markup(
         '<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="rest" width="100" height="4"/><rect class="bar" width="{:.1f}" height="4"/></svg>'
-    ).format(part)
+        f'<rect class="rest" width="100" height="4"/><rect class="bar" width="{part:.1f}" height="4"/></svg>'
+    )

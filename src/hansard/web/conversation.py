@@ -29,7 +29,6 @@ class ShowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     at: Id | None = None
     before: str | None = None
     after: str | None = None
-    done: str | None = None
 
 
 class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +55,7 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     base = base_of(look, conversation)
     setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches))
     values: dict[str, Any] = {
-        "items": transcript.items(stretch.messages, setting),
+        "items": await transcript.items_of(stretch.messages, setting),
         "conversation": conversation,
         "base": base,
         "branches": _tree(branches),
@@ -68,7 +67,7 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     if look.visit.wants_piece:
         return look.piece("stretch.html", **values)
     people = _people(stretch.messages)
-    return look.show("conversation.html", people=people, model=look.services.model.name, done=look.query.done, **values)
+    return look.show("conversation.html", people=people, model=look.services.model.name, **values)
 
 
 def base_of(look: Look[Any, Any], conversation: Conversation) -> str:
@@ -91,8 +90,7 @@ async def _stretch(look: Look[ShowQuery, NoForm]) -> Stretch:
         found = await read(after=query.after, limit=PAGE)
         return Stretch(found, query.branch, has_older=True, has_newer=found.has_more)
     found = await read(last=PAGE)
-    has_older = len(found) == PAGE and bool(await read(before=found[0].cursor, limit=1))
-    return Stretch(found, query.branch, has_older, has_newer=False)
+    return Stretch(found, query.branch, found.has_more, has_newer=False)
 
 
 def _reader(look: Look[ShowQuery, NoForm], branch: str | None):  # type: ignore[no-untyped-def]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
 from markupsafe import Markup
 from msgspec import Meta, Struct
 
+from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
-from hansard.model import Conversation, Message
+from hansard.model import Conversation, ConversationSort, Message, Page
 from hansard.search.hits import Snippet
 from hansard.server.calls import Answer
 from hansard.web import content
@@ -27,12 +28,17 @@ Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles."""
+    """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles.
+
+    `since` and `until` are days in UTC, both inclusive.
+    """
 
     q: str | None = None
     user: Id | None = None
     agent: Id | None = None
     metadata: str | None = None
+    since: str | None = None
+    until: str | None = None
     archived: Literal["no", "yes", "both"] = "no"
     sort: Literal["last_message_at", "updated_at"] = "last_message_at"
     after: str | None = None
@@ -57,13 +63,54 @@ async def see_conversations(look: Look[ListQuery, NoForm]) -> Answer:
     if query.q:
         values["rows"] = await _found(look, query.q)
     else:
-        page = await look.store.list_conversations(
-            **_filters(query), sort=query.sort, after=query.after, before=query.before, limit=PAGE
-        )
+        page = await _page(look)
         values |= {"rows": await rows(look, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
     if look.visit.wants_piece:
         return look.piece("rows.html", **values)
     return look.show("conversations.html", **values)
+
+
+async def _page(look: Look[ListQuery, NoForm]) -> Page:
+    """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
+    query = look.query
+    span = _span(query)
+    after = query.after
+    if after is None and query.before is None and span.end is not None:
+        after = cursors.of_conversation(Conversation("", last_message_at=span.end, updated_at=span.end), query.sort)
+    page = await look.store.list_conversations(
+        **_filters(query), sort=query.sort, after=after, before=query.before, limit=PAGE
+    )
+    inside = [each for each in page.items if span.has(each, query.sort)]
+    times = [cursors.sort_time(each, query.sort) for each in page.items]
+    is_last = span.start is not None and any(at < span.start for at in times)
+    is_first = span.end is not None and (query.after is query.before is None or any(at >= span.end for at in times))
+    return Page(inside, None if is_last else page.next_cursor, None if is_first else page.previous_cursor)
+
+
+class Span(Struct, frozen=True):
+    """From a time on, and before another."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def has(self, conversation: Conversation, sort: ConversationSort) -> bool:
+        at = cursors.sort_time(conversation, sort)
+        return (self.start is None or at >= self.start) and (self.end is None or at < self.end)
+
+
+def _span(query: ListQuery) -> Span:
+    end = day_of(query.until, "until")
+    return Span(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
+
+
+def day_of(text: str | None, what: str) -> datetime | None:
+    """Where a day begins."""
+    if text is None:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
 
 
 async def newest(look: Look[Any, Any], limit: int) -> list[Row]:
@@ -149,16 +196,18 @@ async def _found(look: Look[ListQuery, NoForm], words: str) -> list[Row]:
 
 
 def _is_wanted(conversation: Conversation, query: ListQuery) -> bool:
-    return query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
+    is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
+    return is_right and _span(query).has(conversation, query.sort)
 
 
 Finding = tuple[Conversation, Markup | None]
 
 
 async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
-    if len(words.encode("utf-8", "replace")) > 256:
-        return []
-    conversation = await look.store.get_conversation(words)
+    try:
+        conversation = await look.store.get_conversation(words)
+    except ValidationError:
+        return []  # what was typed can be nobody's id
     return [] if conversation is None else [(conversation, None)]
 
 

@@ -26,6 +26,8 @@ MOST = 20_000
 """Characters that are rendered as Markdown; beyond, text is shown as it was written."""
 _MOST_CODE = 20_000
 _MOST_ROWS = 200
+_MOST_BRACKETS = 500
+_MOST_MARKS = 3_000
 _MOST_LINE = 5_000
 
 _TAGS = {
@@ -56,7 +58,7 @@ _DIRECTED = ("paragraph_open", "heading_open", "list_item_open", "blockquote_ope
 
 def render(text: str) -> str:
     """The text as HTML. The same text is rendered once as long as it is remembered."""
-    if len(text) > MOST or _has_huge_table(text):
+    if len(text) > MOST or _is_costly(text):
         return plain(text)
     if _PLAIN.fullmatch(text):
         return f'<p dir="auto">{escape(text)}</p>'
@@ -68,8 +70,13 @@ def plain(text: str) -> str:
     return f'<pre class="plain" dir="auto">{escape(text)}</pre>'
 
 
-def _has_huge_table(text: str) -> bool:
-    return text.count("|") > 8 * _MOST_ROWS and text.count("\n") > _MOST_ROWS
+def _is_costly(text: str) -> bool:
+    """Tables without end, and marks that a parser must try in every combination: no person writes so."""
+    return (
+        text.count("[") > _MOST_BRACKETS
+        or sum(map(text.count, "*_~`<&\\")) > _MOST_MARKS
+        or (text.count("|") > 8 * _MOST_ROWS and text.count("\n") > _MOST_ROWS)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -80,7 +87,7 @@ def _rendered(text: str) -> str:
     except RecursionError:
         return plain(text)
     return nh3.clean(
-        html,
+        html.encode("utf-8", "replace").decode(),  # half a character is none
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         url_schemes=_SCHEMES,

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from hansard import __version__
 from hansard.web import content, files, visits
@@ -42,8 +42,8 @@ def _environment() -> Environment:
 def time(moment: datetime, style: str = "ago") -> Markup:
     """A time in UTC, which the script shows in the reader's zone."""
     moment = moment.astimezone(UTC)
-    shown = moment.strftime("%Y-%m-%d %H:%M")
-    return Markup('<time datetime="{}" data-style="{}">{} UTC</time>').format(moment.isoformat(), style, shown)
+    shown = moment.isoformat(" ", "minutes")[:16]
+    return Markup(f'<time datetime="{moment.isoformat()}" data-style="{escape(style)}">{shown} UTC</time>')
 
 
 def day(moment: datetime) -> str:

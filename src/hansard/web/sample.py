@@ -5,6 +5,7 @@ It can be filled in twice: every message has its id, and what is there stays. Ti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,8 +53,8 @@ async def fill_url(url: str, tenant: str | None, user: str | None) -> Filled:
 async def fill(store: Store, now: datetime | None = None) -> Filled:
     """Stores the sample, as the tenant or user of the store: what of it is not there yet."""
     now = now or datetime.now(UTC)
-    stored = [await _store(store, talk, now) for talk in (*_everyday(now), *sample_talks.talks())]
-    stored.append(await _long(store, now))
+    talks = [*_everyday(now), *sample_talks.talks()]
+    stored = await asyncio.gather(*(_store(store, talk, now) for talk in talks), _long(store, now))
     await _branches(store, now)
     return Filled(sum(1 for each in stored if each), sum(stored))
 

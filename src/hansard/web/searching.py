@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hansard.errors import ValidationError
 from hansard.model import ROLES
 from hansard.search.hits import Hits
 from hansard.server.calls import Answer
@@ -57,8 +56,8 @@ async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
         metadata=listing.metadata_of(query.metadata),
         roles=[query.role] if query.role else (),
         participant_ids=[query.participant] if query.participant else (),
-        since=_day(query.since, "since"),
-        until=_after(_day(query.until, "until")),
+        since=listing.day_of(query.since, "since"),
+        until=_after(listing.day_of(query.until, "until")),
         match=query.match,
         order=query.order,
         all_branches=query.branches == "all",
@@ -77,15 +76,6 @@ def _shown(hit: Any) -> dict[str, Any]:
         "who": content.speaker_of(hit.message, hit.conversation),
         "snippet": listing.marked(hit.cut(SNIPPET)),
     }
-
-
-def _day(text: str | None, what: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError as error:
-        raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
 
 
 def _after(day: datetime | None) -> datetime | None:

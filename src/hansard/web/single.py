@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
@@ -41,10 +42,11 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
     message = await look.store.get_message(conversation.id, look.path[1], blobs="refs")
     base = base_of(look, conversation)
     setting = Setting(conversation, base, look.may("write"), most=content.WHOLE)
+    html = await asyncio.to_thread(transcript.one, message, setting)
     raw = content.pretty(message)
     return look.show(
         "one.html",
-        html=transcript.one(message, setting),
+        html=html,
         message=message,
         conversation=conversation,
         base=base,

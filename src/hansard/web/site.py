@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.types import Receive, Scope, Send
 
 from hansard.errors import (
@@ -100,8 +100,7 @@ class Site:
         if endpoint.body is not None:
             look.form = await self._form(visit, body, endpoint.body)
         try:
-            answer: Answer = await self._parts.answers.wait_for(endpoint.handler(look))
-            return answer
+            return _headless(visit, await self._parts.answers.wait_for(endpoint.handler(look)))
         except TimeoutError as error:
             outcome: Outcome = "not_applied" if endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error
@@ -166,6 +165,12 @@ class Site:
         detail = str(failure) if says_why else inspect.getdoc(kind)
         values = {"root": visit.root, "home": visit.home, "number": status, "title": kind.__name__, "detail": detail}
         return shown("error.html", status, headers, request_id=visit.request_id, **values)
+
+
+def _headless(visit: Visit, answer: Answer) -> Answer:
+    """A stream is not even begun for those who only ask for its head."""
+    is_stream = not isinstance(answer.body, bytes)
+    return structs.replace(answer, body=b"") if is_stream and visit.method == "HEAD" else answer
 
 
 async def _unreadable(send: Send, error: Exception) -> None:

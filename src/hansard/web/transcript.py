@@ -6,10 +6,12 @@ looked at again, or scrolled, costs little more than reading its messages.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import date
+from threading import Lock
 
 import msgspec
 from markupsafe import Markup
@@ -21,28 +23,35 @@ from hansard.model import Branch, Conversation, Message, Summary
 from hansard.web import content, markdown, rendering
 
 _MOST_BYTES = 24_000_000
+_HEAVY = 60_000
+"""Characters from which on rendering goes to a thread."""
+_STRUCTURED = 1_000
+"""What content that is no text is taken for."""
 
 
 class Memory:
     """What was rendered lately, up to so many bytes."""
 
     def __init__(self, most: int = _MOST_BYTES) -> None:
+        self._lock = Lock()
         self._most = most
         self._size = 0
         self._kept: OrderedDict[bytes, Markup] = OrderedDict()
 
     def get(self, key: bytes) -> Markup | None:
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        return found
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
 
     def put(self, key: bytes, html: Markup) -> None:
-        self._kept[key] = html
-        self._size += len(html)
-        while self._size > self._most:
-            _, old = self._kept.popitem(last=False)
-            self._size -= len(old)
+        with self._lock:
+            self._size += len(html) - len(self._kept.pop(key, ""))
+            self._kept[key] = html
+            while self._size > self._most:
+                _, old = self._kept.popitem(last=False)
+                self._size -= len(old)
 
 
 class Setting(Struct, frozen=True):
@@ -70,11 +79,19 @@ _memory = Memory()
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
-def items(messages: Sequence[Message], setting: Setting, *, last_day: date | None = None) -> list[Item]:
+async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
+    """The same, off the event loop where there is much to render."""
+    weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
+    if weight > _HEAVY:
+        return await asyncio.to_thread(items, messages, setting)
+    return items(messages, setting)
+
+
+def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """The messages as HTML, in their order, without those that are shown inside of others."""
     results, inside = _pair(messages)
     shown: list[Item] = []
-    day = last_day
+    day: date | None = None
     covered = _ends(messages, setting.summaries)
     for message in messages:
         if message.seq in inside:

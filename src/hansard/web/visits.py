@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlencode
 
@@ -49,7 +50,7 @@ class Visit(Exchange):
         path = sent[len(self.scope.get("root_path", "")) :].lstrip(b"/")
         return (path + (b"?" + query if query else b"")).decode("latin-1")
 
-    @property
+    @cached_property
     def cookies(self) -> Mapping[str, str]:
         try:
             found = SimpleCookie(self.headers.get(b"cookie", b"").decode("latin-1"))

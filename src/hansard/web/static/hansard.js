@@ -109,7 +109,7 @@
   function further(kind, cursor) {
     const url = new URL(location.href);
     url.hash = "";
-    for (const name of ["at", "before", "after", "done"]) url.searchParams.delete(name);
+    for (const name of ["at", "before", "after"]) url.searchParams.delete(name);
     url.searchParams.set(kind === "older" ? "before" : "after", cursor);
     const link = document.createElement("a");
     link.className = "further";

@@ -1,0 +1,276 @@
+"""The page of the server: `python -m benchmarks.page`. Needs the extras `server` and `cli`; `--browser` needs Chromium.
+
+Each page is asked for without a network, and the calls of the Store that it makes are recorded. Then both take turns:
+the page, and those calls alone, one after another. What is measured is the processor's time, so that a busy machine
+changes little. "cold" is a page whose messages were never rendered before, "warm" one that is looked at again.
+
+With `--browser`, Chromium scrolls through a long conversation: how much it holds must not grow with what it has passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from benchmarks.server import started
+from hansard import Message, connect
+from hansard.model import Participant, Usage
+from hansard.server.app import create_app
+from hansard.store import Store
+from hansard.web import markdown, transcript
+
+LIMIT = 3.0
+METHODS = (
+    *("get_conversation", "list_conversations", "get_messages", "get_message", "list_branches", "list_summaries"),
+    *("search", "assemble_prompt", "stats", "usage"),
+)
+_TABLE = "| step | state |\n|---|---|\n| shipped | done |\n| customs | done |"
+_STEPS = "1. open *Orders*\n2. choose the order\n3. press **Invoice**"
+_CODE = "```python\nprint(order.invoice.url)\n```"
+SAID = (
+    "Where is my order? I have been waiting for a **week**, and nobody answers.",
+    f"It left this morning. The carrier says `tomorrow`:\n\n{_TABLE}",
+    "Thanks! And the invoice?",
+    f"Here is how to get it:\n\n{_STEPS}\n\n{_CODE}",
+)
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
+
+def message(number: int) -> Message:
+    if number % 2 == 0:
+        return Message("user", f"{SAID[number % 4]} ({number})")
+    usage = Usage(input_tokens=300 + number % 700, output_tokens=40, cost=0.002, model="m")
+    return Message(
+        "assistant", f"{SAID[number % 4]}\n\nNumber {number}.", participant=Participant("agent", "support"), usage=usage
+    )
+
+
+async def fill(store: Store, conversations: int, messages: int, long: int) -> None:
+    each = max(1, messages // conversations)
+    for first in range(0, conversations, 64):
+        names = range(first, min(first + 64, conversations))
+        await asyncio.gather(
+            *(
+                store.append(
+                    f"c{name}",
+                    [message(name * each + at) for at in range(each)],
+                    user_id=f"u{name % 997}",
+                    title=f"Talk {name}",
+                )
+                for name in names
+            )
+        )
+        print(f"\r{names[-1] + 1:,} conversations", end="", file=sys.stderr)
+    for first in range(0, long, 1000):
+        await store.append(
+            "long", [message(at) for at in range(first, min(first + 1000, long))], user_id="u1", title="Long"
+        )
+    print(file=sys.stderr)
+
+
+# --- asking and recording ---------------------------------------------------------------------------------------------
+
+
+async def ask(app: Any, path: str) -> bytes:
+    """A page, without a network."""
+    where, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": where,
+        "raw_path": where.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": query.encode(),
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 200, (path, sent)
+    return b"".join(event.get("body", b"") for event in sent)
+
+
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+@contextmanager
+def recording() -> Iterator[list[Call]]:
+    """The calls of the Store that are made meanwhile, without those that it makes of itself."""
+    calls: list[Call] = []
+    before = {name: getattr(Store, name) for name in METHODS}
+
+    def recorded(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(method)
+        async def call(self: Store, *arguments: Any, **options: Any) -> Any:
+            if not _inside.get():
+                calls.append((name, arguments, options))
+            token = _inside.set(True)
+            try:
+                return await method(self, *arguments, **options)
+            finally:
+                _inside.reset(token)
+
+        return call
+
+    for name, method in before.items():
+        setattr(Store, name, recorded(name, method))
+    try:
+        yield calls
+    finally:
+        for name, method in before.items():
+            setattr(Store, name, method)
+
+
+async def replay(store: Store, calls: list[Call]) -> None:
+    for name, arguments, options in calls:
+        await getattr(store, name)(*arguments, **options)
+
+
+def forget() -> None:
+    """Nothing was ever rendered."""
+    transcript._memory = transcript.Memory()
+    markdown._rendered.cache_clear()
+    markdown.code.cache_clear()
+
+
+async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:
+    with recording() as calls:
+        page = await ask(app, path)
+    assert calls, path
+    pages, stores, ratios = [], [], []
+    for _ in range(rounds):
+        if cold:
+            forget()
+        begin = time.process_time()
+        await ask(app, path)
+        middle = time.process_time()
+        await replay(store, calls)
+        end = time.process_time()
+        pages.append(middle - begin)
+        stores.append(end - middle)
+        ratios.append((middle - begin) / (end - middle))
+    return {
+        "path": path,
+        "cold": cold,
+        "calls": len(calls),
+        "bytes": len(page),
+        "page_ms": round(statistics.median(pages) * 1000, 2),
+        "store_ms": round(statistics.median(stores) * 1000, 2),
+        "ratio": round(statistics.median(ratios), 2),
+    }
+
+
+async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    async with connect(url) as store:
+        await fill(store, options.conversations, options.messages, options.long)
+        app = create_app(store)
+        middle = (await store.get_messages("long", last=options.long // 2, blobs="refs"))[0].id
+        paths = (
+            "/",
+            "/conversations",
+            "/conversations?user=u5",
+            "/conversations?q=invoice",
+            "/c/long",
+            f"/c/long?at={middle}",
+            "/c/c7",
+            "/c/long/why",
+            "/search?q=customs",
+            "/search?q=customs&order=newest",
+        )
+        return [
+            await measure(app, store, path, options.rounds, cold=cold)
+            for path in paths
+            for cold in ((True, False) if path.startswith("/c/") else (False,))
+        ]
+
+
+# --- the browser ------------------------------------------------------------------------------------------------------
+
+
+def scrolled(url: str, screens: int) -> dict[str, Any]:
+    """What Chromium holds while it scrolls so many screens up in the long conversation, and when it painted first."""
+    from playwright.sync_api import sync_playwright
+    from tests.servers import chromium
+
+    held = []
+    with started("-m", "hansard.cli", "serve", url, "--port", "0") as (address, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address + "/c/long")
+        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        first = len([each for each in requests if "/tail" not in each and "mark.svg" not in each])
+        session = page.context.new_cdp_session(page)
+        page.mouse.move(600, 400)
+        lowest = 10**9
+        for at in range(screens + 1):
+            if at % max(1, screens // 5) == 0:
+                session.send("HeapProfiler.collectGarbage")
+                counts = session.send("Memory.getDOMCounters")
+                heap = session.send("Runtime.getHeapUsage")["usedSize"]
+                lowest = page.evaluate(
+                    "Math.min(...[...document.querySelectorAll('.message')].map(each => +each.dataset.seq))"
+                )
+                held.append(
+                    {"screens": at, "oldest": lowest, "nodes": counts["nodes"], "heap_mb": round(heap / 1e6, 2)}
+                )
+            page.mouse.wheel(0, -4000)
+            page.wait_for_timeout(40)
+        browser.close()
+    return {"first_paint_ms": round(paint, 1), "requests_before_paint": first, "held": held}
+
+
+def line(each: dict[str, Any]) -> str:
+    verdict = "ok" if each["ratio"] <= LIMIT else "MISS"
+    kind = "cold" if each["cold"] else "warm"
+    times = f"store {each['store_ms']:8.2f} ms  page {each['page_ms']:8.2f} ms  {each['ratio']:5.2f} x"
+    return f"{each['path']:34.34} {kind} {each['calls']:3} calls  {times}  {verdict}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.page", description=__doc__)
+    parser.add_argument("--conversations", type=int, default=10_000)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--long", type=int, default=100_000, help="messages of the one long conversation")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--browser", action="store_true")
+    parser.add_argument("--screens", type=int, default=200)
+    parser.add_argument("--json", type=Path, default=Path("build/page.json"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/page.db"
+        results: dict[str, Any] = {"pages": asyncio.run(pages(url, options))}
+        for each in results["pages"]:
+            print(line(each))
+        if options.browser:
+            results["browser"] = scrolled(url, options.screens)
+            print(json.dumps(results["browser"], indent=2))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The Chromium that is installed, for the tests of the page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def path() -> str | None:
+    named = os.environ.get("HANSARD_TEST_CHROMIUM")
+    return named or next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+def why_absent() -> str | None:
+    """Why there can be no browser here."""
+    if path():
+        return None
+    return "no Chromium is installed: apt-get install chromium, or name one in HANSARD_TEST_CHROMIUM"
+
+
+@contextmanager
+def running() -> Iterator[Browser]:
+    """A browser. While it runs, this thread has an event loop: keep it to one module of tests."""
+    with sync_playwright() as playwright:
+        # As root, and in many containers, there is no sandbox to be had. The pages are our own.
+        browser = playwright.chromium.launch(executable_path=path(), args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            yield browser
+        finally:
+            browser.close()

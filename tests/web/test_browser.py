@@ -1,0 +1,423 @@
+"""In a real Chromium, by click and by keyboard: nothing goes wrong in the console, and nobody else is asked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.web.browsing import PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
+from tests.web.kit import Site, sited
+from tests.web.test_hostile import TEXTS
+
+from hansard import Message
+from hansard.server.keys import KeyFile
+from hansard.server.settings import Settings
+
+pytestmark = needs_chromium
+expect.set_options(timeout=PATIENCE)
+
+PATHS = (
+    "/",
+    "/conversations",
+    "/search?q=parcel",
+    "/c/sample-parcel",
+    "/c/sample-parser",
+    "/c/sample-chart",
+    "/c/sample-address-ar",
+    "/c/sample-heating",
+    "/c/sample-team/why?agent=scout",
+    "/c/sample-parcel/m/sample-parcel-2",
+    "/admin",
+    "/nothing",
+)
+
+
+def in_view(page: Page, selector: str) -> bool:
+    return bool(
+        page.eval_on_selector(
+            selector,
+            "each => { const box = each.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; }",
+        )
+    )
+
+
+def eventually(page: Page, condition: str) -> None:
+    """Waits until it holds. The page's policy keeps the browser from asking itself."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(50)
+
+
+# The look of it
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_every_page_can_be_read(sample: Site, visitor: Visitor, colours: str) -> None:
+    visitor.expected = ("404",)
+    page = visitor.open(sample.api.address, color_scheme=colours)
+    for path in PATHS:
+        page.goto(sample.api.address + path)
+        page.wait_for_load_state("load")
+        low = [each for each in contrasts(page) if each[1] < 4.5]
+        assert low == [], path
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280, 1920])
+def test_nothing_is_wider_than_the_window(sample: Site, visitor: Visitor, width: int) -> None:
+    visitor.expected = ("404",)
+    page = visitor.open(sample.api.address, viewport={"width": width, "height": 800})
+    for path in PATHS:
+        page.goto(sample.api.address + path)
+        page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true; })")
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, path
+
+
+def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-parcel")
+    for role in ("banner", "main", "contentinfo", "log", "complementary"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    expect(page.get_by_role("log")).to_have_attribute("aria-live", "polite")
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    for path in PATHS[:-1]:
+        page.goto(sample.api.address + path)
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('a, button, summary, input, textarea, select, img, audio')]"
+            ".filter(each => each.type !== 'hidden')"
+            ".filter(each => !(each.innerText || each.ariaLabel || each.alt || each.labels?.length || each.src"
+            " || each.querySelector('img[alt]')))"
+            ".filter(each => each.checkVisibility()).map(each => each.outerHTML)"
+        )
+        assert unnamed == [], path
+
+
+def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
+    from datetime import UTC, datetime
+
+    site.store.append("c", [Message("user", "x", created_at=datetime(2026, 1, 31, 20, 5, tzinfo=UTC))])
+    page = visitor.open(site.api.address, "/c/c", timezone_id="Asia/Tokyo")
+    expect(page.locator(".when")).to_have_text("05:05")
+    expect(page.locator(".day")).to_have_text("1 February 2026")
+    plain = visitor.open(site.api.address, "/c/c", java_script_enabled=False)
+    expect(plain.locator(".when")).to_have_text("2026-01-31 20:05 UTC")
+
+
+def test_text_runs_as_its_script_does(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-address-ar")
+    direction = "each => getComputedStyle(each).direction"
+    assert page.eval_on_selector("#m1 .said p", direction) == "rtl"
+    assert page.eval_on_selector("h1", direction) == "rtl"
+    assert page.eval_on_selector("body", direction) == "ltr"
+
+
+# Without a script
+
+
+def test_reading_needs_no_script(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, java_script_enabled=False)
+    page.get_by_role("link", name="Conversations", exact=True).click()
+    page.get_by_label("Search titles and what was said").fill("customs")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("link", name="A late parcel").first.click()
+    expect(page.locator(".message")).to_have_count(6)
+    page.locator("summary", has_text="track_parcel").click()
+    expect(page.get_by_text("held at customs").first).to_be_visible()
+    page.goto(sample.api.address + "/c/sample-long")
+    page.get_by_role("link", name="Older messages").click()
+    expect(page.locator("#m2330")).to_be_attached()
+
+
+# The keyboard
+
+
+def test_the_keyboard_goes_everywhere(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address)
+    for key, path in (("c", "/conversations"), ("s", "/search"), ("a", "/admin"), ("o", "/")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(sample.api.address + path)
+        page.keyboard.press("Escape")  # out of the box that the search begins in
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("customs")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=customs")
+    expect(page.locator(".hits li").first).to_be_visible()
+    page.locator("main input[type=search]").blur()
+    page.keyboard.press("j")
+    expect(page.locator("li.walked a.row")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(page.locator(".hits li").first).to_have_class("walked")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/c/**")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_messages_are_walked(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-parcel#m1")
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(".message.walked")).to_have_count(1)
+    expect(page.locator(".message.walked")).to_be_focused()
+    page.keyboard.press("o")
+    page.wait_for_url("**/m/**")
+
+
+def test_a_fold_opens_by_keyboard(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-parser")
+    fold = page.locator("details.reasoning summary")
+    fold.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Run the one test first")).to_be_visible()
+
+
+# Lists
+
+
+def test_the_list_follows_what_is_typed_and_written(site: Site, visitor: Visitor) -> None:
+    site.store.append("c1", [Message("user", "about lighthouses")], title="First")
+    site.store.append("c2", [Message("user", "about ferries")], title="Second")
+    page = visitor.open(site.api.address, "/conversations")
+    expect(page.locator(".row-title")).to_have_text(["Second", "First"])
+    page.get_by_label("Search titles and what was said").press_sequentially("lightho*", delay=20)
+    expect(page.locator(".row-title")).to_have_text(["First"])
+    expect(page.locator("mark")).to_have_text("lighthouses")
+    page.wait_for_url("**/conversations?q=lightho*")
+    page.reload()
+    expect(page.locator(".row-title")).to_have_text(["First"])
+    page.get_by_label("Search titles and what was said").fill("")
+    expect(page.locator(".row-title")).to_have_text(["Second", "First"])
+    page.get_by_label("Search titles and what was said").blur()
+    site.store.append("c3", [Message("user", "about bridges")], title="Third")
+    expect(page.locator(".row-title")).to_have_text(["Third", "Second", "First"])
+
+
+# A conversation
+
+
+def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-long")
+    expect(page.locator("#m2400")).to_be_visible()
+    assert in_view(page, "#m2400")
+    before = page.eval_on_selector("#m2365", "each => each.getBoundingClientRect().top")
+    page.mouse.move(600, 400)
+    seen = set()
+    most = 0
+    deadline = time.monotonic() + 240
+    while "1900" not in seen and time.monotonic() < deadline:
+        page.mouse.wheel(0, -3000)
+        page.wait_for_timeout(60)
+        found = page.eval_on_selector_all(".message", "all => all.map(each => each.dataset.seq)")
+        seen.update(found)
+        most = max(most, len(found))
+    assert "1900" in seen
+    assert most <= 300
+    # Nothing was left out, and nothing came twice.
+    numbers = sorted(
+        int(each) for each in page.eval_on_selector_all(".message", "all => all.map(each => each.dataset.seq)")
+    )
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert isinstance(before, int | float)
+    while not page.locator("#m2400").count() and time.monotonic() < deadline:
+        page.mouse.wheel(0, 4000)
+        page.wait_for_timeout(60)
+    expect(page.locator("#m2400")).to_be_attached()
+    expect(page.locator("#live")).to_be_visible()
+
+
+def test_a_permalink_opens_there(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-long?at=log-700#m700")
+    expect(page.locator("#m700")).to_be_in_viewport()
+    assert page.eval_on_selector("#m700", "each => each.matches(':target')")
+
+
+def test_it_is_live(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "first", id="m1")])
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    site.store.append_message("c", "assistant", "It is", id="m2", status="in_progress")
+    expect(page.locator("#m2 .said")).to_have_text("It is")
+    expect(page.locator("#m2 .state")).to_have_text("in progress")
+    site.store.update_message("c", "m2", content="It is **late**.", status="complete")
+    expect(page.locator("#m2 .said")).to_have_text("It is late.")
+    expect(page.locator("#m2 .state.live")).to_have_count(0)
+    expect(page.locator(".message")).to_have_count(2)
+    call = {"id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    site.store.append(
+        "c", [Message("assistant", {"role": "assistant", "content": None, "tool_calls": [call]}, format="openai.chat")]
+    )
+    expect(page.locator("details.call .state")).to_have_text("no result yet")
+    site.store.append(
+        "c", [Message("tool", {"role": "tool", "tool_call_id": "t1", "content": "a whale"}, format="openai.chat")]
+    )
+    expect(page.locator("details.call .result")).to_contain_text("a whale")
+    expect(page.locator(".message")).to_have_count(3)
+
+
+def test_the_tail_comes_back_when_the_server_does(tmp_path: Path, visitor: Visitor) -> None:
+    """A page that was open while the server was away goes on where it was."""
+    site_url = f"sqlite:///{tmp_path}/chats.db"
+    with sited(site_url) as site:
+        site.store.append("c", [Message("user", "first")])
+        page = visitor.open(site.api.address, "/c/c")
+        expect(page.locator("#live")).to_be_visible()
+        visitor.expected = ("Failed to load resource", "net::ERR", "503")
+        page.context.set_offline(True)
+        page.evaluate("window.dispatchEvent(new Event('offline'))")
+        site.store.append("c", [Message("user", "while away")])
+        page.context.set_offline(False)
+        site.store.append("c", [Message("user", "back again")])
+        expect(page.locator(".message .said")).to_have_text(["first", "while away", "back again"])
+
+
+def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "first")])
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    page.evaluate("window.stayed = true")
+    box = page.get_by_label("Write a message")
+    box.fill("Is anybody there?")
+    page.get_by_role("button", name="Ask echo").click()
+    expect(page.locator(".message .said")).to_have_count(3)
+    expect(page.locator(".message").last).to_contain_text("You said:")
+    expect(box).to_have_value("")
+    box.fill("Once more")
+    box.press("Control+Enter")
+    expect(page.locator(".message .said")).to_have_count(5)
+    assert page.evaluate("window.stayed")
+    assert in_view(page, "#end")
+
+
+def test_branches_are_switched(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "Where to?", id="q"), Message("assistant", "Rome.", id="a")])
+    page = visitor.open(site.api.address, "/c/c/m/a")
+    page.get_by_text("Edit", exact=True).click()
+    page.get_by_label("What it says").fill("Naples.")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".message .said")).to_have_text(["Where to?", "Naples."])
+    page.get_by_role("button", name="make active").click()
+    expect(page.locator(".message .said")).to_have_text(["Where to?", "Rome."])
+    page.locator(".left a").click()
+    expect(page.locator(".message .said")).to_have_text(["Where to?", "Naples."])
+
+
+def test_delete_with_its_receipt(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "x")], title="Doomed")
+    page = visitor.open(site.api.address, "/c/c")
+    page.get_by_text("Delete", exact=True).click()
+    page.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("heading", name="Deleted")).to_be_visible()
+    expect(page.get_by_text("“Doomed”")).to_be_visible()
+
+
+# Why
+
+
+def test_why_follows_its_options(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(
+        sample.api.address, "/c/sample-team/why?agent=scout", permissions=["clipboard-read", "clipboard-write"]
+    )
+    expect(page.locator("tr.kept")).to_have_count(5)
+    page.get_by_label("Only what is addressed").select_option("no")
+    expect(page.locator("tr.kept")).to_have_count(11)
+    page.get_by_label("Token budget").fill("60")
+    expect(page.locator("tr.dropped").first).to_contain_text("no room left")
+    page.get_by_label("Token budget").fill("3000")
+    expect(page.locator("tr.kept")).to_have_count(11)
+    page.get_by_role("link", name="Copy as Anthropic JSON").click()
+    expect(page.get_by_role("link", name="Copied")).to_be_visible()
+    assert '"system"' in page.evaluate("navigator.clipboard.readText()")
+
+
+# Walls
+
+
+def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token = keys.create("x", ["read", "write"], tenant="default")[1]
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
+        site.store.append("c", [Message("user", "behind the wall")])
+        visitor.expected = ("401",)
+        page = visitor.open(site.api.address, "/c/c")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        expect(page.get_by_label("Key")).to_be_focused()
+        page.keyboard.type("hsk_wrong_key")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("The key does not hold.")
+        page.get_by_label("Key").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/c/c")
+        expect(page.get_by_text("behind the wall")).to_be_visible()
+        assert page.evaluate("document.cookie") == ""
+        expect(page.locator("#live")).to_be_visible()
+        expect(page.get_by_role("link", name="Admin")).to_have_count(0)
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_hostile_content_does_nothing(site: Site, visitor: Visitor) -> None:
+    """A conversation full of it: nothing runs, nothing is asked of others, and the page is still a page."""
+    for at, text in enumerate(text for name, text in TEXTS.items() if name != "surrogate"):
+        site.store.append(
+            "c",
+            [Message("user", text, id=f"m{at}"), Message("assistant", {"x": text}, format="json")],
+            title=text[:200],
+        )
+    page = visitor.open(site.api.address, "/c/c")
+    while page.locator("[data-older]").count():
+        page.evaluate("document.querySelector('[data-older]')?.scrollIntoView()")
+        page.wait_for_timeout(100)
+    assert (
+        page.evaluate(
+            "document.querySelectorAll('script, style, iframe, object, embed, base, form[action^=http]').length"
+        )
+        == 1
+    )
+    assert page.evaluate("getComputedStyle(document.body).display") == "block"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for path in ("/conversations", "/search?q=alert", "/"):
+        page.goto(site.api.address + path)
+    # It also comes live.
+    page.goto(site.api.address + "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    site.store.append_message("c", "user", TEXTS["image"] + TEXTS["svg"] + TEXTS["link"], id="last")
+    expect(page.get_by_text("onerror=alert(1)").last).to_be_visible()
+    page.wait_for_timeout(300)
+
+
+def test_behind_a_prefix(sample: Site, visitor: Visitor) -> None:
+    with behind_prefix(sample.api.address, "/some/prefix") as address:
+        page = visitor.open(address)
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        page.get_by_role("link", name="Conversations", exact=True).click()
+        page.get_by_role("link", name="What the sales chart says").click()
+        page.wait_for_url("**/some/prefix/c/sample-chart")
+        eventually(page, "document.querySelector('.media img').naturalWidth > 100")
+        expect(page.locator("#live")).to_be_visible()
+        page.get_by_role("link", name="Why").click()
+        expect(page.locator("tr.kept").first).to_be_visible()
+
+
+def test_on_a_phone(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-parcel", viewport=PHONE, has_touch=True, is_mobile=True)
+    page.get_by_role("link", name="About", exact=True).tap()
+    expect(page.locator("#about")).to_be_in_viewport()
+    page.get_by_role("link", name="Conversations", exact=True).tap()
+    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+
+
+def test_a_sample_by_one_click(site: Site, visitor: Visitor) -> None:
+    page = visitor.open(site.api.address)
+    page.get_by_role("button", name="Fill in the sample").click()
+    expect(page.get_by_role("heading", name="Newest conversations")).to_be_visible()
+    expect(page.locator("svg.chart")).to_have_count(2)
