@@ -14,7 +14,7 @@ from tests.server.requests_of import ID, MESSAGE, OWNER
 
 from hansard import sync
 from hansard.server.keys import KeyFile
-from hansard.server.openai.app import ENDPOINTS
+from hansard.server.openai.app import ENDPOINTS, MODELS
 from hansard.server.openai.calls import WireEndpoint
 from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
@@ -29,7 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "openai_update_message": {"metadata": {"a": "b"}},
     "openai_update_thread": {"metadata": {"a": "b"}},
 }
-every_route = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+every_route = pytest.mark.parametrize("endpoint", [*ENDPOINTS, *MODELS], ids=lambda endpoint: endpoint.name)
 NAMED = [endpoint for endpoint in ENDPOINTS if endpoint.parameters]
 
 

@@ -111,11 +111,17 @@ class Conversations:
         for start in range(0, len(pieces), CHUNK):
             chunk = pieces[start : start + CHUNK]
             try:
-                await self._once.items.create(id, items=[piece.body for piece in chunk])  # type: ignore[misc]
+                await self._create(id, chunk)
             except (openai.BadRequestError, openai.APIConnectionError):
-                # The first attempt may have been done, its answer lost: then all of the chunk is there.
-                if not await self._has(id, chunk[0].key):
+                # The first attempt may have been done, its answer lost; or another process was here first.
+                missing = [piece for piece in chunk if not await self._has(id, piece.key)]
+                if len(missing) == len(chunk):
                     raise
+                if missing:
+                    await self._create(id, missing)
+
+    async def _create(self, id: str, pieces: list[Piece]) -> None:
+        await self._once.items.create(id, items=[piece.body for piece in pieces])  # type: ignore[misc]
 
     async def _has(self, id: str, item_id: str) -> bool:
         with _missing_is_none():
