@@ -150,6 +150,29 @@ def test_a_summary_of_another_branch_is_not_shown(site: Site) -> None:
     assert "The shared part" in shown.text
 
 
+def test_a_summary_that_ends_with_a_folded_result(sample: Site, site: Site) -> None:
+    messages = sample.store.get_messages("sample-parcel")
+    site.store.append("c", messages)
+    site.store.add_summary("c", "So far", from_seq=1, to_seq=5)
+    page = site.get("/c/c")
+    log = [node for node in page.tree.walk() if {"message", "summary"} & set(node["class"].split())]
+    at = next(number for number, node in enumerate(log) if "summary" in node["class"].split())
+    assert log[at - 1]["data-seq"] == "3"
+
+
+def test_integers_of_any_size(site: Site) -> None:
+    site.store.append(
+        "c",
+        [
+            Message("user", {"n": 10**40}, format="json"),
+            Message("user", [{"type": "x", "n": -(10**30)}], format="parts"),
+        ],
+    )
+    page = site.get("/c/c")
+    assert "1" + "0" * 40 in page.tree.text
+    assert page.status == 200
+
+
 def test_it_opens_at_its_end_and_pages_both_ways(sample: Site) -> None:
     page = sample.get("/c/sample-long")
     seqs = [int(each["data-seq"]) for each in page.messages()]

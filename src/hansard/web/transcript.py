@@ -76,11 +76,11 @@ class Item(Struct, frozen=True):
 
 
 _memory = Memory()
-_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
 
 
 async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
-    """The same, off the event loop where there is much to render."""
+    """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
         return await asyncio.to_thread(items, messages, setting)
@@ -92,10 +92,9 @@ def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     results, inside = _pair(messages)
     shown: list[Item] = []
     day: date | None = None
-    covered = _ends(messages, setting.summaries)
-    for message in messages:
-        if message.seq in inside:
-            continue
+    seen = [message for message in messages if message.seq not in inside]
+    covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0)
+    for message in seen:
         html = _html(message, setting, results)
         at = message.created_at.date()
         shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
@@ -152,15 +151,15 @@ def _html(message: Message, setting: Setting, results: dict[str, tuple[ToolResul
     return html
 
 
-def _ends(messages: Sequence[Message], summaries: Iterable[Summary]) -> dict[int, list[Markup]]:
-    """For each message, the summaries whose range ends with it, as far as it is on the page."""
+def _ends(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:
+    """For each message that is seen, the summaries whose range ends with it, or with what is folded into it."""
     found: dict[int, list[Markup]] = {}
     if not messages:
         return found
     for summary in summaries:
-        if not messages[0].seq <= summary.to_seq <= messages[-1].seq:
+        if summary.to_seq < messages[0].seq or summary.to_seq > end:
             continue
-        last = max((each.seq for each in messages if each.seq <= summary.to_seq), default=messages[0].seq)
+        last = max(each.seq for each in messages if each.seq <= summary.to_seq)
         text = Markup(markdown.render(summary.text[: content.MOST]))
         html = Markup(rendering.render("summary.html", summary=summary, text=text))
         found.setdefault(last, []).append(html)
