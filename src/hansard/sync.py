@@ -403,6 +403,10 @@ class Store(_Blocking):
         return self._inner.backend
 
     @property
+    def embedder(self) -> Embedder | None:
+        return self._inner.embedder
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from hansard import connect
 from hansard.server.app import create_app
-from hansard.server.running import Server, config_of, listen
+from hansard.server.running import Server, config_of, embedder_of, listen
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.store import Store
@@ -69,7 +69,7 @@ def _start(
     servers: list[uvicorn.Server] = []
 
     async def run() -> None:
-        async with connect(url) as store:
+        async with connect(url, embedder=embedder_of(settings)) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
             stopping = Stopping()
             app = wrap(create_app(store, settings, stopping), store)

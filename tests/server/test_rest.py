@@ -367,6 +367,7 @@ def test_tenants_and_users(api: Served) -> None:
 # The table itself
 
 ELSEWHERE = {
+    "Store.embed": "a server embeds behind the appends, and a search waits for it",
     "Store.search_tool": "a function for a model that runs beside the store",
     **{
         f"Store.{name}": "an object of a framework that runs beside the store"
@@ -379,6 +380,8 @@ ELSEWHERE = {
             "adk_session_service",
             "adk_memory_service",
             "pydantic_ai_store",
+            "crewai_memory_storage",
+            "crewai_flow_persistence",
         )
     },
     **{

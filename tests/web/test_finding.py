@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from tests.web.kit import Page, Site
+from tests.web.kit import Page, Site, sited
 
 from hansard import Message
+from hansard.server.settings import Settings
 
 
 def titles(page: Page) -> list[str]:
@@ -214,3 +216,18 @@ def test_the_overview_counts(sample: Site) -> None:
     assert "sqlite" in page
     assert len(page.tree.all("a", "row")) == 8
     assert "a crash of the machine" in page
+
+
+def test_search_by_meaning_where_the_server_embeds(tmp_path: Path) -> None:
+    with sited(f"sqlite:///{tmp_path}/a.db") as site:
+        assert not site.get("/search").tree.all("select", name="mode")
+        refused = site.get("/search?q=shipped&mode=meaning")
+        assert refused.status == 501
+    settings = Settings(embedder="hansard.search.embedders:Spelling")
+    with sited(f"sqlite:///{tmp_path}/b.db", settings) as site:
+        site.store.append("parcel", Message("user", "The shipment is late."))
+        site.store.append("garden", Message("user", "Roses want water."))
+        for mode in ("meaning", "hybrid"):
+            assert titles(site.get(f"/search?q=When+was+it+shipped&mode={mode}"))[0] == "parcel"
+        assert titles(site.get("/search?q=When+was+it+shipped&mode=words")) == []
+        assert site.get("/search").tree.all("select", name="mode")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-
-from hansard.errors import ValidationError
 
 if TYPE_CHECKING:
     from hansard.search import Embedder
@@ -21,16 +17,6 @@ Named = Annotated[
 def load(name: str | None) -> Embedder | None:
     if name is None:
         return None
-    if name == "wordllama":
-        from hansard.search import WordLlama
+    from hansard.search.embedders import by_name
 
-        return WordLlama()
-    module, colon, attribute = name.partition(":")
-    if not colon or not attribute:
-        raise ValidationError(f"--embedder is {name!r}: 'wordllama', or 'package.module:name'")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValidationError(f"--embedder {name!r} cannot be had: {error}") from error
-    is_made = inspect.isclass(found) or (inspect.isfunction(found) and not inspect.iscoroutinefunction(found))
-    return cast("Embedder", found() if is_made else found)
+    return by_name(name)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hansard import __version__
-from hansard.cli import output
+from hansard.cli import embedding, output
 from hansard.cli.session import Given
 from hansard.errors import Unsupported, ValidationError
 from hansard.server.keys import default_path
@@ -41,6 +41,7 @@ def serve(
     upstream: Annotated[
         str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
     ] = None,
+    embedder: embedding.Named = None,
     audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
     workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
     log_level: Annotated[
@@ -76,6 +77,7 @@ def serve(
         cors_origins=cors_origin,
         upstream=upstream,
         upstream_key=os.environ.get("OPENAI_API_KEY"),
+        embedder=embedder,
         audit_log=audit_log,
     )
 

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 from hansard.analysis import analyse
-from hansard.errors import Unsupported
+from hansard.errors import Unsupported, ValidationError
+
+if TYPE_CHECKING:
+    from hansard.search.vectors import Embedder
+
+
+def by_name(name: str) -> Embedder:
+    """`wordllama`, or `package.module:name` of an embedder or of what makes one."""
+    if name == "wordllama":
+        return WordLlama()
+    module, colon, attribute = name.partition(":")
+    if not colon or not attribute:
+        raise ValidationError(f"--embedder is {name!r}: 'wordllama', or 'package.module:name'")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValidationError(f"--embedder {name!r} cannot be had: {error}") from error
+    is_made = inspect.isclass(found) or (inspect.isfunction(found) and not inspect.iscoroutinefunction(found))
+    return cast("Embedder", found() if is_made else found)
 
 
 class WordLlama:

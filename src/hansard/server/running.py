@@ -7,18 +7,22 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from hansard.errors import Unavailable, ValidationError
 from hansard.opening import connect
+from hansard.search.embedders import by_name
 from hansard.server import logs
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.server.workers import Task, supervise
+
+if TYPE_CHECKING:
+    from hansard.search import Embedder
 
 HOST = "127.0.0.1"
 PORT = 8787
@@ -146,8 +150,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def embedder_of(settings: Settings) -> Embedder | None:
+    return None if settings.embedder is None else by_name(settings.embedder)
+
+
 async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
-    async with connect(url) as store:
+    async with connect(url, embedder=embedder_of(settings)) as store:
         stopping = Stopping()
         app = create_app(store, settings, stopping)
         announce()

@@ -36,5 +36,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where the wire of OpenAI passes on what is for a model, such as `https://api.openai.com/v1`."""
     upstream_key: str | None = None
     """The key with which it is asked."""
+    embedder: str | None = None
+    """What embeds, by name: see `hansard.search.embedders.by_name`. Without one, search knows words alone."""
     audit_log: Path | None = None
     """Where to write who read, wrote and erased what."""

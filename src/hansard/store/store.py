@@ -101,6 +101,11 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, F
         return Admin(self._view)
 
     @property
+    def embedder(self) -> Embedder | None:
+        """What gives the texts their vectors, if anything does."""
+        return self._view.embeddings.embedder if self._view.embeddings is not None else None
+
+    @property
     def backend(self) -> Backend:
         return self._backend
 

@@ -10,10 +10,12 @@ from msgspec import Meta, Struct
 from hansard.model import ROLES
 from hansard.search.hits import Hits
 from hansard.server.calls import Answer
+from hansard.store.finding import SearchMode, SearchOrder
 from hansard.web import content, listing
 from hansard.web.looks import Look, NoForm, see
 
 PAGE = 20
+MODES = {"words": "words", "meaning": "meaning", "hybrid": "both"}
 SNIPPET = 320
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -30,8 +32,9 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     metadata: str | None = None
     since: str | None = None
     until: str | None = None
-    match: Literal["all", "any"] = "all"
-    order: Literal["relevance", "newest"] = "relevance"
+    mode: SearchMode = "words"
+    match: Literal["", "all", "any"] = ""
+    order: SearchOrder = "relevance"
     branches: Literal["active", "all"] = "active"
     cursor: str | None = None
 
@@ -43,7 +46,7 @@ async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
     values: dict[str, Any] = {"q": look.query, "found": found, "next": hits.next_cursor, "complete": hits.complete}
     if look.visit.wants_piece:
         return look.piece("hits.html", **values)
-    return look.show("search.html", roles=ROLES, **values)
+    return look.show("search.html", roles=ROLES, modes=MODES if look.store.embedder is not None else {}, **values)
 
 
 async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
@@ -58,7 +61,8 @@ async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
         participant_ids=[query.participant] if query.participant else (),
         since=listing.day_of(query.since, "since"),
         until=_after(listing.day_of(query.until, "until")),
-        match=query.match,
+        mode=query.mode,
+        match=query.match or None,
         order=query.order,
         all_branches=query.branches == "all",
         limit=PAGE,

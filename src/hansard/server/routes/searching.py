@@ -12,12 +12,15 @@ from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.calls import Call, Endpoint, NoQuery
 from hansard.server.routes.shapes import Id
-from hansard.store.finding import SearchOrder, WordMatch
+from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 from hansard.store.reading import BlobMode
 
 
 class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`query` as people type it. Everything beside it narrows; `cursor` takes the `next_cursor` of the page before."""
+    """`query` as people type it. Everything beside it narrows; `cursor` takes the `next_cursor` of the page before.
+
+    `mode` is `words`, `meaning` or `hybrid`; the latter two need a server with an embedder.
+    """
 
     query: str
     conversation_id: Id | None = None
@@ -30,7 +33,8 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = None
     branch: Id | None = None
     all_branches: bool = False
-    match: WordMatch = "all"
+    mode: SearchMode | None = None
+    match: WordMatch | None = None
     order: SearchOrder = "relevance"
     limit: Annotated[int, Meta(ge=1)] = 10
     token_cap: Annotated[int, Meta(ge=1)] | None = 2000
