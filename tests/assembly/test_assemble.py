@@ -287,7 +287,7 @@ def test_each_text_is_counted_once(store: sync.Store) -> None:
     store.window("c", tokens=500, counter=Words())
     store.window("c", tokens=500, counter=Words())
     assert len(asked) == len(set(asked)), "a counter is known by its class and name"
-    store.update_message("c", store.get_messages("c")[0].id, content="one")
+    store.update_message("c", store.get_messages("c")[1].id, content="three " * 99)
     changed = store.assemble_prompt("c", counter=Words(), system="Be kind.")
     assert changed.tokens == first.tokens - 1
 

@@ -126,7 +126,7 @@ class Embeddings:
 
     def start_over(self, tenant: str) -> None:
         """What came with times of its own, as copies do, lies before the place: everything is listed again."""
-        self._places[tenant] = -(1 << 62)
+        self._places[tenant] = vectoring.LONG_AGO
         self._to_list.add(tenant)
         if self.in_background:
             self._wake()

@@ -19,7 +19,7 @@ from hansard.search.vectors import CHUNK, Row
 VECTORS = ("hansard", "vectors")
 PLACES = ("hansard", "embedding")
 STATE = "state"
-_LONG_AGO = -(1 << 61)
+LONG_AGO = -(1 << 61)
 _PAGE = 16
 _TRIES = 100
 
@@ -40,8 +40,8 @@ async def place_of(backend: Backend, context: Context, embedder: str) -> int:
     (record,) = await backend.get_records(context, [(PLACES, embedder)])
     if record is not None:
         return int(record.value["updated_at"])
-    await backend.write_records(context, [RecordWrite(PLACES, embedder, {"updated_at": _LONG_AGO})])
-    return _LONG_AGO
+    await backend.write_records(context, [RecordWrite(PLACES, embedder, {"updated_at": LONG_AGO})])
+    return LONG_AGO
 
 
 async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[Row]]:

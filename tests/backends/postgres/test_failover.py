@@ -72,6 +72,7 @@ def test_a_replica_takes_over(pair: tuple[Server, Server]) -> None:
     async def check() -> None:
         async with connect(url) as store:
             await store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(5)])
+            await until(lambda: _has_tables(replica))
             async with connect(replica.url) as copy:
                 await until(lambda: _is_there(copy, 5))
             await asyncio.to_thread(primary.stop, signal.SIGQUIT)

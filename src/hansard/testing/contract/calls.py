@@ -130,7 +130,24 @@ PURE = {
     )
 }
 """They see no storage."""
-NOT_CALLS = {"Store.tenant", "Store.user", "Store.close"} | PURE
+FRAMEWORKS = {
+    f"Store.{name}"
+    for name in (
+        "adk_memory_service",
+        "adk_session_service",
+        "claude_session_binding",
+        "claude_session_store",
+        "crewai_flow_persistence",
+        "crewai_memory_storage",
+        "langgraph_checkpointer",
+        "langgraph_store",
+        "openai_session",
+        "pydantic_ai_store",
+    )
+}
+"""They make an object of a framework, which may not be installed; what it does goes through the calls above."""
+NOT_CALLS = {"Store.tenant", "Store.user", "Store.close"} | PURE | FRAMEWORKS | {"Store.embed"}
+"""`embed` needs an embedder."""
 
 
 def public_methods() -> Iterator[str]:
