@@ -14,6 +14,7 @@ from hansard.backends.sqlite.rows import run, unpack
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.sqlite.writing import (
     Place,
+    add_usage,
     count_usage,
     drop_blobs,
     insert,
@@ -179,7 +180,8 @@ def replace_messages(writer: Writer, context: Context, id: str, replace: Replace
     if doomed:
         forget_summaries(writer, entry, [unpack(row[0]) for row in doomed])
     gone, _ = remove_runs(writer, context, plan.doomed)
-    insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs)
+    insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs, count=False)
+    add_usage(writer, context, plan.usage)
     writer.flush()
     entry.largest = max([entry.largest, *(draft.size for _, draft in plan.fresh)])
     head = rules.replaced(context, plan, gone, newest(writer, plan.head))
