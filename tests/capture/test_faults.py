@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.capture.away import Wire
@@ -295,7 +295,7 @@ def test_a_long_spool_is_replayed_behind_the_agent(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
             return await append(*args)
 
-        wire.inner.append = slow  # type: ignore[method-assign]
+        cast(Any, wire.inner).append = slow
         capture = Capture(store, spool=tmp_path, timeout=0.2)
         began = time.monotonic()
         assert await capture(echo)("new", conversation_id="c") == "re: new"
