@@ -177,9 +177,10 @@ async def replace_messages(work: Work, context: Context, id: str, replace: Repla
     plan = rules.plan_replace(context, head, replace, current, lines)
     doomed = (work.tenant, id, *rows.columns(plan.doomed, 2))
     lost = await work.link.all("places_beyond", *doomed)
-    await _refuse_taken(work, id, plan, {row[2] for row in lost})
+    stored = {row[2] for row in lost}
+    await _refuse_taken(work, id, plan, stored)
     if not replace.revive:
-        await refuse_deleted(work, context, head, [draft for _, draft in plan.fresh])
+        await refuse_deleted(work, context, head, [each for _, each in plan.fresh if each.message.id not in stored])
     rules.check_quota(head.conversation, len(plan.fresh) - len(lost), replace.max_messages)
     head, _ = await forget_summaries(work, head, [(line, seq) for line, seq, _ in lost]) if lost else (head, 0)
     used = await work.link.all("release_blobs_beyond", *doomed)

@@ -173,9 +173,11 @@ def replace_messages(writer: Writer, context: Context, id: str, replace: Replace
     current = [(unpack(row[0])[0], rows.message_of(row, id)) for row in found]
     plan = rules.plan_replace(context, entry.head, replace, current, writer.fresh_line)
     doomed = [row for line, seq in plan.doomed for row in writer.run("keys_between", *run(line, seq))]
-    _refuse_taken(writer, entry, plan, {row[1] for row in doomed})
+    stored = {row[1] for row in doomed}
+    _refuse_taken(writer, entry, plan, stored)
     if not replace.revive:
-        rules.refuse_deleted(context, entry.head, [draft for _, draft in plan.fresh], tombstones(writer, context))
+        new = [draft for _, draft in plan.fresh if draft.message.id not in stored]
+        rules.refuse_deleted(context, entry.head, new, tombstones(writer, context))
     rules.check_quota(entry.head.conversation, len(plan.fresh) - len(doomed), replace.max_messages)
     if doomed:
         forget_summaries(writer, entry, [unpack(row[0]) for row in doomed])
