@@ -130,6 +130,24 @@ def test_a_memory_comes_back_and_moves(store: sync.Store) -> None:
     assert touched.created_at == kept.created_at
 
 
+def test_a_memory_that_is_deleted_while_it_is_touched_stays_away(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = store.crewai_memory_storage()
+    storage.save([memory("m"), memory("n")])
+    find, waiting = storage._by_id, ["m"]
+
+    async def late(ids: Any) -> Any:
+        found = await find(ids)
+        while waiting:
+            await storage.adelete(record_ids=[waiting.pop()])
+        return found
+
+    monkeypatch.setattr(storage, "_by_id", late)
+    storage.touch_records(["m", "n"])
+    assert [record.id for record in storage.list_records()] == ["n"]
+
+
 def test_crewai_s_own_memory_on_it(store: sync.Store) -> None:
     def embed(texts: list[str]) -> list[list[float]]:
         return [[float(text.count(letter)) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]

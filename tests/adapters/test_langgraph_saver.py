@@ -22,6 +22,8 @@ from tests.test_sync import suspending
 
 import hansard
 from hansard import Message, Store, Unsupported, sync
+from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_records import Blob
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 
@@ -165,6 +167,31 @@ async def test_a_deleted_message_is_gone_from_every_checkpoint(store: Store) -> 
     assert all(SECRET not in repr(each) for each in history)
     async for record in store.records.iter():
         assert SECRET.encode() not in record.value
+
+
+async def test_a_short_message_that_is_deleted_is_gone_from_every_checkpoint(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    await ask(graph, "pin 4711", "messages", "Again")
+    before = [each async for each in graph.aget_state_history({"configurable": {"thread_id": "t"}})]
+    for message in (await store.get_messages("t"))[:3]:
+        assert any(message.text in repr(each) for each in before)
+        await store.delete_message("t", message.id)
+    fresh = chat(store.langgraph_checkpointer)
+    history = [each async for each in fresh.aget_state_history({"configurable": {"thread_id": "t"}})]
+    assert len(history) == len(before), "a word that is also the name of a channel breaks nothing"
+    assert "pin 4711" not in repr(history)
+    async for record in store.records.iter():
+        assert b"pin 4711" not in record.value
+
+
+def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
+    for text in ("pin 4711", "x" * 300):
+        data = records.encode({"a": text, "b": [text, {"content": text}]})
+        slim = records.slimmed(Blob("msgpack", (data,)), {text.encode(): (7, "m")})
+        assert all(text.encode() not in piece for piece in slim.pieces if isinstance(piece, bytes))
+        assert records.references(slim) == [(7, "m")] * 3
+        assert records.whole(slim, {7: text.encode()}) == ("msgpack", data)
+        assert text.encode() not in records.whole(slim, {})[1]
 
 
 class Late:

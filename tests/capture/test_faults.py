@@ -8,9 +8,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.capture.away import Wire
@@ -227,6 +228,95 @@ def test_what_was_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
         await capture.close()
 
     run(scenario)
+
+
+def test_a_begun_answer_does_not_come_back_after_its_conversation_was_deleted(tmp_path: Path) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        capture = Capture(store, interval=0.01, spool=tmp_path)
+        async for piece in capture(slowly)("a b c", conversation_id="c"):
+            if piece == "b ":
+                await store.delete_conversation("c")
+                wire.state = "away"
+        assert capture.counts.spooled == 1
+        wire.state = "there"
+        assert await capture.replay()
+        assert await store.get_conversation("c") is None
+        assert capture.counts.refused == 1
+        await capture.close()
+
+    run(scenario)
+
+
+def test_the_second_attempt_at_an_answer_completes_the_first_after_a_replay(tmp_path: Path) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        capture = Capture(store, interval=0.01, spool=tmp_path)
+        stream = capture(slowly)("a b c", conversation_id="c", message_id="q")
+        assert await anext(stream) == "a "
+        await stream.aclose()
+        assert (await store.get_messages("c"))[-1].status == "interrupted"
+        wire.state = "away"
+        assert [piece async for piece in capture(slowly)("a b c", conversation_id="c", message_id="q")]
+        wire.state = "there"
+        assert await capture.replay()
+        answer = (await store.get_messages("c"))[-1]
+        assert (answer.content, answer.status) == ("a b c ", "complete")
+        await capture.close()
+
+    run(scenario)
+
+
+def test_many_turns_wait_for_one_attempt_to_replay(tmp_path: Path) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        spool = Spool(tmp_path)
+        spool.add(HOME, Entry(conversation_id="c", message=Message("user", "left", id="m")))
+        spool.close()
+        capture = Capture(store, spool=tmp_path, timeout=0.2)
+        wire.state = "hanging"
+        began = time.monotonic()
+        await asyncio.gather(*(capture(echo)(f"{number}", conversation_id="c") for number in range(20)))
+        assert time.monotonic() - began < 2, "each would wait for its own attempt, one after the other"
+        wire.state = "there"
+        assert await capture.replay()
+        assert len(await store.get_messages("c", last=100)) == 41
+        await capture.close()
+
+    run(scenario)
+
+
+def test_a_long_spool_is_replayed_behind_the_agent(tmp_path: Path) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        spool = Spool(tmp_path)
+        for number in range(30):
+            spool.add(HOME, Entry(conversation_id="c", message=Message("user", f"{number}", id=f"m{number}")))
+        spool.close()
+        append = wire.inner.append
+
+        async def slow(*args: Any) -> Any:
+            await asyncio.sleep(0.05)
+            return await append(*args)
+
+        cast(Any, wire.inner).append = slow
+        capture = Capture(store, spool=tmp_path, timeout=0.2)
+        began = time.monotonic()
+        assert await capture(echo)("new", conversation_id="c") == "re: new"
+        assert time.monotonic() - began < 1, "the whole replay takes longer"
+        assert await capture.replay()
+        assert await said(store, "c") == [f"{number}" for number in range(20)]
+        assert [each.content for each in await store.get_messages("c", last=3)] == ["29", "new", "re: new"]
+        await capture.close()
+
+    run(scenario)
+
+
+def test_a_file_that_another_process_removes_while_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: [*glob(self, pattern), tmp_path / f"{HOME.name}-0.spool"])
+    spool.add(HOME, Entry(conversation_id="c", message=Message("user", "kept", id="m")))
+    assert [entry.message.id for batch in spool.take(HOME) for entry in batch.entries] == ["m"]
+    spool.close()
 
 
 def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from tests.capture.away import Wire
 
 import hansard
-from hansard import Chat, Store, sync
+from hansard import Chat, Message, Store, sync
 from hansard.assembly.explanation import Prompt
 from hansard.backends.memory import MemoryBackend
 from hansard.chat import Answer, Call, EchoModel, Tool
@@ -295,6 +295,29 @@ def test_it_goes_on_in_the_fallback_and_comes_back() -> None:
         assert (conversation.user_id, conversation.metadata) == ("ann", {})
 
     run(scenario)
+
+
+def test_what_another_chat_says_during_a_sync_is_not_lost() -> None:
+    async def main() -> None:
+        wire = Wire()
+        async with wire.store() as remote, Store(MemoryBackend()) as local:
+            chat = Chat(remote, EchoModel(), conversation_id="c", fallback=local)
+            wire.state = "away"
+            await chat.send("one")
+            wire.state = "there"
+            append, late = wire.inner.append, [Message("user", "late", id="late")]
+
+            async def slow(*args: Any) -> Any:
+                while late:
+                    await local.append("c", late.pop())
+                return await append(*args)
+
+            cast(Any, wire.inner).append = slow
+            assert (await chat.sync()).conversations == 1
+            assert [message.text for message in await remote.get_messages("c")][-1] == "late"
+            assert await local.get_conversation("c") is None
+
+    asyncio.run(main())
 
 
 def test_without_a_fallback_its_error_is_told() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import sqrt
 from operator import mul
@@ -20,6 +21,7 @@ from crewai.memory.types import MemoryRecord, ScopeInfo
 
 from hansard.adapters.calling import Call
 from hansard.errors import Conflict
+from hansard.model import Record
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
@@ -33,6 +35,7 @@ class Found(NamedTuple):
     namespace: tuple[str, ...]
     vector: Sequence[float]
     """Of length one; empty where the memory has none."""
+    revision: int
 
 
 class HansardMemoryStorage:
@@ -183,25 +186,31 @@ class HansardMemoryStorage:
 
     async def _touch(self, record_ids: Sequence[str]) -> None:
         now = datetime.now(UTC).replace(tzinfo=None)
-        batch = [
-            Put(
-                each.namespace,
-                each.memory.id,
-                _packed(each.memory.model_copy(update={"last_accessed": now}), each.vector),
-            )
-            for each in await self._by_id(record_ids)
-        ]
-        await self._store.records.write(batch)
+        is_done = False
+        while not is_done:
+            # At the revision that was read: what is deleted or replaced meanwhile must not come back.
+            batch = [
+                Put(
+                    each.namespace,
+                    each.memory.id,
+                    _packed(each.memory.model_copy(update={"last_accessed": now}), each.vector),
+                    each.revision,
+                )
+                for each in await self._by_id(record_ids)
+            ]
+            with suppress(Conflict):
+                await self._store.records.write(batch)
+                is_done = True
 
     async def _by_id(self, ids: Sequence[str]) -> list[Found]:
         places = await self._store.records.get_many([((PLACES,), id) for id in dict.fromkeys(ids)]) if ids else []
         where = [(tuple(place.value), place.key) for place in places if place is not None]
         stored = await self._store.records.get_many(where) if where else []
-        return [_found(record.value, record.namespace) for record in stored if record is not None]
+        return [_found(record) for record in stored if record is not None]
 
     async def _scan(self, scope_prefix: str | None) -> AsyncIterator[Found]:
         async for record in self._store.records.iter((MEMORIES, *_labels(scope_prefix))):
-            yield _found(record.value, record.namespace)
+            yield _found(record)
 
     def _every(self, scope_prefix: str | None) -> list[MemoryRecord]:
         async def read() -> list[MemoryRecord]:
@@ -245,9 +254,9 @@ def _packed(memory: MemoryRecord, vector: Sequence[float]) -> bytes:
     return msgspec.msgpack.encode([memory.model_dump(mode="json"), array("f", vector).tobytes()])
 
 
-def _found(value: bytes, namespace: tuple[str, ...]) -> Found:
-    fields, data = msgspec.msgpack.decode(value, type=tuple[dict[str, Any], bytes])
-    return Found(MemoryRecord.model_validate(fields), namespace, array("f", data))
+def _found(record: Record) -> Found:
+    fields, data = msgspec.msgpack.decode(record.value, type=tuple[dict[str, Any], bytes])
+    return Found(MemoryRecord.model_validate(fields), record.namespace, array("f", data), record.revision)
 
 
 def _fits(memory: MemoryRecord, categories: list[str] | None, metadata: dict[str, Any] | None) -> bool:

@@ -10,7 +10,7 @@ message put in its place. Nothing here interprets the serializer's bytes, and no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -23,8 +23,13 @@ T = TypeVar("T")
 CHECKPOINTS = "langgraph"
 WRITES = "langgraph-writes"
 
-_SHORTEST_TEXT = 64
-"""Bytes below which a reference is not worth its place."""
+_LONG = 64
+"""Bytes from which on a text is sure to be one, wherever its bytes stand."""
+_WORDS = frozenset(
+    b"additional_kwargs ai args artifact assistant content developer error example function human id input messages "
+    b"name response_metadata role status step success system tool tool_call_id tool_calls type user values".split()
+)
+"""What serializers write around texts. Whoever says only such a word has told nothing."""
 
 Row = tuple[int, str]
 """The seq and the id of a message."""
@@ -126,20 +131,35 @@ def slimmed(blob: Blob, texts: Mapping[bytes, Row]) -> Blob:
     """The blob with references in place of texts that stand in the history."""
     pieces: list[Piece] = list(blob.pieces)
     for text, row in texts.items():
-        if len(text) >= _SHORTEST_TEXT:
-            pieces = [part for piece in pieces for part in _cut(piece, text, row)]
+        for before, after in _surroundings(text):
+            pieces = [part for piece in pieces for part in _cut(piece, before, text, after, row)]
     return Blob(blob.tag, tuple(pieces))
 
 
-def _cut(piece: Piece, text: bytes, row: Row) -> list[Piece]:
+def _surroundings(text: bytes) -> list[tuple[bytes, bytes]]:
+    """What stands around a text that is to be cut out. A short one must be a whole string: of msgpack, or of JSON."""
+    if len(text) >= _LONG:
+        return [(b"", b"")]
+    if not text or text in _WORDS:
+        return []
+    return [(encode(text.decode())[: -len(text)], b""), (b'"', b'"')]
+
+
+def _cut(piece: Piece, before: bytes, text: bytes, after: bytes, row: Row) -> list[Piece]:
     if not isinstance(piece, bytes) or text not in piece:
         return [piece]
-    before, after = piece.split(text, 1)
-    return [before, (*row, len(text)), after]
+    first, *rest = piece.split(before + text + after)
+    parts: list[Piece] = [first]
+    for each in rest:
+        parts[-1:] = [cast(bytes, parts[-1]) + before, (*row, len(text)), after + each]
+    return parts
 
 
 def folded(saved: Saved, separate: Iterable[TaskWrites], texts: Mapping[bytes, Row]) -> Saved:
     """A superseded checkpoint with its writes in it and its texts cut out."""
+    # A channel's name is never taken for something that was said.
+    names = {name.encode() for name in saved.body.get("channel_versions", ())}
+    texts = {text: row for text, row in texts.items() if text not in names}
     return msgspec.structs.replace(
         saved,
         values={name: slimmed(blob, texts) for name, blob in saved.values.items()},

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from hansard import rules
 from hansard.capture.spool import Entry, Home, Spool
 from hansard.errors import Closed, HansardError, Unavailable
-from hansard.model import NOT_YET, Appended, Message
+from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
 from hansard.store.core import utc_now
 
@@ -62,6 +62,7 @@ class Ledger:
         self._pause = 0.0
         self._next_try = 0.0
         self._retrying: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[bool] | None = None
 
     async def append(self, entry: Entry, *, final: bool = True) -> Appended | None:
         """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
@@ -177,15 +178,25 @@ class Ledger:
 
     async def close(self) -> None:
         """Lets what waits wait."""
-        if self._retrying is not None:
-            self._retrying.cancel()
-            await asyncio.wait([self._retrying])
+        for task in (self._retrying, self._catching_up):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._spool is not None:
             self._spool.close()
 
     async def _catch_up(self) -> bool:
-        """Whether the store is up to date, after another attempt if one is due."""
-        return time.monotonic() >= self._next_try and await self.replay()
+        """Whether the store is up to date, after another attempt if one is due.
+
+        All who ask meanwhile wait for the same attempt, and only for a time: a long one goes on without them.
+        """
+        if self._catching_up is None or self._catching_up.done():
+            if time.monotonic() < self._next_try:
+                return False
+            self._catching_up = asyncio.get_running_loop().create_task(self.replay())
+        attempt = self._catching_up
+        await asyncio.wait([attempt], timeout=self._timeout)
+        return attempt.done() and not attempt.cancelled() and attempt.result()
 
     async def _replay(self, spool: Spool) -> bool:
         for batch in await asyncio.to_thread(lambda: list(spool.take(self._home))):
@@ -201,7 +212,7 @@ class Ledger:
             async with asyncio.timeout(self._timeout):
                 appended = await self._append(entry)
                 if not appended.stored:
-                    if appended.messages[0].status != "in_progress":
+                    if not _is_open(appended.messages[0].status, entry.message.status):
                         return "known"
                     await self._update(entry)
         except Exception as error:
@@ -211,12 +222,18 @@ class Ledger:
         return "stored"
 
 
+def _is_open(stored: Status, spooled: Status) -> bool:
+    """Whether a message may still be ended. One that broke off may have been answered again, and completely."""
+    return stored == "in_progress" or (stored == "interrupted" and spooled == "complete")
+
+
 class Writing:
     """One streamed message in the ledger: appended once, then updated."""
 
     def __init__(self, ledger: Ledger, entry: Entry) -> None:
         self._ledger = ledger
         self._entry = entry
+        self._created_at = entry.message.created_at
         self._is_tried = False
         self._is_begun = False
         self._is_over = False
@@ -226,7 +243,8 @@ class Writing:
         """Brings the message into this state. Never fails."""
         if self._is_over:
             return
-        entry = structs.replace(self._entry, message=message)
+        # With the time that the store has: so a replay does not bring it back after its conversation was deleted.
+        entry = structs.replace(self._entry, message=structs.replace(message, created_at=self._created_at))
         final = message.status != "in_progress"
         if not self._is_begun:
             await self._begin(entry, final=final)
@@ -239,6 +257,7 @@ class Writing:
             self._is_tried = True
             return
         self._is_begun = True
+        self._created_at = appended.messages[0].created_at
         if appended.stored:
             return
         # The same answer was begun before: by us, if only the store's answer got lost, or by a writer that has died.

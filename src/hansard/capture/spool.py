@@ -147,10 +147,10 @@ class Spool:
     # Files
 
     def _paths(self, home: Home) -> Iterator[Path]:
-        return (path for path in self.folder.glob(f"{home.name}-*{SUFFIX}") if path.stat().st_size)
+        return (path for path in self.folder.glob(f"{home.name}-*{SUFFIX}") if _size(path))
 
     def _bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.folder.glob(f"*{SUFFIX}"))
+        return sum(map(_size, self.folder.glob(f"*{SUFFIX}")))
 
     def _create(self, home: Home) -> _File:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -199,3 +199,11 @@ class Spool:
                 with path.with_suffix(".corrupt").open("ab") as aside:
                     aside.write(line + b"\n")
         return entries
+
+
+def _size(path: Path) -> int:
+    """Its bytes; none when another process has replayed and removed it since it was listed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

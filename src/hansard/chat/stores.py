@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from hansard.errors import Conflict, HansardError, Unavailable
+from hansard.errors import Conflict, ConversationNotFound, HansardError, Unavailable
 from hansard.model import Conversation, Message, Problem
 from hansard.store import Store
 
@@ -138,6 +138,11 @@ class Stores:
         if batch:
             await self._store(conversation, batch, done)
         if len(done.conflicts) == before:
+            try:
+                # Only what was read goes: another chat may have said something since.
+                await fallback.clear_messages(conversation.id, expected_version=conversation.version)
+            except (Conflict, ConversationNotFound):
+                return  # If it is still there, it is still marked, and comes again.
             await fallback.delete_conversation(conversation.id)
             done.conversations += 1
         else:

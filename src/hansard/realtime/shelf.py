@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, Unavailable
 from hansard.formats.openai_realtime import FORMAT, item_id
-from hansard.model import Message, Participant, Usage
+from hansard.model import Message, Participant
 from hansard.realtime.items import Item, bare
 from hansard.store import Store
 from hansard.store.core import utc_now
@@ -227,9 +227,7 @@ class Shelf:
     async def _insert(self, message: Message, following: Item) -> Message:
         """Stores a message before another: the branch is written anew from there, if nobody writes meanwhile."""
         here = self._settings.conversation_id
-        usages: dict[str, Usage] = {}
         for attempt in range(_ATTEMPTS):
-            usages |= await self._take_back_usage(following)
             conversation = await self._store.get_conversation(here)
             if conversation is None:
                 break
@@ -238,8 +236,7 @@ class Shelf:
             if known := next((each for each in messages if each.id == message.id), None):
                 return known
             place = _place(messages, following)
-            later = [structs.replace(each, usage=usages.get(each.id, each.usage)) for each in messages[place:]]
-            wanted = [*messages[:place], message, *later]
+            wanted = [*messages[:place], message, *messages[place:]]
             try:
                 written = await self._store.replace_messages(
                     here, wanted, expected_version=conversation.version, revive=True
@@ -250,15 +247,6 @@ class Shelf:
                 continue
             return next(each for each in written.messages if each.id == message.id)
         raise MessageNotFound(f"conversation {here!r} was deleted while its session went on")
-
-    async def _take_back_usage(self, following: Item) -> dict[str, Usage]:
-        """What is written anew is counted anew: so it is taken out of the sums before."""
-        here = self._settings.conversation_id
-        messages = [each async for each in self._store.iter_messages(here)]
-        found = {each.id: each.usage for each in messages[_place(messages, following) :] if each.usage is not None}
-        for id in found:
-            await self._store.update_message(here, id, usage=None)
-        return found
 
     async def _delete(self) -> None:
         while self._gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import structs
@@ -61,6 +62,24 @@ def usage_change(
             key = usage_key(conversation, message, usage)
             rows.append((key, _usage_row(key, usage, sign)))
     return rows
+
+
+def usage_of_replacing(
+    conversation: Conversation, current: Iterable[Message], fresh: Iterable[Message]
+) -> list[tuple[UsageKey, UsageRow]]:
+    """What the new messages of a snapshot add to the usage rows, by key, each key once.
+
+    A message counts once. One that is inserted anew takes back what it added when it was first stored.
+    """
+    before = {message.id: message for message in current if message.usage is not None}
+    rows: dict[UsageKey, UsageRow] = {}
+    for message in fresh:
+        changes = usage_change(conversation, message, None, message.usage)
+        if (old := before.get(message.id)) is not None:
+            changes += usage_change(conversation, old, old.usage, None)
+        for key, row in changes:
+            rows[key] = add_usage(rows[key], row) if key in rows else row
+    return [(key, row) for key, row in rows.items() if counts_anything(row)]
 
 
 def _usage_row(key: UsageKey, usage: Usage, sign: int) -> UsageRow:

@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from msgspec import UNSET, Struct, structs
 
 from hansard.errors import Conflict, MessageNotFound
-from hansard.model import MAIN, Branch, Conversation, Message, Summary
+from hansard.model import MAIN, Branch, Conversation, Message, Summary, UsageRow
 from hansard.requests import Context, Draft, Lane, MessageChange, NewBranch, Remove, Replace
 from hansard.rules.appending import place, same_body
+from hansard.rules.beside import UsageKey, usage_of_replacing
 from hansard.rules.heads import Head, check_version, touched
 
 NO_END = (1 << 62) - 1
@@ -123,6 +124,8 @@ class ReplacePlan(Struct, frozen=True):
     kept: list[Message]
     doomed: list[tuple[int, int]]
     fresh: list[tuple[Message, Draft]]
+    usage: list[tuple[UsageKey, UsageRow]]
+    """What to add to the usage rows; not what `fresh` says, for some of it may have been counted before."""
 
 
 def plan_replace(
@@ -149,8 +152,10 @@ def plan_replace(
     gone = doomed(head, cut, cut.lanes[lane.id], own_cut) if same < len(current) else []
     placed, seq, _ = place(context, head.conversation, lane.id, head.seq, rest)
     lane = structs.replace(cut.lanes[lane.id], count=same + len(placed))
+    lost, new = (message for _, message in current[same:]), (message for message, _ in placed)
+    usage = usage_of_replacing(head.conversation, lost, new)
     head = structs.replace(cut, seq=seq, lanes={**cut.lanes, lane.id: lane})
-    return ReplacePlan(head, lane, kept, gone, placed)
+    return ReplacePlan(head, lane, kept, gone, placed, usage)
 
 
 def _refuse_repeats(kept: Sequence[Message], rest: Sequence[Draft]) -> None:

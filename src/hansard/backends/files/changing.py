@@ -87,7 +87,7 @@ def replace_messages(tenant: Tenant, context: Context, id: str, replace: Replace
         after = gone.with_summary(rules.replaced(context, plan, len(gone.ids), newest))
         entry = gone.entry("replace", context, after)
         entry.messages = _raw(plan.lane.line, plan.fresh)
-        entry.usage = _usage(book.head.conversation, plan.fresh)
+        entry.usage = [row for _, row in plan.usage]
         writer.commit(entry, blobs=replace.blobs, refers=_refers(plan.fresh))
         tenant.drop_blobs(gone.digests, context.now)
         result = [*plan.kept, *(message for message, _ in plan.fresh)]

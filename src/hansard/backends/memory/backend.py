@@ -270,7 +270,8 @@ class MemoryBackend:
             rules.used_elsewhere(each for each in ids if each in kept.places and each not in doomed)
             rules.check_quota(kept.head.conversation, len(ids) - len(doomed), replace.max_messages)
             gone = kept.remove_beyond(plan.doomed)
-            self._insert(context, kept, plan.lane.line, plan.fresh, replace.blobs)
+            self._insert(context, kept, plan.lane.line, plan.fresh, replace.blobs, count=False)
+            self._tenant(context).add_usage(plan.usage)
             summary = kept.head.conversation.summary
             kept.head = rules.replaced(context, plan, len(gone), kept.newest())
             kept.head = with_summary(kept.head, summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -114,7 +114,10 @@ class Tenant:
         old = before.usage if before else None
         if old == message.usage:
             return
-        for key, row in rules.usage_change(kept.head.conversation, message, old, message.usage):
+        self.add_usage(rules.usage_change(kept.head.conversation, message, old, message.usage))
+
+    def add_usage(self, changes: Iterable[tuple[rules.UsageKey, UsageRow]]) -> None:
+        for key, row in changes:
             self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
 
     def usage_rows(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:

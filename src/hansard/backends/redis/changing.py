@@ -290,7 +290,7 @@ async def replace_messages(writer: Writer, context: Context, id: str, replace: R
         if planned.fresh:
             newest = planned.fresh[-1][0].created_at
         head = with_summary(rules.replaced(context, planned, len(gone), newest), edit.head.conversation.summary)
-        saving.count_usage(edit.batch, edit.head.conversation, ((message, None) for message, _ in planned.fresh))
+        saving.add_usage(edit.batch, (row for _, row in planned.usage))
         after = edit.save(head, max((draft.size for _, draft in planned.fresh), default=0))
         result = [*planned.kept, *(message for message, _ in planned.fresh)]
         appended = Appended(result, head.conversation.version, len(planned.fresh))

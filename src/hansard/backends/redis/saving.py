@@ -145,16 +145,16 @@ def count_usage(batch: Batch, conversation: Conversation, changes: Iterable[tupl
         if old != message.usage:
             for key, row in rules.usage_change(conversation, message, old, message.usage):
                 rows[key] = rules.add_usage(rows[key], row) if key in rows else row
-    for row in rows.values():
-        _add_usage(batch, row)
+    add_usage(batch, rows.values())
 
 
-def _add_usage(batch: Batch, row: UsageRow) -> None:
+def add_usage(batch: Batch, rows: Iterable[UsageRow]) -> None:
     root = batch.keys.usage(batch.tenant)
-    numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
-    usage = batch.then(root)
-    usage.add("ZADD", f"{root}:days", 0, row.day)
-    usage.add("count", f"{root}:{row.day}", usage_field(row), *numbers, repr(float(row.cost)))
+    for row in rows:
+        numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
+        usage = batch.then(root)
+        usage.add("ZADD", f"{root}:days", 0, row.day)
+        usage.add("count", f"{root}:{row.day}", usage_field(row), *numbers, repr(float(row.cost)))
 
 
 # Deleting

@@ -14,6 +14,7 @@ from hansard.backends.sqlite.rows import run, unpack
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.sqlite.writing import (
     Place,
+    add_usage,
     count_usage,
     drop_blobs,
     insert,
@@ -172,14 +173,17 @@ def replace_messages(writer: Writer, context: Context, id: str, replace: Replace
     current = [(unpack(row[0])[0], rows.message_of(row, id)) for row in found]
     plan = rules.plan_replace(context, entry.head, replace, current, writer.fresh_line)
     doomed = [row for line, seq in plan.doomed for row in writer.run("keys_between", *run(line, seq))]
-    _refuse_taken(writer, entry, plan, {row[1] for row in doomed})
+    stored = {row[1] for row in doomed}
+    _refuse_taken(writer, entry, plan, stored)
     if not replace.revive:
-        rules.refuse_deleted(context, entry.head, [draft for _, draft in plan.fresh], tombstones(writer, context))
+        new = [draft for _, draft in plan.fresh if draft.message.id not in stored]
+        rules.refuse_deleted(context, entry.head, new, tombstones(writer, context))
     rules.check_quota(entry.head.conversation, len(plan.fresh) - len(doomed), replace.max_messages)
     if doomed:
         forget_summaries(writer, entry, [unpack(row[0]) for row in doomed])
     gone, _ = remove_runs(writer, context, plan.doomed)
-    insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs)
+    insert(writer, context, entry, plan.lane.line, plan.fresh, replace.blobs, count=False)
+    add_usage(writer, context, plan.usage)
     writer.flush()
     entry.largest = max([entry.largest, *(draft.size for _, draft in plan.fresh)])
     head = rules.replaced(context, plan, gone, newest(writer, plan.head))

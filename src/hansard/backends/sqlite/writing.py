@@ -14,7 +14,7 @@ from hansard.backends.sqlite.rows import pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.values import own_conversation
 from hansard.errors import Conflict
-from hansard.model import Appended, Conversation, Message, Receipt, from_micros, to_micros
+from hansard.model import Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
 from hansard.requests import (
     Append,
     Context,
@@ -185,8 +185,12 @@ def use_blobs(writer: Writer, context: Context, key: int, message: Message) -> N
 def count_usage(writer: Writer, context: Context, entry: Entry, message: Message, before: Message | None) -> None:
     old = before.usage if before else None
     if old != message.usage:
-        for _, row in rules.usage_change(entry.head.conversation, message, old, message.usage):
-            writer.run("add_usage", *rows.usage_row(context.tenant, row))
+        add_usage(writer, context, rules.usage_change(entry.head.conversation, message, old, message.usage))
+
+
+def add_usage(writer: Writer, context: Context, changes: Iterable[tuple[rules.UsageKey, UsageRow]]) -> None:
+    for _, row in changes:
+        writer.run("add_usage", *rows.usage_row(context.tenant, row))
 
 
 # Removing

@@ -166,6 +166,15 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["a", "b", "c"]
         assert_exact(store, "c")
 
+    def test_a_snapshot_may_hold_what_was_revived(self, store: Driver) -> None:
+        say(store, "c", "a")
+        store.append("c", Message("user", "b", id="b"))
+        store.delete_message("c", "b")
+        store.append("c", Message("user", "b", id="b"), revive=True)
+        stored = store.get_messages("c")
+        store.replace_messages("c", [stored[1], stored[0]])
+        assert history(store, "c") == ["b", "a"]
+
     def test_another_users_deletion_does_not_show(self, store: Driver, clock: Clock) -> None:
         # A refused replay would tell eve that somebody had a conversation of that name.
         require(store, "our times")

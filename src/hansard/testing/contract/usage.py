@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 import pytest
+from msgspec import structs
 
 from hansard.errors import ValidationError
 from hansard.model import Message, Usage, UsageRow
@@ -75,6 +76,29 @@ class TestUsage(Contract):
         for _ in range(3):
             store.append("c", message)
         assert [row.input_tokens for row in store.usage()] == [3]
+
+    def test_what_a_snapshot_stores_anew_counts_once(self, store: Driver) -> None:
+        require(store, "our ids")
+        first, second = (Message("assistant", "x", id=id, usage=Usage(3, 4, cost=0.1, model="m")) for id in "ab")
+        first, second = store.append("c", [first, second], user_id="u").messages
+        before = store.usage()
+        store.replace_messages("c", [Message("user", "put before them"), first, second])
+        assert store.usage() == before, "they were paid for once"
+        store.replace_messages("c", [second, first])
+        assert store.usage() == before
+        store.replace_messages("c", [first])
+        assert store.usage() == before, "what was deleted still counts"
+
+    def test_what_a_snapshot_says_of_usage_is_a_correction(self, store: Driver) -> None:
+        require(store, "our ids")
+        (stored,) = store.append("c", structs.replace(spent(Usage(5, model="m")), id="a")).messages
+        store.replace_messages("c", [structs.replace(stored, usage=Usage(7, model="n"))])
+        assert [(row.model, row.messages, row.input_tokens) for row in store.usage()] == [("n", 1, 7)]
+        later = datetime(2026, 1, 2, tzinfo=UTC)
+        store.replace_messages("c", [structs.replace(stored, usage=Usage(7, model="n"), created_at=later)])
+        assert [(row.day, row.messages, row.input_tokens) for row in store.usage()] == [("2026-01-02", 1, 7)]
+        store.replace_messages("c", [structs.replace(stored, usage=None)])
+        assert store.usage() == []
 
     def test_a_fork_costs_nothing(self, store: Driver) -> None:
         store.append("c", [spent(Usage(3)), spent(Usage(4))])
