@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 import time
 from pathlib import Path
@@ -264,6 +265,30 @@ def test_the_audit_log_and_no_secret_in_any_log(
     logged = path.read_text() + "\n".join(record.getMessage() for record in caplog.records if record.name != "httpx")
     for secret in ("PLUGH", token.rpartition("_")[2], "hsk_forged_secret"):
         assert secret not in logged
+
+
+def test_half_a_line_in_the_audit_log_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is almost full takes a part of a line, and says so only by how much it took."""
+    path = tmp_path / "audit.jsonl"
+    with serving(settings=Settings(audit_log=path)) as api:
+        write = os.write
+
+        def half(file: int, data: bytes) -> int:
+            return write(file, data[: len(data) // 2] if b"request_id" in data else data)
+
+        monkeypatch.setattr("hansard.server.audit.os.write", half)
+        problem(api.get("/conversations"), 503, "unavailable")
+        monkeypatch.undo()
+
+
+def test_users_do_not_meet_by_an_idempotency_key(keys: KeyFile) -> None:
+    ada, eve = (bearer(keys.create(user, ["read", "write"], tenant="acme", user=user)[1]) for user in ("ada", "eve"))
+    key = {"Idempotency-Key": "1"}
+    with serving(settings=Settings(keys=keys.path)) as api:
+        made = [ok(api.post("/conversations", json={}, headers=who | key), 201) for who in (ada, eve, ada, eve)]
+    ids = [each["id"] for each in made]
+    assert ids[:2] == ids[2:]
+    assert ids[0] != ids[1]
 
 
 def test_what_cannot_be_audited_is_not_answered(tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ def test_the_same_request_twice(api: Served) -> None:
     for path in ("branches", "fork"):
         twice = [ok(api.post(f"/conversations/c/{path}", json={}, headers=key), 201) for _ in range(2)]
         assert twice[0]["id"] == twice[1]["id"]
+        other = ok(api.post(f"/conversations/c/{path}", json={"at": first["messages"][0]["id"]}, headers=key), 201)
+        assert (other["id"], other["message_count"]) != (twice[0]["id"], 2), "another body is another request"
     problem(api.post("/conversations/c/pop-message", json={}, headers=key), 400, "invalid")
 
 

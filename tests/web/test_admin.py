@@ -117,6 +117,9 @@ def test_the_audit_log(kept: Site, tmp_path: Path) -> None:
     rows = [row.words for row in page.tree.one("tbody").all("tr")]
     assert any("see_conversation" in row and "404" in row for row in rows)
     assert "a secret" not in page.tree.text
+    with (tmp_path / "audit.jsonl").open("ab") as file:
+        file.write(b'{"at":"2026-01-01T00:0\n')  # what a full disk cut off
+    assert any("unreadable" in row.words for row in kept.get("/admin/audit").tree.one("tbody").all("tr"))
     only = kept.get("/admin/audit?action=see_admin")
     assert {row.all("td")[3].words for row in only.tree.one("tbody").all("tr")} == {"see_admin"}
     with (tmp_path / "audit.jsonl").open("ab") as file:

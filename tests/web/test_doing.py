@@ -154,6 +154,8 @@ def test_unknown_and_broken_forms(talk: Site) -> None:
     )
     assert client.post("/c/trip/say", data={"text": "x" * 5_000_000, "proof": proof}).status_code == 400
     assert client.post("/c/nothing/say", data={"text": "x", "proof": proof}).status_code == 404
+    assert client.post("/c/trip/say", data={"text": "x", "proof": "é"}).status_code == 403
+    assert client.post("/sign-in", data={"key": "x", "proof": "é"}).status_code == 403
     assert len(said(talk)) == 3
 
 

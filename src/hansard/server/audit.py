@@ -59,8 +59,10 @@ class AuditLog:
             exchange.on,
             code,
         )
+        line = msgspec.json.encode(entry) + b"\n"
         try:
-            os.write(self._file, msgspec.json.encode(entry) + b"\n")
+            if os.write(self._file, line) != len(line):
+                raise OSError("only a part of the line was written")
         except OSError as error:
             outcome = "unknown" if endpoint is not None and endpoint.scope != "read" else "not_applied"
             raise Unavailable("the audit log cannot be written", outcome=outcome) from error  # type: ignore[arg-type]

@@ -120,6 +120,13 @@ class Gate:
         if endpoint.operator and not caller.is_operator:
             raise Denied("this is for an operator's key, which is bound to no tenant")
 
+    def admit_again(self, caller: Caller) -> None:
+        """One more request on a connection that was let in: `Unauthenticated` when its key no longer holds."""
+        if not self.holds(caller):
+            raise Unauthenticated("the key no longer holds")
+        if (meter := self._meters.get(caller.name)) is not None:
+            meter.request()
+
     def charge(self, caller: Caller, size: int) -> None:
         """Counts what was sent against the caller's quota."""
         if (meter := self._meters.get(caller.name)) is not None:

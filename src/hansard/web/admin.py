@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hansard.errors import Denied, Unsupported, ValidationError
-from hansard.model import DEFAULT_TENANT
+from hansard.model import DEFAULT_TENANT, EPOCH
 from hansard.server.audit import Entry
 from hansard.server.calls import Answer, NoQuery
 from hansard.server.keys import KeyFile
@@ -24,6 +24,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _TAIL_BYTES = 400_000
 _LINES = 200
 _MOST_PROBLEMS = 100
+_decoder = msgspec.json.Decoder(Entry)
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,8 +186,15 @@ def _newest(path: Path) -> list[Entry]:
         lines = deque(file.read().splitlines())
     if size > _TAIL_BYTES and lines:
         lines.popleft()  # the first one is cut
-    decoder = msgspec.json.Decoder(Entry)
-    return [decoder.decode(line) for line in reversed(lines) if line]
+    return [_entry(line) for line in reversed(lines) if line]
+
+
+def _entry(line: bytes) -> Entry:
+    """A line of the log. One that a full disk cut off is shown as such: it must not hide the others."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Entry(EPOCH, "?", 0, code="unreadable")
 
 
 PAGES = (

@@ -65,7 +65,8 @@ def check_form(visit: Visit, proof: str | None) -> None:
     if visit.headers.get(b"sec-fetch-site") not in _OURS:
         raise Denied("a form from another site is not taken")
     seed = visit.cookies.get(SEED, "")
-    if not seed or not hmac.compare_digest(proof_of(visit, seed), proof or ""):
+    # As bytes: of texts, only ASCII could be compared.
+    if not seed or not hmac.compare_digest(proof_of(visit, seed).encode(), (proof or "").encode()):
         raise Denied("the form is too old, or came from elsewhere: load the page again, then send it again")
 
 

@@ -20,6 +20,9 @@ class Endpoint:
         self.says = "It is on its way."
         self.breaks = ""
         """`refuse`, `fail` or `middle`."""
+        self.id: str | None = None
+        """Of everything that it says, where it does not count."""
+        self.done = "data: [DONE]"
 
     @property
     def count(self) -> int:
@@ -27,14 +30,14 @@ class Endpoint:
 
     def response(self, status: str = "completed") -> dict[str, Any]:
         item = {
-            "id": f"msg_up{self.count}",
+            "id": self.id or f"msg_up{self.count}",
             "type": "message",
             "role": "assistant",
             "status": "completed",
             "content": [{"type": "output_text", "text": self.says, "annotations": [], "logprobs": []}],
         }
         return {
-            "id": f"resp_{self.count}",
+            "id": self.id or f"resp_{self.count}",
             "object": "response",
             "created_at": 1,
             "status": status,
@@ -87,7 +90,7 @@ class Endpoint:
             if self.breaks == "middle" and delta["content"]:
                 return
         yield _plain({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        yield "data: [DONE]\n\n"
+        yield f"{self.done}\n\n"
 
 
 def _named(data: dict[str, Any]) -> str:

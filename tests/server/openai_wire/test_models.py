@@ -49,6 +49,7 @@ def served() -> Iterator[tuple[Served, openai.OpenAI, Endpoint]]:
 def kit(served: tuple[Served, openai.OpenAI, Endpoint]) -> Kit:
     api, client, model = served
     model.asked, model.keys, model.says, model.breaks = [], [], "It is on its way.", ""
+    model.id, model.done = None, "data: [DONE]"
     return Kit(api, client, model)
 
 
@@ -143,6 +144,28 @@ class TestResponses:
         assert kit.model.count == 1, "the endpoint was not asked"
         assert len(kit.stored()) == 2
 
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("id", ["msg_0", "x" * 300])
+    def test_an_endpoint_that_gives_the_same_id_to_everything(self, kit: Kit, stream: bool, id: str) -> None:
+        """Its second answer must not be taken for its first one."""
+        kit.model.id = id
+        for text in ("one", "two", "two"):
+            kit.model.says = text
+            answer: Any = kit.client.responses.create(model="m", input="and", conversation=kit.id, stream=stream)
+            if stream:
+                assert [event.type for event in answer][-1] == "response.completed"
+        assert kit.texts() == ["and", "one", "and", "two", "and", "two"]
+
+    def test_an_id_that_another_branch_holds(self, kit: Kit) -> None:
+        mine: Any = {"id": "msg_mine", "type": "message", "role": "user", "content": "x"}
+        first = kit.client.responses.create(model="m", input="one", conversation=kit.id)
+        kit.client.responses.create(model="m", input=[mine], conversation=kit.id)
+        kit.client.responses.create(model="m", input="or", previous_response_id=first.id)
+        with pytest.raises(openai.BadRequestError) as caught:
+            kit.client.responses.create(model="m", input=[mine], conversation=kit.id)
+        assert caught.value.code == "duplicate_item"
+        assert kit.texts()[2:] == ["or", "It is on its way."]
+
 
 class TestCompletions:
     def named(self, kit: Kit) -> dict[str, str]:
@@ -167,6 +190,14 @@ class TestCompletions:
         ) as stream:
             said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         assert said == "It is on its way."
+        assert kit.texts() == ["hi", "It is on its way."]
+
+    def test_an_end_without_a_space(self, kit: Kit) -> None:
+        kit.model.done = "data:[DONE]"
+        create: Any = kit.client.chat.completions.create
+        asked = [{"role": "user", "content": "hi"}]
+        with create(model="m", messages=asked, extra_headers=self.named(kit), stream=True) as stream:
+            assert "error" not in str(list(stream))
         assert kit.texts() == ["hi", "It is on its way."]
 
     def test_a_stream_that_breaks_off_leaves_nothing(self, kit: Kit) -> None:

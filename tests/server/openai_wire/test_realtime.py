@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -135,4 +136,124 @@ def test_walls(tmp_path: Path) -> None:
         assert await refused(api.address, token, "?nonsense=1") == 400
 
     with serving(settings=Settings(keys=keys.path)) as api:
+        asyncio.run(run(api))
+
+
+def socket_of(api: Served, token: str, query: str = "") -> Any:
+    headers = {"Authorization": f"Bearer {token}"}
+    return websockets.connect(f"{api.address.replace('http', 'ws')}/v1/realtime{query}", additional_headers=headers)
+
+
+async def heard(socket: Any) -> Any:
+    return json.loads(await asyncio.wait_for(socket.recv(), 30))
+
+
+def saying(text: str, id: str | None = None) -> str:
+    item: dict[str, Any] = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    return json.dumps({"type": "conversation.item.create", "item": item | ({"id": id} if id else {})})
+
+
+def test_every_event_is_audited(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    key, token = keys.create("a", ["read", "write"], tenant="acme", user="ada")
+    path = tmp_path / "audit.jsonl"
+    made: list[str] = []
+
+    async def run(api: Served) -> None:
+        async with socket_of(api, token) as socket:
+            await heard(socket)
+            made.append((await heard(socket))["conversation"]["id"])
+            for event in (
+                saying("PLUGH", "item_1"),
+                json.dumps({"type": "conversation.item.retrieve", "item_id": "item_1"}),
+                json.dumps({"type": "conversation.item.delete", "item_id": "item_1"}),
+                json.dumps({"type": "conversation.item.delete", "item_id": "item_1"}),
+                "PLUGH",
+            ):
+                await socket.send(event)
+                if (await heard(socket))["type"] == "conversation.item.added":
+                    await heard(socket)
+            await socket.send(saying("no id"))
+            made.append((await heard(socket))["item"]["id"])
+        with pytest.raises(websockets.InvalidStatus):
+            await socket_of(api, "hsk_no_no")
+
+    with serving(settings=Settings(keys=keys.path, audit_log=path)) as api:
+        asyncio.run(run(api))
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    conversation, last = made
+    on = [{"conversation_id": conversation}]
+    on += [
+        {"conversation_id": conversation, "event": f"conversation.item.{what}", "item_id": "item_1"}
+        for what in ("create", "retrieve", "delete", "delete")
+    ]
+    on += [
+        {"conversation_id": conversation},
+        {"conversation_id": conversation, "event": "conversation.item.create", "item_id": last},
+    ]
+    assert [each.get("on") for each in entries] == [*on, None]
+    assert [each["status"] for each in entries] == [101, 200, 200, 200, 404, 400, 200, 401]
+    assert [each.get("code") for each in entries][4:6] == ["not_found", "invalid"]
+    assert {each.get("action") for each in entries[:-1]} == {"openai_realtime"}
+    assert {(each["caller"], each["tenant"], each["user"]) for each in entries[:-1]} == {(key.id, "acme", "ada")}
+    assert len({each["request_id"] for each in entries}) == len(entries)
+    assert "PLUGH" not in path.read_text()
+
+
+def test_a_session_does_not_outlive_its_key(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    key, token = keys.create("a", ["read", "write"], tenant="acme")
+
+    async def run(api: Served) -> None:
+        async with socket_of(api, token) as socket:
+            await heard(socket)
+            id = (await heard(socket))["conversation"]["id"]
+            keys.revoke(key.id)
+            await socket.send(saying("too late"))
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await heard(socket)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+            stored = asyncio.run_coroutine_threadsafe(api.store.tenant("acme").get_messages(id), api.loop)
+            assert await asyncio.wrap_future(stored) == []
+
+    with serving(settings=Settings(keys=keys.path)) as api:
+        asyncio.run(run(api))
+
+
+def test_events_count_as_requests(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token = keys.create("a", ["read", "write"], tenant="acme", rate=2, daily_bytes=10_000)[1]
+
+    async def run(api: Served) -> None:
+        async with socket_of(api, token) as socket:
+            await heard(socket)
+            await heard(socket)
+            await socket.send(saying("one"))
+            assert [(await heard(socket))["type"] for _ in range(2)][1] == "conversation.item.done"
+            await socket.send(saying("two"))
+            assert (await heard(socket))["error"]["code"] == "rate_limit_exceeded"
+
+    with serving(settings=Settings(keys=keys.path)) as api:
+        asyncio.run(run(api))
+
+
+def test_a_part_that_is_no_object_cannot_be_truncated() -> None:
+    async def run(api: Served) -> None:
+        content = {"content": ["words"]}
+        body = {"messages": [{"id": "m", "role": "assistant", "content": content, "format": "json"}]}
+        api.post("/conversations/c/messages", json=body).raise_for_status()
+        async with socket_of(api, "x", "?conversation=c") as socket:
+            await heard(socket)
+            await heard(socket)
+            cut = {"type": "conversation.item.truncate", "item_id": "m", "content_index": 0, "audio_end_ms": 1}
+            await socket.send(json.dumps(cut))
+            assert (await heard(socket))["error"]["param"] == "content_index"
+            await socket.send(b"bytes")
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await heard(socket)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1003
+
+    with serving() as api:
         asyncio.run(run(api))

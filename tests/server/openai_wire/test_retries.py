@@ -108,6 +108,17 @@ def test_behind_others(api: Served) -> None:
     assert post("mine", count=1) == first
 
 
+def test_what_was_answered_since_is_not_what_is_repeated(api: Served) -> None:
+    """The first attempt of the second "yes" never arrived: its retry looks like one of the first."""
+    post = Poster(api)
+    first = post("yes")
+    post({"type": "message", "role": "assistant", "content": "Are you sure?"})
+    second = post("yes", count=1)
+    assert second != first
+    assert post("yes", count=2) == second
+    assert post.stored == 3
+
+
 def test_items_with_and_without_ids(api: Served) -> None:
     post = Poster(api)
     given = {"id": "msg_mine", "type": "message", "role": "user", "content": "x"}

@@ -42,6 +42,7 @@ _REALTIME_ROUTE = WireEndpoint(
     scope="write",
     parameters_known=("model", "conversation", "call_id", "intent"),
 )
+_SWITCHED = 101
 _LOG = logging.getLogger("hansard.server")
 _encode = msgspec.json.Encoder().encode
 
@@ -101,17 +102,17 @@ class OpenAiWire:
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket. What is wrong with the handshake is answered as any other request is."""
-        caller: Caller | None = None
+        exchange = WireExchange(scope, send, time.perf_counter())
         try:
-            headers = dict(scope["headers"])
-            caller = await admit(self._gate, headers, scope.get("client"))
+            caller = exchange.caller = await admit(self._gate, exchange.headers, scope.get("client"))
+            exchange.endpoint = _REALTIME_ROUTE
             self._gate.allow(caller, _REALTIME_ROUTE)
-            view = self._gate.view(self._store, caller, headers)
+            view = self._gate.view(self._store, caller, exchange.headers)
+            exchange.tenant, exchange.user = view.tenant_id, view.user_id
             query = calls.parameters(scope["query_string"], _REALTIME_ROUTE.parameters_known)
-            await realtime.serve(scope, receive, send, view, query)
+            await realtime.serve(scope, receive, send, view, query, Listening(exchange, send, self._parts))
         except (HansardError, WireError, Refused) as error:
-            is_trusted = caller is not None and caller.is_operator
-            answer = wire_error(error, is_trusted=is_trusted).answer()
+            answer = self._failed(exchange, error)
             kind = [(b"content-type", JSON.encode()), *answer.headers]
             await send({"type": "websocket.http.response.start", "status": answer.status, "headers": kind})
             await send({"type": "websocket.http.response.body", "body": answer.body})
@@ -148,6 +149,38 @@ class WireExchange(Exchange):
     async def send(self, answer: Answer, gone: Callable[[], Awaitable[None]]) -> None:
         named = msgspec.structs.replace(answer, headers=((b"x-request-id", self.request_id.encode()), *answer.headers))
         await super().send(named, gone)
+
+
+class Listening:
+    """What a session's events pass: the gate before they are done, the audit before they are answered."""
+
+    def __init__(self, handshake: WireExchange, send: Send, parts: Parts) -> None:
+        self._handshake = handshake
+        self._send = send
+        self._gate = parts.gate
+        self._watchers = parts.watchers
+        self._event = handshake
+
+    def begun(self, conversation_id: str) -> None:
+        self._handshake.more = {"conversation_id": conversation_id}
+        self._watchers.answered(self._handshake, _SWITCHED)
+
+    def admit(self, text: str) -> None:
+        handshake, caller = self._handshake, self._handshake.caller
+        assert caller is not None
+        self._event = event = WireExchange(handshake.scope, self._send, time.perf_counter())
+        event.endpoint, event.caller = handshake.endpoint, caller
+        event.tenant, event.user, event.received = handshake.tenant, handshake.user, len(text.encode())
+        self._gate.admit_again(caller)
+        self._gate.charge(caller, event.received)
+
+    def answered(self, on: dict[str, str], failure: Exception | None) -> None:
+        self._event.more = on
+        if failure is None:
+            self._watchers.answered(self._event, 200)
+            return
+        status = wire_error(failure, is_trusted=False).status
+        self._watchers.answered(self._event, status, _code(failure))
 
 
 async def admit(gate: Gate, headers: dict[bytes, bytes], client: Any) -> Caller:

@@ -18,7 +18,7 @@ from hansard.server.openai import retries
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
-from hansard.server.openai.upstream import event, events
+from hansard.server.openai.upstream import event, events, is_done
 from hansard.server.tail import EVENTS
 
 _INSTRUCTIONS = ("system", "developer")
@@ -117,7 +117,7 @@ async def _relay(
     try:
         async with call.upstream.ask("/chat/completions", body) as answer:
             async for raw, data in events(answer):
-                if raw.strip() == b"data: [DONE]":
+                if is_done(raw):
                     ended = True
                     if conversation is not None:
                         await _record(call, conversation, given, parts.message(), parts.completion)

@@ -2,21 +2,22 @@
 
 `realtime.connect` of the SDKs writes, reads, deletes and truncates items; `conversation` in the query names the one
 that is meant, else a new one is made. There is no model here: what asks for one is answered with an error, and the
-session goes on. Items are messages of the format `openai.responses`, as on every other way in.
+session goes on. Items are messages of the format `openai.responses`, as on every other way in. Each event is let in,
+counted and audited like a request of its own: a session may outlive its key by years.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hansard import ids
-from hansard.errors import HansardError, MessageNotFound, Unavailable, ValidationError
+from hansard.errors import HansardError, MessageNotFound, RateLimited, Unauthenticated, Unavailable, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server.openai import conversations
@@ -25,7 +26,9 @@ from hansard.store import Store
 
 PATH = "/realtime"
 _LOG = logging.getLogger("hansard.server")
-_FAILED = 1011
+_NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
+_SHOWN = 256
+"""Characters of a name that the audit log keeps: a client may make up any."""
 _ROOT = "root"
 _MODEL = ("response.", "input_audio_buffer.", "output_audio_buffer.")
 
@@ -33,13 +36,28 @@ Event = dict[str, Any]
 Emit = Callable[[Event], Awaitable[None]]
 
 
+class Guard(Protocol):
+    """What stands before every event, and what is told of it."""
+
+    def begun(self, conversation_id: str) -> None:
+        """The handshake is about to be answered."""
+
+    def admit(self, text: str) -> None:
+        """Refuses an event: `Unauthenticated` ends the session, any other error only the event."""
+
+    def answered(self, on: dict[str, str], failure: Exception | None) -> None:
+        """Told of an event before it is answered."""
+
+
 class Session:
     """One connection and the conversation behind it."""
 
-    def __init__(self, store: Store, conversation_id: str, model: str | None, emit: Emit) -> None:
+    def __init__(self, store: Store, conversation_id: str, model: str | None, send: Emit, guard: Guard) -> None:
         self._store = store
         self._id = conversation_id
-        self._emit = emit
+        self._send = send
+        self._guard = guard
+        self._answers: list[Event] = []
         self._session: Event = {"type": "realtime", "object": "realtime.session", "id": ids.new_id("sess_")}
         if model is not None:
             self._session["model"] = model
@@ -52,22 +70,45 @@ class Session:
         }
 
     async def begin(self) -> None:
-        await self._emit({"type": "session.created", "session": self._session})
-        conversation = {"id": self._id, "object": "realtime.conversation"}
-        await self._emit({"type": "conversation.created", "conversation": conversation})
+        self._emit({"type": "session.created", "session": self._session})
+        self._emit(
+            {"type": "conversation.created", "conversation": {"id": self._id, "object": "realtime.conversation"}}
+        )
+        await self._flush()
 
     async def hear(self, text: str) -> None:
         """One event of the client. What is wrong with it is said, and the session goes on."""
-        event_id: Any = None
+        event: Event = {}
+        failure: Exception | None = None
         try:
+            self._guard.admit(text)
             event = _event(text)
-            event_id = event.get("event_id")
             await self._handler(event["type"])(event)
-        except (WireError, openai_items.BadItem, HansardError) as failure:
-            if isinstance(failure, Unavailable):
-                raise
-            error = wire_error(failure, is_trusted=False).error()
-            await self._emit({"type": "error", "error": {**error, "event_id": event_id}})
+        except (WireError, openai_items.BadItem, HansardError) as error:
+            failure = error
+            self._answers = [_refusal(error, event)]
+        self._guard.answered(self._about(event), failure)
+        if isinstance(failure, Unavailable | Unauthenticated) and not isinstance(failure, RateLimited):
+            raise failure
+        await self._flush()
+
+    def _about(self, event: Event) -> dict[str, str]:
+        """What an event is about, for the audit: ids only."""
+        item = event.get("item")
+        given = event.get("item_id") or (item.get("id") if isinstance(item, dict) else None)
+        made = next((answer["item"]["id"] for answer in self._answers if "item" in answer), None)
+        named = {"event": event.get("type"), "item_id": given or made}
+        shown = {name: value[:_SHOWN] for name, value in named.items() if isinstance(value, str)}
+        return {"conversation_id": self._id, **shown}
+
+    def _emit(self, event: Event) -> None:
+        """Held back until the event that it answers was audited."""
+        self._answers.append(event)
+
+    async def _flush(self) -> None:
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            await self._send(answer)
 
     def _handler(self, kind: str) -> Callable[[Event], Awaitable[None]]:
         found = self._handlers.get(kind)
@@ -82,7 +123,7 @@ class Session:
         if not isinstance(given, dict):
             raise missing("session")
         self._session = {**self._session, **given, "id": self._session["id"]}
-        await self._emit({"type": "session.updated", "session": self._session})
+        self._emit({"type": "session.updated", "session": self._session})
 
     async def _create(self, event: Event) -> None:
         item = openai_items.checked(event.get("item"), "item")
@@ -96,7 +137,7 @@ class Session:
         else:
             previous = await self._insert(message, previous)
         for kind in ("conversation.item.added", "conversation.item.done"):
-            await self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
+            self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
 
     async def _refuse_known(self, id: str) -> None:
         try:
@@ -128,12 +169,12 @@ class Session:
             raise not_found("Item", id) from None
 
     async def _retrieve(self, event: Event) -> None:
-        await self._emit({"type": "conversation.item.retrieved", "item": _shown(await self._find(event))})
+        self._emit({"type": "conversation.item.retrieved", "item": _shown(await self._find(event))})
 
     async def _delete(self, event: Event) -> None:
         message = await self._find(event)
         await self._store.delete_message(self._id, message.id)
-        await self._emit({"type": "conversation.item.deleted", "item_id": message.id})
+        self._emit({"type": "conversation.item.deleted", "item_id": message.id})
 
     async def _truncate(self, event: Event) -> None:
         """Takes the words that nobody heard out of the history: they are not known by their time, so all of them go."""
@@ -143,11 +184,18 @@ class Session:
             raise invalid("'content_index' and 'audio_end_ms' must be whole numbers.", "audio_end_ms", "invalid_type")
         if message.role != "assistant" or not isinstance(parts, list) or not 0 <= index < len(parts):
             raise invalid("Only a part of an assistant's message can be truncated.", "content_index")
+        if not isinstance(parts[index], dict):
+            raise invalid("This part has nothing that could be truncated.", "content_index")
         cut = {name: value for name, value in parts[index].items() if name not in ("transcript", "audio")}
         content = {**message.content, "content": [*parts[:index], {**cut, "audio_end_ms": end}, *parts[index + 1 :]]}
         await self._store.update_message(self._id, message.id, content=content, format=message.format)
         told = {"item_id": message.id, "content_index": index, "audio_end_ms": end}
-        await self._emit({"type": "conversation.item.truncated", **told})
+        self._emit({"type": "conversation.item.truncated", **told})
+
+
+def _refusal(failure: Exception, event: Event) -> Event:
+    error = wire_error(failure, is_trusted=False).error()
+    return {"type": "error", "error": {**error, "event_id": event.get("event_id")}}
 
 
 def _event(text: str) -> Event:
@@ -169,7 +217,9 @@ async def realtime(_: object) -> None:
     """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, store: Store, query: dict[str, list[str]]) -> None:
+async def serve(
+    scope: Scope, receive: Receive, send: Send, store: Store, query: dict[str, list[str]], guard: Guard
+) -> None:
     """A session, from the handshake to the end. The caller was let in."""
     named = query.get("conversation", [None])[-1]
     if named is not None:
@@ -177,21 +227,32 @@ async def serve(scope: Scope, receive: Receive, send: Send, store: Store, query:
     id = named or conversations.fresh_id("conv_")
     if named is None:
         await store.create_conversation(id)
+    guard.begun(id)
     socket = WebSocket(scope, receive, send)
     await socket.accept()
 
     async def emit(event: Event) -> None:
         await socket.send_text(msgspec.json.encode({"event_id": ids.new_id("event_"), **event}).decode())
 
-    session = Session(store, id, query.get("model", [None])[-1], emit)
+    session = Session(store, id, query.get("model", [None])[-1], emit, guard)
     try:
         await session.begin()
-        while True:
-            await session.hear(await socket.receive_text())
+        while (text := await _next(socket)) is not None:
+            await session.hear(text)
+        await socket.close(_NOT_TEXT, "events are texts")
     except WebSocketDisconnect:
         return
-    except KeyError:
-        await socket.close(1003, "events are texts")
+    except Unauthenticated:
+        await socket.close(_NO_LONGER)
     except HansardError as error:
         _LOG.warning("a realtime session ended: %s: %s", error.code, error)
         await socket.close(_FAILED, error.code)
+
+
+async def _next(socket: WebSocket) -> str | None:
+    """The next event; None for what is no text."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    text: str | None = message.get("text")
+    return text

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from hansard.errors import Conflict, HansardError
+from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items, registry
 from hansard.formats.openai_responses import FORMAT
 from hansard.model import Message, Usage
@@ -26,6 +26,8 @@ from hansard.server.tail import EVENTS
 
 _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
+_LONGEST = 200
+"""Characters of the id of a response that can be gone on from."""
 _LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
@@ -72,7 +74,9 @@ async def _plan(call: WireCall) -> Plan:
         history = [message async for message in call.store.iter_messages(conversation)]
         if at is not None:
             history = _up_to(history, at)
-    given = _given(call, id, history)
+    given = _given(call, id)
+    if conversation is not None:
+        await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
     asked["input"] = [*registry.convert(history, FORMAT), *_input(body)]
     return Plan(id, isinstance(body.get("conversation"), str | dict), given, asked, at)
@@ -94,7 +98,7 @@ def _conversation(body: dict[str, Any]) -> str | None:
 
 
 async def _recorded(call: WireCall, previous: Any) -> tuple[str, str]:
-    if not isinstance(previous, str) or not 0 < len(previous) <= 200:
+    if not isinstance(previous, str) or not 0 < len(previous) <= _LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
     found = await call.store.records.get(_RESPONSES, previous)
     if found is None:
@@ -112,13 +116,24 @@ def _input(body: dict[str, Any]) -> list[Any]:
     return [item for item in given if not isinstance(item, dict) or openai_items.kind_of(item) != "item_reference"]
 
 
-def _given(call: WireCall, id: str, history: list[Message]) -> list[Message]:
-    messages = conversations.messages_given(_input(call.body), retries.marked(retries.mark_of(call, id)), "input")
-    known = {message.id for message in history}
-    for message in messages:
-        if message.id in known:
+def _given(call: WireCall, id: str) -> list[Message]:
+    return conversations.messages_given(_input(call.body), retries.marked(retries.mark_of(call, id)), "input")
+
+
+async def _refuse_known(call: WireCall, id: str, given: list[Message]) -> None:
+    """Refuses what is stored already, on whichever branch: it would not be stored again on the one that is meant."""
+    mark = retries.mark_of(call, id)
+    for message in given:
+        if not message.id.endswith(mark) and await _is_taken(call, id, message.id):
             raise conversations.duplicate(f"id {message.id!r} is in the conversation already", "input")
-    return messages
+
+
+async def _is_taken(call: WireCall, conversation_id: str, id: str) -> bool:
+    try:
+        await call.store.get_message(conversation_id, id, blobs="refs")
+    except NotFound:
+        return False
+    return True
 
 
 # Recording
@@ -128,7 +143,7 @@ async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
     """Stores question and answer in one batch, and remembers where the response is."""
     if call.body.get("store") is False and not plan.named:
         return
-    said = _answered(call, plan, response)
+    said = await _answered(call, plan, response)
     batch = [*plan.given, *said]
     branch = None
     if plan.at is not None:
@@ -136,18 +151,21 @@ async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
         if newest and newest[0].id != plan.at:
             branch = (await call.store.branch(plan.conversation_id, at=plan.at)).id
     try:
-        await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named)
+        await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named, on_duplicate="error")
     except Conflict as error:
         raise conversations.duplicate(error, "input") from error
     response_id = response.get("id")
-    if batch and isinstance(response_id, str) and response_id and call.store.capabilities.records:
+    if not isinstance(response_id, str) or not 0 < len(response_id.encode()) <= _LONGEST:
+        return  # no id to go on from
+    if batch and call.store.capabilities.records:
         value = {"conversation": plan.conversation_id, "last": batch[-1].id}
         await call.store.records.put(_RESPONSES, response_id, value, conversation_id=plan.conversation_id)
 
 
-def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
+async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
     output = response.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    items = await _with_ids_of_their_own(call, plan, items)
     new_id = retries.marked(retries.mark_of(call, plan.conversation_id))
     try:
         said = conversations.messages_given(items, new_id, "output")
@@ -156,6 +174,30 @@ def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Mess
     if said and (usage := _usage(response)) is not None:
         said[-1] = structs.replace(said[-1], usage=usage)
     return said
+
+
+async def _with_ids_of_their_own(call: WireCall, plan: Plan, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items, those without their ids that cannot keep them.
+
+    Some endpoints count from one in each response: what is said under an id that the conversation has already would
+    be taken for what is stored there, and be lost.
+    """
+    taken = {message.id for message in plan.given}
+    kept = []
+    for item in items:
+        id = item.get("id")
+        keeps = isinstance(id, str) and id not in taken and await _is_free(call, plan.conversation_id, id)
+        kept.append(item if keeps else {name: value for name, value in item.items() if name != "id"})
+        if isinstance(id, str):
+            taken.add(id)
+    return kept
+
+
+async def _is_free(call: WireCall, conversation_id: str, id: str) -> bool:
+    try:
+        return not await _is_taken(call, conversation_id, id)
+    except ValidationError:
+        return False  # no id of ours: empty, or too long
 
 
 def _usage(response: dict[str, Any]) -> Usage | None:

@@ -3,6 +3,9 @@
 The SDKs repeat a POST whose answer got lost, and send no key by which to know it: only a count. So the ids of what a
 request makes end in a mark, from who asks, the conversation and the body. A retry looks for messages with its mark
 among those of the last ten minutes, and answers with them. A batch is stored all or nothing: what is found is whole.
+
+Who says "yes" twice, and whose second one got lost on its way, sends a retry that looks just like one of the first. So
+what somebody else has answered since is not what is repeated: to store it twice does less harm than to lose it.
 """
 
 from __future__ import annotations
@@ -64,9 +67,10 @@ def known(messages: Iterable[Message]) -> Callable[[str, int], str]:
 
 
 async def find(call: WireCall, conversation_id: str, mark: str, count: int) -> list[Message]:
-    """What the first request has stored, in its order; nothing if it stored nothing."""
+    """What the first request has stored, in its order; nothing if it stored nothing, or was answered since."""
     since = datetime.now(UTC) - _WINDOW
     found: list[Message] = []
+    newer: set[str] = set()
     after: str | None = None
     more = True
     while more:
@@ -76,8 +80,10 @@ async def find(call: WireCall, conversation_id: str, mark: str, count: int) -> l
                 return []
             if message.id.endswith(mark) and len(message.id) > _LENGTH + 32:
                 found.append(message)
+            elif not found:
+                newer.add(message.role)
             if len(found) == count:
-                return found[::-1]
+                return found[::-1] if newer <= {each.role for each in found} else []
         more = page.has_more
         after = page[-1].cursor if page else None
     return []

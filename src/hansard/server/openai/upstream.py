@@ -112,6 +112,11 @@ def _data(event: bytes) -> Any:
         return None
 
 
+def is_done(event: bytes) -> bool:
+    """Whether an event is the last one of a stream of chunks. The space after the colon is as one likes."""
+    return event.strip().removeprefix(b"data:").strip() == b"[DONE]"
+
+
 def event(data: dict[str, Any], name: str | None = None) -> bytes:
     """An event of our own."""
     named = f"event: {name}\n".encode() if name else b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct, structs
 
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, Unsupported
@@ -69,7 +70,7 @@ async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
     id = given.pop("id")
     if call.key is None or id is not None:
         return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
-    id = repeating.id_from(call.key, "br_", call.path[0])
+    id = repeating.id_from(call.key, "br_", call.path[0], _body(call))
     for branch in await call.store.list_branches(call.path[0]):
         if branch.id == id:
             return branch
@@ -90,12 +91,17 @@ async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
     """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
     given = structs.asdict(call.body)
     if call.key is not None and given["new_id"] is None:
-        new_id = repeating.id_from(call.key, "conv_", call.path[0])
+        new_id = repeating.id_from(call.key, "conv_", call.path[0], _body(call))
         made = await call.store.get_conversation(new_id)
         if made is not None:
             return made
         given["new_id"] = new_id
     return await call.store.fork(call.path[0], **given)
+
+
+def _body(call: Call[Any, Any]) -> str:
+    """What was asked: what a key has made for one body must not be the answer to another."""
+    return msgspec.json.encode(call.body).decode()
 
 
 async def list_summaries(call: Call[BranchQuery, None]) -> SummaryList:

@@ -87,7 +87,9 @@ async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversat
     id = given.pop("id")
     if call.key is None or id is not None:
         return await call.store.create_conversation(id, **given)
-    return await _create_once(call, repeating.id_from(call.key, "conv_"), given)
+    # Each user has keys of their own: a key must neither clash with another user's nor tell that there is one.
+    place = () if call.store.user_id is None else (call.store.user_id,)
+    return await _create_once(call, repeating.id_from(call.key, "conv_", *place), given)
 
 
 async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dict[str, Any]) -> Conversation:
