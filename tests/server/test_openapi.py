@@ -24,6 +24,7 @@ from tests.server.kit import Served, serving
 
 from hansard.server import openapi
 from hansard.server.routes import PUBLIC
+from hansard.server.settings import Settings
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 CHECKS = [
@@ -48,7 +49,8 @@ schema = schemathesis.openapi.from_dict(openapi.document(PUBLIC)).exclude(operat
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with serving() as served:
+    # With an embedder, so that every mode of search is one that this server has.
+    with serving(settings=Settings(embedder="hansard.search.embedders:Spelling")) as served:
         yield served
 
 
