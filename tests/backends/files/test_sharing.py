@@ -100,14 +100,16 @@ def test_readers_that_overlap_do_not_keep_a_writer_out(tmp_path: Path) -> None:
     for number, reader in enumerate(readers):
         reader.start()
         time.sleep(0.003 * number)
+    writes = 0
     try:
         for _ in range(3):
             with locks.hold(path, "it"):
-                pass
+                writes += 1
     finally:
         done.set()
         for reader in readers:
             reader.join()
+    assert writes == 3
 
 
 def test_readers_see_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:
