@@ -10,12 +10,13 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
 
 from starlette.types import Scope, Send
 
 from hansard.errors import HansardError, RateLimited, Unauthenticated, Unavailable
 from hansard.server import problems
-from hansard.server.calls import NO_HEADERS, Answer, Caller, Endpoint
+from hansard.server.calls import NO_HEADERS, Answer, Caller, Endpoint, Headers
 from hansard.server.problems import Refused
 from hansard.server.watchers import Watchers
 
@@ -108,8 +109,16 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
-def failed(exchange: Exchange, failure: Exception, watchers: Watchers) -> Answer:
-    """The answer to a request that failed; those who watch have been told of it."""
+class Fault(NamedTuple):
+    """What a request failed with, as its client may know it."""
+
+    error: HansardError
+    status: int
+    headers: Headers
+
+
+def fault_of(exchange: Exchange, failure: Exception, watchers: Watchers) -> Fault:
+    """What the client is to be told; those who watch have been told of it."""
     status, headers = 0, NO_HEADERS
     if isinstance(failure, Refused):
         status, headers = failure.status, failure.headers
@@ -122,15 +131,21 @@ def failed(exchange: Exchange, failure: Exception, watchers: Watchers) -> Answer
         _LOG.warning("request %s: %s: %s", exchange.request_id, failure.code, failure)
     if isinstance(failure, RateLimited):
         headers = ((b"retry-after", str(failure.retry_after).encode()),)
-    if isinstance(failure, Unauthenticated):
-        headers = ((b"www-authenticate", b"Bearer"),)
     try:
         watchers.answered(exchange, status, failure.code)
     except Unavailable as error:
         _LOG.error("request %s: %s", exchange.request_id, error)
         failure, status = error, error.status
+    return Fault(failure, status, headers)
+
+
+def failed(exchange: Exchange, failure: Exception, watchers: Watchers) -> Answer:
+    """The answer to a request that failed."""
+    error, status, headers = fault_of(exchange, failure, watchers)
+    if isinstance(error, Unauthenticated):
+        headers = ((b"www-authenticate", b"Bearer"),)
     is_trusted = exchange.caller is not None and exchange.caller.is_operator
-    body = problems.encode(failure, status, exchange.request_id, is_trusted=is_trusted)
+    body = problems.encode(error, status, exchange.request_id, is_trusted=is_trusted)
     return Answer(body, status, headers, problems.MEDIA_TYPE.decode())
 
 

@@ -17,18 +17,16 @@ from starlette.types import Receive, Scope, Send
 from hansard.errors import (
     HansardError,
     Outcome,
-    RateLimited,
     TimedOut,
     Unauthenticated,
-    Unavailable,
     Unsupported,
     ValidationError,
 )
 from hansard.server import bodies
 from hansard.server.bodies import Body, Gone
-from hansard.server.calls import Answer, Headers
+from hansard.server.calls import Answer
+from hansard.server.exchanges import fault_of, left
 from hansard.server.parts import Parts
-from hansard.server.problems import Refused
 from hansard.server.routing import Router
 from hansard.web import cookies, files
 from hansard.web.chat import Echo, Model
@@ -75,7 +73,7 @@ class Site:
             self._watchers.answered(visit, answer.status)
             await visit.send(answer, body.gone)
         except Gone:
-            self._watchers.answered(visit, 499)
+            left(visit, self._watchers)
         except Exception as error:
             if visit.has_begun:
                 _LOG.error("the answer to %s broke off: %r", visit.request_id, error)
@@ -138,31 +136,15 @@ class Site:
     # What went wrong
 
     def _failed(self, visit: Visit, failure: Exception) -> Answer:
-        status = 0
-        if isinstance(failure, Refused):
-            status, failure = failure.status, failure.error
-        if not isinstance(failure, HansardError):
-            _LOG.error("request %s failed", visit.request_id, exc_info=failure)
-            failure = HansardError("the server failed: its log has more under this request id")
-        status = status or failure.status
-        if status >= 500:
-            _LOG.warning("request %s: %s: %s", visit.request_id, failure.code, failure)
-        try:
-            self._watchers.answered(visit, status, failure.code)
-        except Unavailable as error:
-            _LOG.error("request %s: %s", visit.request_id, error)
-            failure, status = error, error.status
-        if isinstance(failure, Unauthenticated):
+        error, status, headers = fault_of(visit, failure, self._watchers)
+        if isinstance(error, Unauthenticated):
             # Whoever comes without a key is asked for one; the words are for one that does not hold.
-            problem = str(failure) if cookies.KEY in visit.cookies or not self._gate.needs_key else None
+            problem = str(error) if cookies.KEY in visit.cookies or not self._gate.needs_key else None
             return self._sign_in(visit, problem, visit.here if visit.method == "GET" else "")
-        headers: Headers = ()
-        if isinstance(failure, RateLimited):
-            headers = ((b"retry-after", str(failure.retry_after).encode()),)
         is_trusted = visit.caller is not None and visit.caller.is_operator
-        says_why = is_trusted or status < 500 or isinstance(failure, Unsupported)
-        kind = type(failure)
-        detail = str(failure) if says_why else inspect.getdoc(kind)
+        says_why = is_trusted or status < 500 or isinstance(error, Unsupported)
+        kind = type(error)
+        detail = str(error) if says_why else inspect.getdoc(kind)
         values = {"root": visit.root, "home": visit.home, "number": status, "title": kind.__name__, "detail": detail}
         return shown("error.html", status, headers, request_id=visit.request_id, **values)
 

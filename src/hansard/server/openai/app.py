@@ -19,7 +19,7 @@ from hansard.errors import HansardError, NotFound, Outcome, TimedOut, Unavailabl
 from hansard.server import bodies, keys
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Caller
-from hansard.server.exchanges import Exchange
+from hansard.server.exchanges import Exchange, left
 from hansard.server.gate import Gate
 from hansard.server.openai import calls, completions, conversations, items, realtime, responses, threads
 from hansard.server.openai.calls import WireCall, WireEndpoint
@@ -71,7 +71,7 @@ class OpenAiWire:
             self._watchers.answered(exchange, answer.status)
             await exchange.send(answer, body.gone)
         except Gone:
-            self._watchers.answered(exchange, 499)
+            left(exchange, self._watchers)
         except Exception as error:
             if exchange.has_begun:
                 _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)

@@ -22,26 +22,6 @@ _MANY = 500
 _MANY_BYTES = 4_000_000
 
 
-class ReadQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` take a message id or a cursor. `last` and `turns` take the newest, oldest first."""
-
-    limit: Annotated[int, Meta(ge=1)] | None = None
-    order: Order = "asc"
-    after: str | None = None
-    before: str | None = None
-    last: Annotated[int, Meta(ge=1)] | None = None
-    turns: Annotated[int, Meta(ge=1)] | None = None
-    roles: list[Role] | None = None
-    participant_ids: list[str] | None = None
-    scope: MessageScope | None = None
-    pinned: bool | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    branch: Id | None = None
-    sort: MessageSort = "seq"
-    blobs: BlobMode = "inline"
-
-
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
     order: Order = "asc"
     after: str | None = None
@@ -54,6 +34,15 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
     branch: Id | None = None
     sort: MessageSort = "seq"
     blobs: BlobMode = "inline"
+
+
+class ReadQuery(HistoryQuery, frozen=True, forbid_unknown_fields=True):
+    """`after` and `before` take a message id or a cursor. `last` and `turns` take the newest, oldest first."""
+
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    before: str | None = None
+    last: Annotated[int, Meta(ge=1)] | None = None
+    turns: Annotated[int, Meta(ge=1)] | None = None
 
 
 class WindowQuery(Struct, frozen=True, forbid_unknown_fields=True):
