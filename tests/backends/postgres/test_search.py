@@ -430,16 +430,42 @@ def test_what_is_beyond_the_bounds_of_a_tsvector_is_found_all_the_same(target: T
     play(check)
 
 
-def test_a_message_with_more_words_than_a_tsvector_holds(target: Target) -> None:
-    words = ["".join(chr(ord("a") + n * 7919 // 26**place % 26) for place in range(9)) for n in range(100_000)]
+@pytest.mark.parametrize(("most", "lexeme"), [(900, "\3deeply"), (10, lexemes.ANY)])
+def test_messages_with_more_words_than_a_tsvector_holds(
+    target: Target, monkeypatch: pytest.MonkeyPatch, most: int, lexeme: str
+) -> None:
+    """With a smaller bound than the real one: to analyse a megabyte of different words takes seconds."""
+    monkeypatch.setattr(lexemes, "MOST_BYTES", most)
 
     async def check() -> None:
         async with connect(target.url) as opened:
-            await opened.append("c", [Message("user", " ".join(words)), Message("user", "plain")])
+            marks = [f"{chr(ord('b') + number // 20)}{chr(ord('b') + number % 20)}" for number in range(60)]
+            many = " ".join(f"deeply{mark}word filler{mark}" for mark in marks)
+            await opened.append(
+                "c", [Message("user", text) for text in (many, "deeply word", "plain", f"{many} plain")]
+            )
             messages = await opened.get_messages("c")
-            assert lexemes.ANY in lexemes.vector_of(messages[0], ()).text
-            queries = [words[4711], f'"{words[7]} {words[8]}"', f'"{words[8]} {words[7]}"', f"plain -{words[9]}"]
+            assert f"'{lexeme}'" in lexemes.vector_of(messages[0], ()).text
+            one, other = f"deeply{marks[7]}word", f"filler{marks[7]}"
+            queries = ["deeply", one, "deeplyzzword", "dee*", "deeply*", f"{one[:8]}*", f"plain -{one}", "plain", "no"]
+            queries += [f'"{one} {other}"', f'"{other} {one}"', f"plain {one}", "n*", f"{one} -{other}", "zzzzzz*"]
             await assert_found(opened, queries, messages)
+            assert await opened.check() == []
+
+    play(check)
+
+
+def test_the_server_takes_a_tsvector_up_to_our_bounds() -> None:
+    def terms(places: list[int]) -> dict[str, list[int]]:
+        size = 6 + 3 + 2 * len(places)
+        return {f"{number:06}": places for number in range(lexemes.MOST_BYTES // size)}
+
+    async def check() -> None:
+        async with raw() as connection:
+            for given in (terms([]), terms([1]), terms([1, 16383])):
+                assert lexemes.MOST_BYTES - 20 < lexemes._size(given.items()) <= lexemes.MOST_BYTES
+                text = " ".join(f"'{term}':{','.join(map(str, at))}".rstrip(":") for term, at in given.items())
+                assert await connection.fetchval("SELECT length($1::text::tsvector)", text) == len(given)
 
     play(check)
 

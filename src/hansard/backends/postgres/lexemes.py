@@ -7,7 +7,8 @@ others need trigrams for.
 
 A tsvector has bounds: 16,383 places, 256 of one lexeme, and a megabyte in all. Beyond the first two, and where a term
 is too long for a lexeme, a message is *loose*: it has no places, a phrase finds it by its words alone, no exclusion is
-believed, and whoever finds it asks `Query.matches`. Beyond the last it has no words at all, and every query finds it.
+believed, and whoever finds it asks `Query.matches`. Beyond the last it has only the beginnings of its words; and should
+those be too many, too, every query finds it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ MOST_BYTES = 1_000_000
 # No term begins so: control characters are in no word.
 LOOSE = "\2loose"
 ANY = "\2any"
+_BEGINNING = "\3"
+_CUT = 6
+"""Characters of a beginning."""
 
 
 class Vector(Struct, frozen=True, gc=False):
@@ -87,6 +91,8 @@ def vector_of(message: Message, belongs_to: Sequence[str]) -> Vector:
         texts = [f"{_quoted(term)}:{','.join(map(str, at))}" for term, at in places.items()]
         return Vector(" ".join([*texts, *map(_quoted, belongs_to)]), loose=False)
     terms = dict.fromkeys(term[:LONGEST] for term in (*words.split(), *more.split()))
+    if _size((term, ()) for term in terms) > MOST_BYTES:
+        terms = dict.fromkeys(_BEGINNING + term[:_CUT] for term in terms)
     if _size((term, ()) for term in terms) > MOST_BYTES:
         terms = {ANY: None}
     return Vector(" ".join(map(_quoted, (*terms, *belongs_to, LOOSE))), loose=True)
@@ -149,17 +155,24 @@ def _either(clauses: Sequence[Clause]) -> str:
 
 
 def _row(row: Row) -> str:
-    if len(row.parts) == 1:
-        return _phrase(row)
-    return f"({_phrase(row)}) | ({_quoted(LOOSE)} & {_phrase(row, ' & ')})"
+    *parts, last = row.parts
+    loosely = " & ".join([*(_loosely(part) for part in parts), _loosely(last, prefix=row.prefix)])
+    return f"({_phrase(row)}) | ({_quoted(LOOSE)} & {loosely})" if parts else loosely
 
 
 def _strict(clause: Clause) -> str:
     return " | ".join(f"({_phrase(row)})" for row in clause.rows)
 
 
-def _phrase(row: Row, joint: str = " <-> ") -> str:
+def _phrase(row: Row) -> str:
     parts = [_quoted(part[:LONGEST]) for part in row.parts]
     if row.prefix:
         parts[-1] += ":*"
-    return joint.join(parts)
+    return " <-> ".join(parts)
+
+
+def _loosely(term: str, *, prefix: bool = False) -> str:
+    """A term, or the beginning of it in a message that has only such."""
+    whole = _quoted(term[:LONGEST]) + (":*" if prefix else "")
+    beginning = _quoted(_BEGINNING + term[:_CUT]) + (":*" if prefix and len(term) < _CUT else "")
+    return f"({whole} | {beginning})"
