@@ -133,14 +133,14 @@ def select_sorted(
 ) -> tuple[str, list[Any]]:
     """The newest of what has the terms, behind a first row's count of that; more than `most` are not looked at.
 
-    The tenant is one of the terms. That its column is compared in another way than an index could leaves the planner
+    The tenant is one of the terms. That the columns are compared in another way than an index could leaves the planner
     no choice but the index of terms.
     """
     one = Statement(context, lookup)
     bound = one.value(most, "bigint")
     sql = (
         f"WITH found AS MATERIALIZED (SELECT conversation, line, seq, created_at, loose FROM hansard.search "
-        f"WHERE {one.terms(terms)} AND (tenant = $1) IS TRUE{one.between(below)}{one.owned()} LIMIT {bound} + 1), "
+        f"WHERE {one.terms(terms)} AND (tenant = $1{one.between(below)}{one.owned()}) IS TRUE LIMIT {bound} + 1), "
         f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
         f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ("
         f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
