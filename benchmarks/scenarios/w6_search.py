@@ -1,7 +1,8 @@
 """W6: search. Words of known frequency in one conversation and over everything, beside a plain FTS5 table.
 
 No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is. The index is built
-behind the appends, so its cost is measured as the caller waits, and until it has caught up.
+behind the appends, so its cost is measured as the caller waits, and until it has caught up. On PostgreSQL, see
+`w6_postgres`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from benchmarks.arena import Arena
 from benchmarks.measure import Lane, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched
+from benchmarks.scenarios import searched, w6_postgres
 from benchmarks.scenarios.searched import Raw
 from hansard import connect, sync
 
@@ -28,6 +29,9 @@ TASKS, EACH = 64, 50
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
+    if arena.options.url.startswith(("postgresql:", "postgres:")):
+        yield from w6_postgres.run(arena)
+        return
     arena.needs_files()
     messages = arena.size(1_000_000, quick=20_000)
     path, url = arena.place()
