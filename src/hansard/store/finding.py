@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 from msgspec import Struct, structs
@@ -147,5 +148,11 @@ def _capped(matches: list[Match], cap: int | None) -> list[Match]:
 
 
 def _home(order: str, lookup: Lookup) -> str:
-    """What a cursor belongs to. A query may hold characters that no encoding takes."""
-    return hashlib.sha256(f"{order} {lookup.query.text}".encode("utf-8", "surrogatepass")).hexdigest()
+    """What a cursor belongs to."""
+    return _digest(order, lookup.query.text)
+
+
+@lru_cache(256)
+def _digest(order: str, text: str) -> str:
+    """A query may hold characters that no encoding takes."""
+    return hashlib.sha256(f"{order} {text}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -19,6 +19,7 @@ from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
 from hansard.backends.sqlite import beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
+from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.writer import Writer
@@ -108,7 +109,7 @@ class SqliteBackend:
             return self._engine.write(run, erases=erases)
         return await self._engine.submit(run, erases=erases)
 
-    def _read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, run: Callable[[Reader], T]) -> T:
         if self._closed:
             raise Closed("this store was closed")
         with self._engine.reader() as connection:
@@ -118,7 +119,7 @@ class SqliteBackend:
         """What may take a while leaves the event loop alone."""
         return run() if self._blocking else await asyncio.to_thread(run)
 
-    async def _long_read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    async def _long_read(self, run: Callable[[Reader], T]) -> T:
         return await self._long(partial(self._read, run))
 
     # Conversations
@@ -204,7 +205,7 @@ class SqliteBackend:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        def run(connection: sqlite3.Connection) -> Matches | None:
+        def run(connection: Reader) -> Matches | None:
             return searching.search(connection, context, lookup)
 
         read = self._read_here if searching.is_quick(lookup) else self._long_read
@@ -212,7 +213,7 @@ class SqliteBackend:
             await self._write(indexing.index_many)
         return found
 
-    async def _read_here(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read_here(self, run: Callable[[Reader], T]) -> T:
         return self._read(run)
 
     async def catch_up(self) -> None:

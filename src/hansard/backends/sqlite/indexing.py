@@ -61,6 +61,12 @@ def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] 
     return (row[0] << N_BITS, row[0] << N_BITS | N_MASK) if row else None
 
 
+def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], most: int) -> int:
+    """How many entries of a tenant match, up to a bound."""
+    found: int = connection.execute(QUERIES["count_search_entries"], (match, *between, most)).fetchone()[0]
+    return found
+
+
 @lru_cache(1024)
 def user_term(user_id: str) -> str:
     return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
