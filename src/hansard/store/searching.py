@@ -48,8 +48,9 @@ class Searching(Core):
         """
         from hansard.store import finding  # only now: its tables cost an import that never searches nothing
 
-        checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = finding.mode(checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode"), order, match)
+        if blobs != "inline":
+            checks.one_of(blobs, ("inline", "refs"), "blobs")
+        how = finding.mode(mode, order, match)
         narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,

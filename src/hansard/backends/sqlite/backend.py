@@ -112,8 +112,7 @@ class SqliteBackend:
     def _read(self, run: Callable[[Reader], T]) -> T:
         if self._closed:
             raise Closed("this store was closed")
-        with self._engine.reader() as connection:
-            return run(connection)
+        return self._engine.read(run)
 
     async def _long(self, run: Callable[[], T]) -> T:
         """What may take a while leaves the event loop alone."""
@@ -208,17 +207,17 @@ class SqliteBackend:
         def run(connection: Reader) -> Matches | None:
             return searching.search(connection, context, lookup)
 
-        read = self._read_here if searching.is_quick(lookup) else self._long_read
-        while (found := await read(run)) is None:
+        is_quick = self._blocking or searching.is_quick(lookup)
+        while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
             await self._write(indexing.index_many)
         return found
 
-    async def _read_here(self, run: Callable[[Reader], T]) -> T:
-        return self._read(run)
-
     async def catch_up(self) -> None:
+        before = self._read(indexing.state_of).indexed
         while await self._write(indexing.index_many):
             pass
+        if self._read(indexing.state_of).indexed - before >= max(before, indexing.LONG_PASS):
+            await self._merge()
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
@@ -227,7 +226,11 @@ class SqliteBackend:
             left = await self._write(indexing.index_many)
             done += indexing.LONG_PASS
             yield done
-        while not await self._write(lambda writer: indexing.clean(writer, 1000)):
+        await self._merge()
+
+    async def _merge(self) -> None:
+        """In steps: others can write in between."""
+        while not await self._write(indexing.merge):
             pass
 
     # Records

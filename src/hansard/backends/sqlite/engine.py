@@ -155,11 +155,7 @@ class Engine:
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         """A connection for one read, on one snapshot: the newest commit. It never waits for a writer."""
-        self._check_alive()
-        try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = self.open_reader()
+        connection = self._take_reader()
         try:
             connection.execute("BEGIN")
             yield connection
@@ -167,6 +163,24 @@ class Engine:
             raise translate(error, str(self.path)) from error
         finally:
             self._give_back(connection)
+
+    def read(self, run: Callable[[Reader], T]) -> T:
+        """The same for one function."""
+        connection = self._take_reader()
+        try:
+            connection.execute("BEGIN")
+            return run(connection)
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            self._give_back(connection)
+
+    def _take_reader(self) -> Reader:
+        self._check_alive()
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self.open_reader()
 
     def open_reader(self) -> Reader:
         self._check_alive()

@@ -8,6 +8,7 @@ as dear as the search of a rare word itself. They are remembered with the connec
 from __future__ import annotations
 
 import sqlite3
+from copy import deepcopy
 from typing import Any
 
 from msgspec import Struct, structs
@@ -77,16 +78,14 @@ class Reader(sqlite3.Connection):
             return found
 
     def home_of(self, pk: int) -> Home:
-        """A conversation with its active branch. Whoever it is given to may keep it."""
+        """A conversation with its active branch, not to be given away: see `own`."""
         home = self._homes.get(pk)
         if home is None:
             *columns, line, path = self.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
             conversation = rows.conversation_of(tuple(columns), "the search")
-            home = Home(conversation, Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}")))
-            if conversation.metadata:
-                return home  # made anew each time: who gets it may change what lies in it
-            _room(self._homes)[pk] = home
-        return structs.replace(home, conversation=structs.replace(home.conversation, metadata={}))
+            lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
+            home = _room(self._homes)[pk] = Home(conversation, lane)
+        return home
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Whether few entries of a tenant match: then the quickest way is to look at each."""
@@ -98,6 +97,11 @@ class Reader(sqlite3.Connection):
             _room(self._rare if is_rare else self._common).add(key)
             return is_rare
         return True
+
+
+def own(conversation: Conversation) -> Conversation:
+    """The same, for a caller who may change what lies in its metadata."""
+    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
 
 
 def _room(kind: Any) -> Any:

@@ -33,6 +33,8 @@ N_MASK = (1 << N_BITS) - 1
 _CLEANED = 64
 """Pages of the index that a deletion merges, a few times over, to be physically gone; beyond, `purge` does it."""
 _MERGES = 4
+_MERGED = 1000
+"""Pages of the index that are merged in one go, where it has become much larger."""
 
 
 class State(Struct, frozen=True, gc=False):
@@ -179,17 +181,24 @@ def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
     if not state_of(writer.connection).unclean:
         return True
+    for _ in range(_MERGES):
+        if merge(writer, pages):
+            return True
+    return False
+
+
+def merge(writer: Writer, pages: int = _MERGED) -> bool:
+    """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
     # A savepoint makes the index write what it still has in memory; a merge would pass over that.
     writer.execute("SAVEPOINT merging")
     writer.execute("RELEASE merging")
-    for _ in range(_MERGES):
-        before = writer.connection.total_changes
-        writer.run("merge_search", -pages)
-        # The documented sign that there was nothing to merge.
-        if writer.connection.total_changes - before < 2:
-            writer.run("set_unclean", 0)
-            return True
-    return False
+    before = writer.connection.total_changes
+    writer.run("merge_search", -pages)
+    # The documented sign that there was nothing to merge.
+    if writer.connection.total_changes - before >= 2:
+        return False
+    writer.run("set_unclean", 0)
+    return True
 
 
 # Checking

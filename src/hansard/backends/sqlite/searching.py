@@ -16,13 +16,13 @@ from msgspec import structs
 from hansard import rules
 from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
 from hansard.analysis.queries import Row as TermRow
-from hansard.backends.sqlite import indexing, reading, rows
+from hansard.backends.sqlite import facts, indexing, reading, rows
 from hansard.backends.sqlite.facts import Home, Reader
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.errors import FormatMismatch
-from hansard.model import Message, to_micros
-from hansard.requests import Context
+from hansard.model import Conversation, Message, to_micros
+from hansard.requests import Context, Lane
 
 TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
@@ -35,18 +35,20 @@ _NOTHING = (None,) * 6
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like the terms of owners, which lie in a column of their own."""
 
-# The columns of a row here: the conversation, then those of `tail`.
-_COLUMNS = "m.conversation, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
-_CONVERSATION, _KEY, _CREATED_AT = 0, 1, 6
+# The columns of a row here: those of `tail`, then the conversation, unless it is known.
+_COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
+_KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
-    f"SELECT {_COLUMNS} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
+    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
     "CROSS JOIN messages m ON m.key = r.message {owners} "
     "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
 )
 _UNINDEXED = (
-    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} WHERE r.n > ?{{more}}"
+    f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
+    "WHERE r.n > ?{more}"
 )
+_UNKNOWN = Home(Conversation(""), Lane("", 0))
 
 
 class Search:
@@ -74,14 +76,17 @@ class Search:
 
     def _made(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
-            conversation = self.home.conversation
-            messages = rows.messages_of([row[1:] for row in found], conversation.id)
-            return [Match(conversation, message) for message in messages]
+            conversation = facts.own(self.home.conversation)
+            return [Match(conversation, message) for message in rows.messages_of(found, conversation.id)]
+        given: dict[int, Conversation] = {}
+        for pk in {row[_CONVERSATION] for row in found}:
+            home = self._homes[pk]
+            assert home is not None
+            given[pk] = facts.own(home.conversation)
         made: list[Match] = []
         for row in found:
-            home = self._homes[row[_CONVERSATION]]
-            assert home is not None
-            made.append(Match(home.conversation, rows.message_of(row[1:], home.conversation.id)))
+            conversation = given[row[_CONVERSATION]]
+            made.append(Match(conversation, rows.message_of(row[:_CONVERSATION], conversation.id)))
         return made
 
     # Where to search
@@ -104,27 +109,24 @@ class Search:
 
     def _home(self, pk: int) -> Home | None:
         """None for a conversation that is not searched."""
-        try:
-            return self._homes[pk]
-        except KeyError:
-            home = self._homes[pk] = self._find_home(pk)
-            return home
-
-    def _find_home(self, pk: int) -> Home | None:
-        home, lookup = self.connection.home_of(pk), self.lookup
-        conversation = home.conversation
-        if (
-            not rules.is_visible(conversation, self.context)
-            or lookup.user_id not in (None, conversation.user_id)
-            or lookup.agent_id not in (None, conversation.agent_id)
-            or not rules.has_metadata(conversation, lookup.metadata)
-        ):
-            return None
+        home = self._homes.get(pk, _UNKNOWN)
+        if home is _UNKNOWN:
+            home = self.connection.home_of(pk)
+            home = self._homes[pk] = home if self._is_searched(home.conversation) else None
         return home
+
+    def _is_searched(self, conversation: Conversation) -> bool:
+        lookup = self.lookup
+        return (
+            rules.is_visible(conversation, self.context)
+            and (lookup.user_id is None or lookup.user_id == conversation.user_id)
+            and (lookup.agent_id is None or lookup.agent_id == conversation.agent_id)
+            and (not lookup.metadata or rules.has_metadata(conversation, lookup.metadata))
+        )
 
     def _is_wanted(self, row: Row) -> bool:
         """Whether a row that matches lies on a branch that is searched, below the place to go on from."""
-        home = self._home(row[_CONVERSATION])
+        home = self.home or self._home(row[_CONVERSATION])
         if home is None:
             return False
         # Most lie on the branch's own line; those on others only as far as it shares them.
@@ -134,7 +136,7 @@ class Search:
         return self.lookup.below is None or self._position(row) < self.lookup.below
 
     def _position(self, row: Row) -> Position:
-        home = self._homes[row[_CONVERSATION]]
+        home = self.home or self._homes[row[_CONVERSATION]]
         assert home is not None
         return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
 
@@ -142,7 +144,7 @@ class Search:
 
     def _found(self, wanted: int) -> tuple[list[Row], bool]:
         """The newest that match, in order; False when the search stopped at its bound."""
-        found = [row for row in self._tail() if self._is_wanted(row)]
+        found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
         entries = self._entries()
         first: list[Row] = []
         if not found and not self.state.lag and self.lookup.below is None:
@@ -162,8 +164,10 @@ class Search:
             return all(row[_KEY] >> rows.SEQ_BITS == line for row in first)
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
+        homes = self._homes
         for row in first:
-            home = self._home(row[_CONVERSATION])
+            pk = row[_CONVERSATION]
+            home = homes[pk] if pk in homes else self._home(pk)
             if home is None or row[_KEY] >> rows.SEQ_BITS != home.lane.line:
                 return False
         return True
@@ -203,7 +207,10 @@ class Search:
             values = [anywhere, first, last]
             more = _filters(self.lookup, values) + self._picked(values)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
-        return self.connection.execute(_INDEXED.format(owners=owners, more=more), values)
+        return self.connection.execute(_sql(_INDEXED, self._whose(), owners, more), values)
+
+    def _whose(self) -> str:
+        return ", m.conversation" if self.home is None else ""
 
     def _picked(self, values: list[Any]) -> str:
         """The condition that a message is of the conversation; of its line, where that is all of the branch."""
@@ -245,8 +252,6 @@ class Search:
 
     def _tail(self) -> Iterator[Row]:
         """The messages behind the index that match."""
-        if not self.state.tail:
-            return
         for row in self._tail_rows():
             if self.lookup.query.matches(analyse(searchable(_message(row)))):
                 yield row
@@ -259,7 +264,7 @@ class Search:
             if value is not None:
                 more += f" AND {condition}"
                 values.append(value)
-        return self.connection.execute(_UNINDEXED.format(more=more), values)
+        return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
 
     # Counting
 
@@ -310,8 +315,13 @@ def _is_word(query: Query) -> bool:
     return words and len(query.groups) == 1 and not query.excluded
 
 
+@lru_cache(64)
+def _sql(text: str, whose: str, owners: str, more: str) -> str:
+    return text.format(whose=whose, owners=owners, more=more)
+
+
 def _message(row: Row) -> Message:
-    return rows.message_of(row[1:], "")
+    return rows.message_of(row[:_CONVERSATION], "")
 
 
 def _filters(lookup: Lookup, values: list[Any]) -> str:
