@@ -187,10 +187,10 @@ async def test_a_short_message_that_is_deleted_is_gone_from_every_checkpoint(sto
 def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
     for text in ("pin 4711", "x" * 300):
         data = records.encode({"a": text, "b": [text, {"content": text}]})
-        slim = records.slimmed(Blob("msgpack", (data,)), {text.encode(): (7, "m")})
+        slim = records.slimmed(Blob("msgpack", (data,)), {text.encode(): (7, "m", 0)})
         assert all(text.encode() not in piece for piece in slim.pieces if isinstance(piece, bytes))
         assert records.references(slim) == [(7, "m")] * 3
-        assert records.whole(slim, {7: text.encode()}) == ("msgpack", data)
+        assert records.whole(slim, {7: [text.encode()]}) == ("msgpack", data)
         assert text.encode() not in records.whole(slim, {})[1]
 
 

@@ -31,10 +31,10 @@ _WORDS = frozenset(
 )
 """What serializers write around texts. Whoever says only such a word has told nothing."""
 
-Row = tuple[int, str]
-"""The seq and the id of a message."""
-Piece = bytes | tuple[int, str, int]
-"""Bytes, or a message and the length of its text in bytes."""
+Row = tuple[int, str, int]
+"""The seq and the id of a message, and which of its texts."""
+Piece = bytes | tuple[int, str, int, int]
+"""Bytes; or a message, which of its texts, and the length of that in bytes."""
 
 
 class Blob(Struct, frozen=True, array_like=True):
@@ -172,16 +172,18 @@ def _slim_task(task: TaskWrites, texts: Mapping[bytes, Row]) -> TaskWrites:
     return TaskWrites(task.task_path, task.task_id, writes)
 
 
-def references(blob: Blob) -> list[Row]:
+def references(blob: Blob) -> list[tuple[int, str]]:
+    """The messages that a blob refers to."""
     return [piece[:2] for piece in blob.pieces if not isinstance(piece, bytes)]
 
 
-def whole(blob: Blob, texts: Mapping[int, bytes]) -> tuple[str, bytes]:
+def whole(blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> tuple[str, bytes]:
     """What the serializer wrote. A text that is gone from the history, or was changed, is blank."""
     return blob.tag, b"".join(
-        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], b""), piece[2]) for piece in blob.pieces
+        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], ()), *piece[2:]) for piece in blob.pieces
     )
 
 
-def _filled(text: bytes, size: int) -> bytes:
+def _filled(texts: Sequence[bytes], which: int, size: int) -> bytes:
+    text = texts[which] if which < len(texts) else b""
     return text if len(text) == size else b" " * size

@@ -8,6 +8,7 @@ in the checkpoints, and the history does not show them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
@@ -121,6 +122,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
         thread_id, ns = _place(config)
         parent_id, values = _parent(config), checkpoint["channel_values"]
         thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
+        await self._own(thread_id, thread, _user(config))
         if ns or isinstance(self.serde, EncryptedSerializer):
             return thread, None
         is_fork = bool(thread.head) and parent_id != thread.head
@@ -148,11 +150,8 @@ class HansardSaver(BaseCheckpointSaver[int]):
         """A thread that is not at hand: the conversation is made when it is missing, its messages are read."""
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
-            user = config["configurable"].get("user_id")
             try:
-                conversation = await self._store.create_conversation(
-                    thread_id, user_id=user if isinstance(user, str) else None
-                )
+                conversation = await self._store.create_conversation(thread_id, user_id=_user(config))
             except (Conflict, ConversationNotFound):
                 # Made by somebody else at the same time; a backend may tell it either way.
                 conversation = await self._store.get_conversation(thread_id)
@@ -163,8 +162,16 @@ class HansardSaver(BaseCheckpointSaver[int]):
             await reader.get(thread_id, "", None)
             await reader.get(thread_id, "", parent_id)
         thread = self._threads.get(thread_id) or Thread(conversation.branch)
+        thread.is_owned = conversation.user_id is not None
         self._threads.put(thread_id, thread)
         return thread
+
+    async def _own(self, thread_id: str, thread: Thread, user: str | None) -> None:
+        """A conversation that others began for nobody becomes the user's, and goes when the user is erased."""
+        if user is not None and not thread.is_owned:
+            with suppress(Conflict):
+                await self._store.update_conversation(thread_id, user_id=user)
+            thread.is_owned = True
 
     def _values(
         self,
@@ -382,6 +389,11 @@ async def _next(tuples: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | Non
 def _place(config: RunnableConfig) -> tuple[str, str]:
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ""
+
+
+def _user(config: RunnableConfig) -> str | None:
+    user = config["configurable"].get("user_id")
+    return user if isinstance(user, str) else None
 
 
 def _config(thread_id: str, ns: str, id: str | None) -> RunnableConfig:

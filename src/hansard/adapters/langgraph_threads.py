@@ -10,13 +10,13 @@ there stays readable on the old one. Rows that the state lacks further up are on
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_messages import copied, row_of, text_of
+from hansard.adapters.langgraph_messages import copied, row_of, texts_of
 from hansard.adapters.langgraph_records import Row, Saved, TaskWrites
 from hansard.model import Message
 from hansard.store import Store
@@ -67,6 +67,8 @@ class Thread:
 
     def __init__(self, branch: str) -> None:
         self.branch = branch
+        self.is_owned = True
+        """False for a conversation that others began for nobody."""
         self.head: str = ""
         self.tail = 0
         self.places: dict[str, Place] = {}
@@ -184,8 +186,7 @@ async def placed(
     for message, row in zip(new, stored, strict=True):
         thread.remember(message, row)
     seqs = [thread.places[key_of(message)].seq for message in messages]
-    texts = {text_of(row): (row.seq, row.id) for row in stored}
-    return Placed(tuple(_runs(seqs)), texts, _said_on(said, thread, version, seqs, new, stored))
+    return Placed(tuple(_runs(seqs)), _texts(stored), _said_on(said, thread, version, seqs, new, stored))
 
 
 def _said_on(
@@ -215,7 +216,13 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     stored = (await store.append(thread_id, [row for _, row in rows], branch=thread.branch, create=False)).messages
     for (message, _), row in zip(rows, stored, strict=True):
         thread.remember(message, row)
-    return Placed(None, {text_of(row): (row.seq, row.id) for row in stored})
+    return Placed(None, _texts(stored))
+
+
+def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
+    """The texts of these rows, each with where it stands. A longer one may hold a shorter: it goes first."""
+    found = {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}
+    return dict(sorted(found.items(), key=lambda item: len(item[0]), reverse=True))
 
 
 async def _leave_what_is_gone(
