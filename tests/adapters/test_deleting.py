@@ -12,6 +12,7 @@ from google.adk.events import Event, EventActions
 from google.genai import types
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from msgspec import structs
 from pydantic_ai import Agent, Tool
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
@@ -20,6 +21,8 @@ from pydantic_ai.tools import DeferredToolRequests
 
 import hansard
 from hansard import Store
+from hansard.adapters import langgraph_records
+from hansard.model import Record
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +32,12 @@ KEY: Any = {"project_key": "proj", "session_id": SESSION}
 
 
 async def records_of(store: Store) -> str:
-    return repr([record async for record in store.records.iter(())])
+    return repr([_plain(record) async for record in store.records.iter(())])
+
+
+def _plain(record: Record) -> Record:
+    is_checkpoint = record.namespace[0] in (langgraph_records.CHECKPOINTS, langgraph_records.WRITES)
+    return structs.replace(record, value=langgraph_records.unpack(record.value)) if is_checkpoint else record
 
 
 class File:

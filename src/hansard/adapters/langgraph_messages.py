@@ -17,6 +17,7 @@ from hansard.model import Message
 from hansard.store import Store
 
 FORMAT = "langchain"
+_set = object.__setattr__
 
 _SAYING = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "artifact")
 """The fields of a message that hold what was said or done."""
@@ -80,12 +81,25 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def copied(message: BaseMessage) -> BaseMessage:
-    """A message that shares nothing that can be changed."""
-    made = message.__copy__()
-    fields = made.__dict__
+    """A message that shares nothing that can be changed.
+
+    What `message.__copy__()` and a copy of every container do, without asking for each what it is: a thread has
+    thousands.
+    """
+    if message.__pydantic_private__:
+        return deepcopy(message)
+    kind = type(message)
+    made = kind.__new__(kind)
+    fields = message.__dict__.copy()
     for name, item in fields.items():
         if type(item) is dict or type(item) is list:
-            fields[name] = deepcopy(item) if item else item.copy()
+            fields[name] = deepcopy(item) if item else type(item)()
+    extra = message.__pydantic_extra__
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_extra__", deepcopy(extra) if extra else None if extra is None else {})
+    # Which fields were given is shared: nothing that was said hangs on it.
+    _set(made, "__pydantic_fields_set__", message.__pydantic_fields_set__)
+    _set(made, "__pydantic_private__", None)
     return made
 
 

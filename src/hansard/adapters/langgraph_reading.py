@@ -22,7 +22,7 @@ from hansard import cursors
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_messages import Rows, copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
-from hansard.adapters.langgraph_threads import Known, Place, Said, Thread, Threads, key_of
+from hansard.adapters.langgraph_threads import Known, Said, Thread, Threads, runs_of
 from hansard.model import Message, Record
 from hansard.requests import RecordQuery
 from hansard.store import Store
@@ -203,21 +203,16 @@ class Reader:
             thread.is_owned = conversation is None or conversation.user_id is not None
             self._threads.put(found.thread_id, thread)
             version = conversation.version if conversation is not None else 0
-            places = [Place(copied(each.message), None, each.seq, each.row_id) for each in thread.places.values()]
-            is_whole = len(places) == len(messages)
-            self._threads.say(found.thread_id, Said(version, found.id, thread.branch, places) if is_whole else None)
+            self._threads.say(found.thread_id, _said(version, found.id, thread, messages))
         return messages
 
     def _said_again(self, found: Found, said: Said, *, is_owned: bool) -> list[Any]:
         """The messages of the newest checkpoint when nobody has written since they were read or put."""
         thread = Thread(said.branch)
-        messages = []
-        for place in said.places:
-            message = copied(place.message)
-            messages.append(message)
-            thread.places[key_of(message)] = Place(message, message.content, place.seq, place.row_id)
+        messages = list(map(copied, said.messages))
+        thread.hear(tuple(messages), said)
         thread.head, thread.is_owned = found.id, is_owned
-        thread.tail = max(found.saved.tail, max((place.seq for place in said.places), default=0))
+        thread.tail = max(found.saved.tail, thread.tail)
         self._threads.put(found.thread_id, thread)
         return messages
 
@@ -287,6 +282,16 @@ class Reader:
             if name in seeds:
                 history[name]["seed"] = seeds[name]
         return history
+
+
+def _said(version: int, head: str, thread: Thread, messages: Sequence[Any]) -> Said | None:
+    """What was just read, if every message of it has its own place."""
+    places = thread.places()
+    if len(places) != len(messages):
+        return None
+    seqs = tuple(place.seq for place in places)
+    said = [copied(place.message) for place in places]
+    return Said(version, head, thread.branch, said, seqs, [place.row_id for place in places], tuple(runs_of(seqs)))
 
 
 def _gather(ancestor: CheckpointTuple, writes: dict[str, list[PendingWrite]], seeds: dict[str, Any]) -> None:

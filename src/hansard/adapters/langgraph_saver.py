@@ -108,7 +108,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             saved = structs.replace(saved, runs=shared.runs, branch=thread.branch, tail=thread.tail)
         elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
-            begun = self._dump([place.message for place in thread.places.values()])
+            begun = self._dump([place.message for place in thread.places()])
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
         if not ns:
@@ -199,7 +199,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
     ) -> None:
         """Stores a checkpoint and folds the writes of its parent, in one step."""
         place = records.namespace(CHECKPOINTS, thread_id, ns)
-        put = Put(place, id, records.encode(saved), conversation_id=thread_id)
+        put = Put(place, id, records.pack(saved), conversation_id=thread_id)
         if parent is None or saved.parent is None:
             written = await self._store.records.write([put])
         else:
@@ -218,7 +218,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             slim = records.folded(parent.saved, tasks.values(), texts)
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
             # At the revision that was read, also where nothing is added: what is deleted must be in it.
-            fold = Put(put.namespace, parent_id, records.encode(slim), parent.revision, conversation_id=thread_id)
+            fold = Put(put.namespace, parent_id, records.pack(slim), parent.revision, conversation_id=thread_id)
             batch: list[Put | Delete] = [put, *([fold] if tasks or slim != parent.saved else [])]
             batch += [Delete(writes, f"{parent_id}.{task}") for task in tasks]
             try:
@@ -285,7 +285,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
         while True:
             try:
                 await self._store.records.put(
-                    place, key, records.encode(whole), expected_revision=revision, conversation_id=thread_id
+                    place, key, records.pack(whole), expected_revision=revision, conversation_id=thread_id
                 )
                 return whole
             except Conflict:
@@ -330,7 +330,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             place = records.namespace(WRITES, target_thread_id, found.ns)
             for task in await reader.tasks(found):
                 key = f"{found.id}.{task.task_id}"
-                await self._store.records.put(place, key, records.encode(task), conversation_id=target_thread_id)
+                await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
 
     # The same, blocking
 
