@@ -20,15 +20,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.server import started
 from hansard import Message, connect
+from hansard.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
 from hansard.store import Store
-from hansard.web import markdown, transcript
+from hansard.web import markdown, rendering
 
 LIMIT = 3.0
 METHODS = (
@@ -50,36 +52,50 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-def message(number: int) -> Message:
+def message(number: int, at: datetime) -> Message:
     if number % 2 == 0:
-        return Message("user", f"{SAID[number % 4]} ({number})")
-    usage = Usage(input_tokens=300 + number % 700, output_tokens=40, cost=0.002, model="m")
-    return Message(
-        "assistant", f"{SAID[number % 4]}\n\nNumber {number}.", participant=Participant("agent", "support"), usage=usage
-    )
+        return Message("user", f"{SAID[number % 4]} ({number})", created_at=at)
+    usage = Usage(input_tokens=300 + number % 700, output_tokens=40, cost=0.002, model=f"m{number % 6}")
+    said = f"{SAID[number % 4]}\n\nNumber {number}."
+    return Message("assistant", said, participant=Participant("agent", "support"), usage=usage, created_at=at)
 
 
 async def fill(store: Store, conversations: int, messages: int, long: int) -> None:
-    each = max(1, messages // conversations)
-    for first in range(0, conversations, 64):
-        names = range(first, min(first + 64, conversations))
-        await asyncio.gather(
-            *(
-                store.append(
-                    f"c{name}",
-                    [message(name * each + at) for at in range(each)],
-                    user_id=f"u{name % 997}",
-                    title=f"Talk {name}",
-                )
-                for name in names
-            )
-        )
-        print(f"\r{names[-1] + 1:,} conversations", end="", file=sys.stderr)
+    """One conversation of `long` messages, which is the newest, and the others among the rest, over 60 days."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    before = now - timedelta(seconds=long + 3600)
+    each = max(1, (messages - long) // max(1, conversations - 1))
+
+    async def talk(name: int) -> None:
+        begin = before - timedelta(days=60) * (1 - name / conversations)
+        said = [message(name * each + at, begin + timedelta(seconds=at)) for at in range(each)]
+        owners: dict[str, Any] = {"user_id": f"u{name % 997}", "agent_id": f"a{name % 7}"}
+        facts: dict[str, Any] = {"title": f"Talk {name}", "metadata": {"shelf": name % 50}}
+        await store.append(f"c{name}", said, **owners, **facts)
+
+    for first in range(0, conversations - 1, 64):
+        last = min(first + 64, conversations - 1)
+        await asyncio.gather(*(talk(name) for name in range(first, last)))
+        if first % 6400 == 0:
+            print(f"{last:,} conversations", file=sys.stderr)
+    begin = now - timedelta(seconds=long)
     for first in range(0, long, 1000):
-        await store.append(
-            "long", [message(at) for at in range(first, min(first + 1000, long))], user_id="u1", title="Long"
-        )
-    print(file=sys.stderr)
+        said = [message(at, begin + timedelta(seconds=at)) for at in range(first, min(first + 1000, long))]
+        await store.append("long", said, user_id="u1", title="Long")
+    await cast(Indexed, store.backend).catch_up()
+
+
+async def filled(options: argparse.Namespace) -> str:
+    """The URL of such a store. It is made once, and kept under `build/`: filling it takes minutes."""
+    name = f"page-{options.conversations}-{options.messages}-{options.long}.db"
+    path = options.folder / name
+    if not path.exists():
+        options.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            async with connect(f"sqlite:///{folder}/{name}") as store:
+                await fill(store, options.conversations, options.messages, options.long)
+            Path(folder, name).rename(path)
+    return f"sqlite:///{path}"
 
 
 # --- asking and recording ---------------------------------------------------------------------------------------------
@@ -96,7 +112,7 @@ async def ask(app: Any, path: str) -> bytes:
         "root_path": "",
         "scheme": "http",
         "query_string": query.encode(),
-        "headers": [(b"host", b"localhost")],
+        "headers": [(b"host", b"localhost"), (b"cookie", b"hansard_seed=" + b"s" * 43)],
         "client": ("127.0.0.1", 1),
     }
     sent: list[Any] = []
@@ -150,12 +166,14 @@ async def replay(store: Store, calls: list[Call]) -> None:
 
 def forget() -> None:
     """Nothing was ever rendered."""
-    transcript._memory = transcript.Memory()
-    markdown._rendered.cache_clear()
-    markdown.code.cache_clear()
+    rendering.memory.clear()
+    markdown._memory.clear()
 
 
-async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:
+async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:
+    app = create_app(store)
+    if not cold:
+        await ask(app, path)
     with recording() as calls:
         page = await ask(app, path)
     assert calls, path
@@ -163,6 +181,7 @@ async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool)
     for _ in range(rounds):
         if cold:
             forget()
+            app = create_app(store)
         begin = time.process_time()
         await ask(app, path)
         middle = time.process_time()
@@ -184,26 +203,29 @@ async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool)
 
 async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     async with connect(url) as store:
-        await fill(store, options.conversations, options.messages, options.long)
-        app = create_app(store)
+        week = (datetime.now(UTC) - timedelta(days=7)).date().isoformat()
         middle = (await store.get_messages("long", last=options.long // 2, blobs="refs"))[0].id
         paths = (
             "/",
             "/conversations",
             "/conversations?user=u5",
+            "/conversations?agent=a3",
+            "/conversations?metadata=shelf=7",
+            f"/conversations?since={week}&until={week}",
+            "/conversations?archived=yes",
+            "/conversations?sort=updated_at",
             "/conversations?q=invoice",
+            "/conversations?q=inv*",
+            "/conversations?q=Talk+99",
             "/c/long",
             f"/c/long?at={middle}",
             "/c/c7",
             "/c/long/why",
             "/search?q=customs",
             "/search?q=customs&order=newest",
+            "/search?q=number+54321",
         )
-        return [
-            await measure(app, store, path, options.rounds, cold=cold)
-            for path in paths
-            for cold in ((True, False) if path.startswith("/c/") else (False,))
-        ]
+        return [await measure(store, path, options.rounds, cold=cold) for path in paths for cold in (True, False)]
 
 
 # --- the browser ------------------------------------------------------------------------------------------------------
@@ -252,22 +274,22 @@ def line(each: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.page", description=__doc__)
-    parser.add_argument("--conversations", type=int, default=10_000)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--long", type=int, default=100_000, help="messages of the one long conversation")
+    parser.add_argument("--folder", type=Path, default=Path("build"), help="where the store is kept, once it is made")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--browser", action="store_true")
     parser.add_argument("--screens", type=int, default=200)
     parser.add_argument("--json", type=Path, default=Path("build/page.json"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/page.db"
-        results: dict[str, Any] = {"pages": asyncio.run(pages(url, options))}
-        for each in results["pages"]:
-            print(line(each))
-        if options.browser:
-            results["browser"] = scrolled(url, options.screens)
-            print(json.dumps(results["browser"], indent=2))
+    url = asyncio.run(filled(options))
+    results: dict[str, Any] = {"pages": asyncio.run(pages(url, options))}
+    for each in results["pages"]:
+        print(line(each))
+    if options.browser:
+        results["browser"] = scrolled(url, options.screens)
+        print(json.dumps(results["browser"], indent=2))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -1,19 +1,12 @@
-"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover.
-
-The HTML of a message is a pure function of what it shows. So it is remembered by a digest of that, and a page that is
-looked at again, or scrolled, costs little more than reading its messages.
-"""
+"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import date
-from threading import Lock
+from typing import Any
 
-import msgspec
 from markupsafe import Markup
 from msgspec import Struct
 
@@ -22,36 +15,10 @@ from hansard.formats.parts import ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.web import content, markdown, rendering
 
-_MOST_BYTES = 24_000_000
 _HEAVY = 60_000
 """Characters from which on rendering goes to a thread."""
 _STRUCTURED = 1_000
 """What content that is no text is taken for."""
-
-
-class Memory:
-    """What was rendered lately, up to so many bytes."""
-
-    def __init__(self, most: int = _MOST_BYTES) -> None:
-        self._lock = Lock()
-        self._most = most
-        self._size = 0
-        self._kept: OrderedDict[bytes, Markup] = OrderedDict()
-
-    def get(self, key: bytes) -> Markup | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def put(self, key: bytes, html: Markup) -> None:
-        with self._lock:
-            self._size += len(html) - len(self._kept.pop(key, ""))
-            self._kept[key] = html
-            while self._size > self._most:
-                _, old = self._kept.popitem(last=False)
-                self._size -= len(old)
 
 
 class Setting(Struct, frozen=True):
@@ -75,10 +42,6 @@ class Item(Struct, frozen=True):
     summaries: list[Markup] = []
 
 
-_memory = Memory()
-_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
-
-
 async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
@@ -100,6 +63,16 @@ def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
         shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
         day = at
     return shown
+
+
+def joined(shown: Iterable[Item]) -> Markup:
+    """The items as one text, with a line where a day begins."""
+    pieces: list[str] = []
+    for item in shown:
+        if item.is_new_day:
+            pieces.append(f'<p class="day"><span>{item.day.strftime("%-d %B %Y")}</span></p>\n')
+        pieces += [item.html, *item.summaries, "\n"]
+    return Markup("".join(pieces))
 
 
 def one(message: Message, setting: Setting) -> Markup:
@@ -126,29 +99,14 @@ def _html(message: Message, setting: Setting, results: dict[str, tuple[ToolResul
     answers = [results[id][1] for id in formats.tool_links(message).calls if id in results]
     conversation = setting.conversation
     left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
-    key = hashlib.blake2b(
-        _encode(
-            (
-                message,
-                answers,
-                setting.base,
-                setting.may_write,
-                setting.most,
-                left_at,
-                conversation.user_id,
-                conversation.agent_id,
-            )
-        ),
-        digest_size=20,
-    ).digest()
-    html = _memory.get(key)
-    if html is None:
+
+    def values() -> dict[str, Any]:
         blocks = content.blocks_of(message, formats.read(message), results, setting.base, setting.most)
         speaker = content.speaker_of(message, conversation)
-        values = {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at}
-        html = Markup(rendering.render("message.html", base=setting.base, may_write=setting.may_write, **values))
-        _memory.put(key, html)
-    return html
+        return {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at, "base": setting.base}
+
+    people = (conversation.user_id, conversation.agent_id)
+    return rendering.remembered("message.html", (message, answers, setting.base, setting.most, left_at, people), values)
 
 
 def _ends(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:
