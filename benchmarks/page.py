@@ -231,8 +231,22 @@ async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 # --- the browser ------------------------------------------------------------------------------------------------------
 
 
-def scrolled(url: str, screens: int) -> dict[str, Any]:
-    """What Chromium holds while it scrolls so many screens up in the long conversation, and when it painted first."""
+_SCROLL = """async ([kind, stretches]) => {
+  const edge = () => +[...document.querySelectorAll(".message")].at(kind === "older" ? 0 : -1).dataset.seq;
+  for (let at = 0; at < stretches && document.querySelector(`.further[data-${kind}]`); at++) {
+    const before = edge(), end = Date.now() + 60000;
+    while (edge() === before) {
+      scrollTo(0, kind === "older" ? 0 : document.documentElement.scrollHeight);
+      if (Date.now() > end) throw new Error(`nothing ${kind} came after ${before}`);
+      await new Promise((done) => setTimeout(done, 5));
+    }
+  }
+  return edge();
+}"""
+
+
+def scrolled(url: str, stretches: int) -> dict[str, Any]:
+    """What Chromium holds while it scrolls so many stretches up in the long conversation, and down again."""
     from playwright.sync_api import sync_playwright
     from tests.servers import chromium
 
@@ -240,29 +254,22 @@ def scrolled(url: str, screens: int) -> dict[str, Any]:
     with started("-m", "hansard.cli", "serve", url, "--port", "0") as (address, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
+        sizes: dict[str, int] = {}
+        page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
         page.goto(address + "/c/long")
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-        first = len([each for each in requests if "/tail" not in each and "mark.svg" not in each])
+        needed = {url.rpartition("/")[2]: size for url, size in sizes.items() if "/tail" not in url}
         session = page.context.new_cdp_session(page)
-        page.mouse.move(600, 400)
-        lowest = 10**9
-        for at in range(screens + 1):
-            if at % max(1, screens // 5) == 0:
+        for kind in ("older", "newer"):
+            for _ in range(5):
+                at = page.evaluate(_SCROLL, [kind, max(1, stretches // 5)])
                 session.send("HeapProfiler.collectGarbage")
                 counts = session.send("Memory.getDOMCounters")
                 heap = session.send("Runtime.getHeapUsage")["usedSize"]
-                lowest = page.evaluate(
-                    "Math.min(...[...document.querySelectorAll('.message')].map(each => +each.dataset.seq))"
-                )
-                held.append(
-                    {"screens": at, "oldest": lowest, "nodes": counts["nodes"], "heap_mb": round(heap / 1e6, 2)}
-                )
-            page.mouse.wheel(0, -4000)
-            page.wait_for_timeout(40)
+                held.append({"to": kind, "seq": at, "nodes": counts["nodes"], "heap_mb": round(heap / 1e6, 2)})
+                print(held[-1], file=sys.stderr)
         browser.close()
-    return {"first_paint_ms": round(paint, 1), "requests_before_paint": first, "held": held}
+    return {"first_paint_ms": round(paint, 1), "loaded": needed, "held": held}
 
 
 def line(each: dict[str, Any]) -> str:
@@ -280,15 +287,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build"), help="where the store is kept, once it is made")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--browser", action="store_true")
-    parser.add_argument("--screens", type=int, default=200)
+    parser.add_argument("--stretches", type=int, default=250, help="stretches of 40 messages to scroll, both ways")
+    parser.add_argument("--only-browser", action="store_true")
     parser.add_argument("--json", type=Path, default=Path("build/page.json"))
     options = parser.parse_args()
     url = asyncio.run(filled(options))
-    results: dict[str, Any] = {"pages": asyncio.run(pages(url, options))}
+    results: dict[str, Any] = {"pages": [] if options.only_browser else asyncio.run(pages(url, options))}
     for each in results["pages"]:
         print(line(each))
-    if options.browser:
-        results["browser"] = scrolled(url, options.screens)
+    if options.browser or options.only_browser:
+        results["browser"] = scrolled(url, options.stretches)
         print(json.dumps(results["browser"], indent=2))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -160,6 +160,47 @@ def test_a_summary_that_ends_with_a_folded_result(sample: Site, site: Site) -> N
     assert log[at - 1]["data-seq"] == "3"
 
 
+def calling(number: int) -> list[Message]:
+    """So many messages, of which the eleventh calls a tool and the twelfth has its result."""
+    said = [Message("user", f"word {each}", id=f"w{each}") for each in range(1, 32)]
+    call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"a": 1}'}}
+    asks = {"role": "assistant", "content": None, "tool_calls": [call]}
+    said[10] = Message("assistant", asks, format="openai.chat", id="asks")
+    answer = {"role": "tool", "content": "found it", "tool_call_id": "call_1"}
+    said[11] = Message("tool", answer, format="openai.chat", id="answers")
+    return said[:number]
+
+
+def test_a_result_and_its_call_in_two_stretches_have_links_to_each_other(site: Site) -> None:
+    site.store.append("c", calling(31))
+    page = site.get("/c/c")  # from the twelfth on
+    result = page.messages()[0].one("div", "result")
+    assert "found it" in result.words
+    link = result.one("a", data_to="m11")
+    assert link.words == "look_up"
+    assert [each["data-seq"] for each in page.follow("look_up").messages() if each["id"] == "m11"] == ["11"]
+    call = page.follow("Older messages").messages()[-1]
+    assert "result further on" in call.words
+    assert "no result yet" not in call.words
+    assert call.one("a", data_to="m12").words == "Its result"
+
+
+def test_a_result_and_its_call_in_one_stretch_are_one(site: Site) -> None:
+    site.store.append("c", calling(20))
+    page = site.get("/c/c")
+    assert len(page.messages()) == 19
+    assert not page.tree.all("a", data_to="m12")
+    alone = site.get("/c/c/m/asks").messages()[0]
+    assert alone.one("a", data_to="m12").words == "Its result"
+    assert site.get("/c/c/m/answers").messages()[0].one("a", data_to="m11").words == "look_up"
+
+
+def test_a_call_that_nothing_answers_waits(site: Site) -> None:
+    site.store.append("c", calling(11))
+    assert "no result yet" in site.get("/c/c").messages()[-1].words
+    assert "no result yet" in site.get("/c/c/m/asks").messages()[0].words
+
+
 def test_integers_of_any_size(site: Site) -> None:
     site.store.append(
         "c",

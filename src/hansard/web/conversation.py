@@ -22,6 +22,8 @@ from hansard.web.visits import segment
 PAGE = 40
 FIRST = 20
 """Messages with which a conversation opens: more than a screen has, and the next ones come before they are reached."""
+_BEYOND = 20
+"""Messages on either side of a stretch in which the other half of a call and its result is looked for."""
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -56,7 +58,8 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     )
     shown = stretch.branch or conversation.branch
     base = base_of(look, conversation)
-    setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches))
+    beyond = await beyond_of(look, stretch)
+    setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
     values: dict[str, Any] = {
         "transcript": transcript.joined(await transcript.items_of(stretch.messages, setting)),
         "conversation": conversation,
@@ -112,7 +115,19 @@ async def _stretch(look: Look[ShowQuery, NoForm]) -> Stretch:
     return Stretch(found, query.branch, found.has_more, has_newer=False)
 
 
-def _reader(look: Look[ShowQuery, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
+async def beyond_of(look: Look[Any, NoForm], stretch: Stretch) -> list[Message]:
+    """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
+    loose = transcript.loose(stretch.messages)
+    read = _reader(look, stretch.branch)
+    found: list[Message] = []
+    if loose.results and stretch.has_older:
+        found += await read(before=stretch.messages[0].cursor, limit=_BEYOND)
+    if loose.calls and stretch.has_newer:
+        found += await read(after=stretch.messages[-1].cursor, limit=_BEYOND)
+    return found
+
+
+def _reader(look: Look[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
     async def read(**where: object) -> Messages:
         return await look.store.get_messages(look.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
 
