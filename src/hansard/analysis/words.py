@@ -78,8 +78,8 @@ def columns(text: str) -> tuple[str, str]:
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:
     """The words of a text with the places where they stand."""
     for match in _CHUNK.finditer(text):
-        at = match.start()
-        for start, end, word in _words_of(match.group()):
+        at, chunk = match.start(), match.group()
+        for start, end, word in _placed(chunk) if len(chunk) <= _CACHED_LENGTH else _words_of(chunk):
             yield at + start, at + end, word
 
 
@@ -109,6 +109,12 @@ def _look(chunk: str) -> tuple[str, str]:
     found = [word for _, _, word in _words_of(chunk)]
     others = (other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others))
     return " ".join(part for word in found for part in word.parts), " ".join(dict.fromkeys(others))
+
+
+@lru_cache(4096)
+def _placed(chunk: str) -> list[tuple[int, int, Word]]:
+    """The same, remembered: those who ask where words stand ask it of texts that say the same."""
+    return _words_of(chunk)
 
 
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
