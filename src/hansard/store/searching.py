@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
 
+_UNFILTERED = reading.Filters()
+
+
 class Searching(Core):
     async def search(
         self,
@@ -51,7 +54,9 @@ class Searching(Core):
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
         how = finding.mode(mode, order, match)
-        narrow = reading.filters(roles, participant_ids, None, since, until)
+        narrow = _UNFILTERED
+        if not (roles is participant_ids is since is until is None):
+            narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,
             how.match,

@@ -101,7 +101,9 @@ class Reader(sqlite3.Connection):
 
 def own(conversation: Conversation) -> Conversation:
     """The same, for a caller who may change what lies in its metadata."""
-    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
+    copied: Conversation = conversation.__copy__()  # type: ignore[attr-defined]  # every Struct has it
+    structs.force_setattr(copied, "metadata", deepcopy(conversation.metadata) if conversation.metadata else {})
+    return copied
 
 
 def _room(kind: Any) -> Any:
