@@ -26,6 +26,7 @@ from benchmarks.scenarios import (
     w8_start,
     w9_assembly,
     w10_formats,
+    wire,
 )
 
 
@@ -54,4 +55,5 @@ SCENARIOS = {
     "claude": Scenario(claude.TITLE, claude.run),
     "redis": Scenario(redis.TITLE, redis.run),
     "served": Scenario(served.TITLE, served.run),
+    "wire": Scenario(wire.TITLE, wire.run),
 }

@@ -43,6 +43,7 @@ def stats(*, session: Given) -> None:
             ("records", found.records),
             ("blobs", f"{found.blobs:,} ({output.size(found.blob_bytes)})"),
             ("on disk", output.size(found.bytes)),
+            ("not indexed yet", found.unindexed or None),
             ("evicted conversations", found.evicted_conversations or None),
             ("evicted messages", found.evicted_messages or None),
         ]

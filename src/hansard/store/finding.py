@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache, partial
@@ -13,6 +14,7 @@ from hansard import cursors
 from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
 from hansard.backend import Indexed
 from hansard.errors import ValidationError
+from hansard.model import Message
 from hansard.requests import Context
 from hansard.search import Hit, Hits, ranking, scan, tokens
 from hansard.store import checks, reading
@@ -142,6 +144,19 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     if how == "index":
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
+
+
+async def are_there(view: View, context: Context, hits: Hits) -> bool:
+    """Whether all that was found is still as it was: to read a message is to notice what others did to it."""
+    by_conversation: dict[str, list[Message]] = {}
+    for hit in hits:
+        by_conversation.setdefault(hit.conversation.id, []).append(hit.message)
+
+    async def look(id: str, messages: list[Message]) -> bool:
+        found = await view.backend.find_messages(context, id, [message.id for message in messages])
+        return [each.content for each in found] == [each.content for each in messages]
+
+    return all(await asyncio.gather(*(look(id, messages) for id, messages in by_conversation.items())))
 
 
 async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
     from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
+_LOOKS = 3
+"""How often a search is made anew, while others go on deleting what it finds."""
+
 
 _UNFILTERED = reading.Filters()
 
@@ -76,6 +79,11 @@ class Searching(Core):
         place = checks.optional_text(cursor, "the cursor")
         context = self._view.context()
         hits = await how.search(self._view, context, lookup, place, cap)
+        if self._view.backend.capabilities.changed_elsewhere:
+            for _ in range(_LOOKS):
+                if await finding.are_there(self._view, context, hits):
+                    break
+                hits = await how.search(self._view, context, lookup, place, cap)
         return await finding.with_blobs(self._view, context, hits, blobs)
 
     async def embed(self) -> int:

@@ -286,7 +286,7 @@ class SqliteBackend:
         return await self._write(lambda writer: beside.sweep(writer, context, limit), erases=True)
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        return self._read(lambda connection: beside.usage(connection, context, since, until))
+        return await self._long_read(lambda connection: beside.usage(connection, context, since, until))
 
     async def stats(self, tenant: str | None) -> Stats:
         return await self._long_read(lambda connection: beside.stats(connection, tenant))

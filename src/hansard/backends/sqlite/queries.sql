@@ -268,6 +268,16 @@ SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT t
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
 
+-- count_by_day --
+-- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
+SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)
+FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1;
+
+-- count_unindexed --
+-- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.
+SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ?2 ORDER BY n LIMIT ?3) r
+JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE ?1 IS NULL OR c.tenant = ?1;
+
 -- count_tenant --
 -- The size of a tenant, or of all.
 SELECT
@@ -276,8 +286,6 @@ SELECT
             SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs
         ) WHERE ?1 IS NULL OR tenant = ?1
     ),
-    (SELECT count(*) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
-    (SELECT coalesce(sum(message_count), 0) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT count(*) FROM records WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT count(*) FROM blobs WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE ?1 IS NULL OR tenant = ?1);
