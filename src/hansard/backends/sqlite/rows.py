@@ -232,9 +232,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
 def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list[Message]:
     """Reading is mostly this loop: it makes each message at once, and plain ones, which are most, by the short way."""
     made: list[Message] = []
-    for (key, id, role, format, body, created_at, extra), conversation_id in zip(
-        found, conversation_ids, strict=False
-    ):
+    for (key, id, role, format, body, created_at, extra), conversation_id in zip(found, conversation_ids, strict=False):
         try:
             content = body if format is None else _decode(body)
             more = NO_EXTRA if extra is None else _decode_extra(extra)
