@@ -58,7 +58,7 @@ class Searching(Core):
             checks.one_of(blobs, ("inline", "refs"), "blobs")
         how = finding.mode(mode, order, match)
         narrow = _UNFILTERED
-        if not (roles is participant_ids is since is until is None):
+        if roles is not None or participant_ids is not None or since is not None or until is not None:
             narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,

@@ -82,7 +82,7 @@ def test_rare_and_common_words_are_found_alike(tmp_path: Path, monkeypatch: pyte
         store.branch("c", at="m5")
         store.append_message("c", "assistant", "needle on the side")
         for order in ("newest", "relevance"):
-            here = store.search("needle", conversation_id="c", order=order, limit=100)  # type: ignore[arg-type]
+            here = store.search("needle", conversation_id="c", order=order, limit=100)
             assert sorted(words(here)) == sorted([*(f"needle {number}" for number in range(6)), "needle on the side"])
         assert words(store.search("needle", conversation_id="c", order="newest", limit=3)) == [
             "needle on the side",
