@@ -87,7 +87,9 @@ def _check(store: sync.Store, raw: Raw, word: str, *, in_big: bool) -> None:
         check(found == [row[3] for row in raw.newest(word, in_big=True)], f"{word}: other messages than FTS5's")
 
 
-def _timed(arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None) -> dict[str, list[float]]:
+def _timed(
+    arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None
+) -> dict[str, list[float]]:
     def portion(timed: Any, _round: int) -> float:
         timed(1)
         seconds: float = timed(calls)

@@ -7,7 +7,7 @@ import sqlite3
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from operator import neg
 from typing import Any
 
@@ -77,17 +77,13 @@ class Search:
     def _made(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
             conversation = facts.own(self.home.conversation)
-            return [Match(conversation, message) for message in rows.messages_of(found, conversation.id)]
-        given: dict[int, Conversation] = {}
-        for pk in {row[_CONVERSATION] for row in found}:
-            home = self._homes[pk]
-            assert home is not None
-            given[pk] = facts.own(home.conversation)
-        made: list[Match] = []
-        for row in found:
-            conversation = given[row[_CONVERSATION]]
-            made.append(Match(conversation, rows.message_of(row[:_CONVERSATION], conversation.id)))
-        return made
+            return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
+        pks = [row[_CONVERSATION] for row in found]
+        given = {pk: facts.own(home.conversation) for pk in dict.fromkeys(pks) if (home := self._homes[pk])}
+        conversations = [given[pk] for pk in pks]
+        ids = [conversation.id for conversation in conversations]
+        messages = rows.messages_from([row[:_CONVERSATION] for row in found], ids)
+        return list(map(Match, conversations, messages))
 
     # Where to search
 
