@@ -12,6 +12,7 @@ from benchmarks.scenarios import (
     capture,
     claude,
     file_size,
+    graph,
     processes,
     redis,
     served,
@@ -50,6 +51,7 @@ SCENARIOS = {
     "busy": Scenario(busy.TITLE, busy.run),
     "processes": Scenario(processes.TITLE, processes.run),
     "claude": Scenario(claude.TITLE, claude.run),
+    "graph": Scenario(graph.TITLE, graph.run),
     "redis": Scenario(redis.TITLE, redis.run),
     "served": Scenario(served.TITLE, served.run),
 }

@@ -25,7 +25,7 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from hansard.adapters.adk_events import Delta, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
 from hansard.adapters.history import newest, settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record
@@ -85,6 +85,7 @@ class AdkSessionService(BaseSessionService):
     def __init__(self, store: Store, *, agent_name: str | None = None) -> None:
         self._store = store
         self._agent_name = agent_name
+        self._events = Events()
 
     # ADK's methods
 
@@ -116,7 +117,7 @@ class AdkSessionService(BaseSessionService):
             return None
         messages = await self._messages(found.conversation.id, config or GetSessionConfig())
         kept = await self._caught_up(place, found.kept, messages)
-        events = events_of(messages, self._agent_name or app_name)
+        events = events_of(messages, self._agent_name or app_name, self._events)
         if config is not None and config.after_timestamp is not None:
             events = [event for event in events if event.timestamp >= config.after_timestamp]
         state = merged(await self._state(kept, messages), *await self._shared(app_name, user_id))
@@ -158,7 +159,8 @@ class AdkSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         message, version = await settled(self._append(place, mark, row_of(event)))
-        is_known = any(each.id == event.id for each in reversed(session.events))
+        # What is stored now was not in the session; what was stored before may be, or not.
+        is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
             _mark(session, Mark(version, mark.conversation_id))
         session.last_update_time = max(session.last_update_time, message.created_at.timestamp())

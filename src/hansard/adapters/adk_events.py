@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 from google.adk.events import Event
 from google.adk.sessions import State
 from google.genai import types
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from hansard.adapters.history import reading_of
@@ -20,6 +23,10 @@ FORMAT = "adk"
 USER = "user"
 
 Delta = dict[str, Any]
+
+_KEPT = 5_000
+_PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
+_set = object.__setattr__
 
 
 def row_of(event: Event) -> Message:
@@ -55,13 +62,53 @@ def _usage(event: Event) -> Usage | None:
     )
 
 
-def events_of(messages: Iterable[Message], agent: str) -> list[Event]:
+class Events:
+    """Events that were made lately, by their messages. ADK's making of one costs more than reading and copying ten."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[str, str], tuple[int, datetime | None, Event]] = OrderedDict()
+
+    def event_of(self, message: Message) -> Event:
+        """The event of a message in ADK's format. Whoever gets it may change it."""
+        key = (message.conversation_id, message.id)
+        made = self._made.get(key)
+        # A message that was changed has another time of change, one that was stored anew another seq.
+        if made is None or made[:2] != (message.seq, message.updated_at):
+            event = Event.model_validate_json(msgspec.json.encode(message.content))
+            made = self._made[key] = (message.seq, message.updated_at, event)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return copied(made[2])
+
+
+def copied(value: Any) -> Any:
+    """A copy of a pydantic model that shares nothing that can be changed; quicker than its own deep copy."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list:
+        return [copied(item) for item in value]
+    if kind is dict:
+        return {name: copied(item) for name, item in value.items()}
+    if not isinstance(value, BaseModel) or value.__pydantic_private__:
+        return deepcopy(value)
+    made = kind.__new__(kind)
+    fields = {name: item if type(item) in _PLAIN else copied(item) for name, item in value.__dict__.items()}
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_extra__", copied(value.__pydantic_extra__))
+    _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
+    _set(made, "__pydantic_private__", value.__pydantic_private__)
+    return made
+
+
+def events_of(messages: Iterable[Message], agent: str, events_made: Events | None = None) -> list[Event]:
     """The events that messages of any format become; what other frameworks' assistants said is said by `agent`."""
+    made = events_made or Events()
     events: list[Event] = []
     names: dict[str, str] = {}
     for message in messages:
         if message.format == FORMAT and isinstance(message.content, dict):
-            events.append(Event.model_validate_json(msgspec.json.encode(message.content)))
+            events.append(made.event_of(message))
             if events[-1].author != USER:
                 agent = events[-1].author
         else:
