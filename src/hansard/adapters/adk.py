@@ -26,6 +26,7 @@ from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
 from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk_windows import Windows
 from hansard.adapters.history import newest, settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record
@@ -86,6 +87,7 @@ class AdkSessionService(BaseSessionService):
         self._store = store
         self._agent_name = agent_name
         self._events = Events()
+        self._windows = Windows()
 
     # ADK's methods
 
@@ -115,7 +117,7 @@ class AdkSessionService(BaseSessionService):
         found = await self._find(place) if place.id and user_id else None
         if found is None:
             return None
-        messages = await self._messages(found.conversation.id, config or GetSessionConfig())
+        messages = await self._messages(found.conversation, config or GetSessionConfig())
         kept = await self._caught_up(place, found.kept, messages)
         events = events_of(messages, self._agent_name or app_name, self._events)
         if config is not None and config.after_timestamp is not None:
@@ -234,18 +236,35 @@ class AdkSessionService(BaseSessionService):
         message = appended.messages[0]
         if delta_of(message) or mark.is_new or message.seq % _BEHIND == 0:
             await self._follow(place, mark.conversation_id, [message])
-        return message, appended.version if appended.stored else None
+        if not appended.stored:
+            return message, None
+        self._windows.go_on(mark.conversation_id, mark.version, appended.version, message)
+        return message, appended.version
 
-    async def _messages(self, conversation_id: str, config: GetSessionConfig) -> list[Message]:
-        if config.num_recent_events == 0:
+    async def _messages(self, conversation: Conversation, config: GetSessionConfig) -> Sequence[Message]:
+        id, wanted = conversation.id, config.num_recent_events
+        if wanted == 0:
             return []
-        if config.num_recent_events is not None:
-            return await newest(self._store, conversation_id, config.num_recent_events)
-        since = None
-        if config.after_timestamp is not None:
+        if wanted is None and config.after_timestamp is not None:
             # Times of messages are rounded to the microsecond; the events are compared exactly.
             since = datetime.fromtimestamp(config.after_timestamp, UTC) - timedelta(microseconds=1)
-        return [message async for message in self._store.iter_messages(conversation_id, since=since)]
+            return [message async for message in self._store.iter_messages(id, since=since)]
+        known = self._windows.get(conversation, wanted)
+        if known is not None:
+            return known
+        messages = (
+            [message async for message in self._store.iter_messages(id)]
+            if wanted is None
+            else await newest(self._store, id, wanted)
+        )
+        await self._keep(conversation, wanted, messages)
+        return messages
+
+    async def _keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
+        """Remembers messages as those of the version, unless somebody wrote while they were read."""
+        now = await self._store.get_conversation(conversation.id)
+        if now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at):
+            self._windows.keep(conversation, wanted, messages)
 
     # State
 
