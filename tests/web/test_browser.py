@@ -257,6 +257,7 @@ def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:
     page = visitor.open(site.api.address, "/conversations")
     page.get_by_label("User", exact=True).first.press_sequentially("ann")
     expect(page.locator(".row-title")).to_have_text(["First"])
+    page.get_by_text("More filters").press("Enter")
     page.get_by_label("Archived").press("ArrowDown")
     expect(page.locator(".row-title")).to_have_text(["Third"])
     page.get_by_label("Archived").press("ArrowDown")
