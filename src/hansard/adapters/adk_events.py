@@ -103,6 +103,13 @@ def delta_of(message: Message) -> Delta:
     return delta if isinstance(delta, dict) else {}
 
 
+def said_in(message: Message) -> str:
+    """What an event says, as an agent with an `output_key` puts it into the state too."""
+    content = message.content.get("content") if isinstance(message.content, dict) else None
+    parts = content.get("parts") if isinstance(content, dict) else None
+    return "".join(part.get("text") or "" for part in parts or [] if not part.get("thought"))
+
+
 class Scoped(msgspec.Struct):
     """A state by whose it is, without prefixes."""
 

@@ -180,7 +180,14 @@ def check(*, session: Given) -> int:
     return Corrupt.exit_code if problems else 0
 
 
-def reindex(*, embedder: embedding.Named = None, session: Given) -> None:
+def reindex(
+    *,
+    embedder: embedding.Named = None,
+    forget_others: Annotated[
+        bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")
+    ] = False,
+    session: Given,
+) -> None:
     """Build the search index anew and, with an embedder, the vectors.
 
     Others may go on reading and writing meanwhile. A store without an index needs none.
@@ -190,7 +197,7 @@ def reindex(*, embedder: embedding.Named = None, session: Given) -> None:
         how = store.capabilities.search
         total = store.admin.stats().messages
         with progress.bar("indexing messages", total, shown=not session.json) as move:
-            for done in store.admin.reindex():
+            for done in store.admin.reindex(forget_others=forget_others):
                 move(min(done, total))
     if session.json:
         output.emit({"search": how, "messages": total, "embedder": embedder})

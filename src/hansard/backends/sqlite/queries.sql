@@ -8,6 +8,10 @@ FROM conversations WHERE tenant = ? AND id = ?;
 -- The branches of a conversation.
 SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ?;
 
+-- find_pk --
+-- The number of a conversation.
+SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
+
 -- find_place --
 -- What a read of the active branch needs of its conversation.
 SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
@@ -360,6 +364,10 @@ DELETE FROM search_places WHERE message > ? AND message < ?;
 -- delete_search_row --
 -- A message that is no longer indexed. The last row stays, so that its number is never given again.
 DELETE FROM search_rows WHERE n = ? AND n < (SELECT max(n) FROM search_rows);
+
+-- count_search_entries --
+-- How many entries of a tenant match, up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?);
 
 -- find_search_tenant --
 -- The number of a tenant in the index.
