@@ -56,7 +56,7 @@ async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
 
 
 async def stats(link: Link, tenant: str | None) -> Stats:
-    days = await link.all("count_by_day", tenant)
+    days = await link.all("count_by_days", tenant)
     if tenant is None:
         row = await link.one("count_all")
         tenants = len(await link.all("list_tenants"))
@@ -67,13 +67,13 @@ async def stats(link: Link, tenant: str | None) -> Stats:
     return Stats(
         backend="postgres",
         tenants=tenants,
-        conversations=sum(conversations for _, conversations, _ in days),
-        messages=sum(messages for _, _, messages in days),
+        conversations=sum(conversations for *_, conversations in days),
+        messages=sum(messages * conversations for *_, messages, conversations in days),
         records=row[0],
         blobs=row[1],
         blob_bytes=row[2],
         bytes=row[3] if tenant is None else None,
-        active=rules.counted_days((day, messages) for day, _, messages in days),
+        active=rules.spread(tuple(row) for row in days),
     )
 
 

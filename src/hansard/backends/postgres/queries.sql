@@ -499,10 +499,11 @@ SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
--- count_by_day --
--- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
-SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)::bigint
-FROM hansard.conversations WHERE $1::text IS NULL OR tenant = $1 GROUP BY 1;
+-- count_by_days --
+-- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
+SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
+    message_count, count(*)
+FROM hansard.conversations WHERE $1::text IS NULL OR tenant = $1 GROUP BY 1, 2, 3;
 
 -- count_tenant --
 -- The size of a tenant.
