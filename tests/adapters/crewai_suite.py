@@ -239,6 +239,20 @@ def test_what_others_say_meanwhile_stays(store: sync.Store) -> None:
     assert [row.text for row in store.get_messages("c")] == ["1", "unheard", "2", "3"]
 
 
+def test_what_a_state_repeats_goes_with_its_message(store: sync.Store) -> None:
+    store.append_message("c", "user", "Begun elsewhere")
+    persistence = store.crewai_flow_persistence(user_id="ann")
+    messages = [{"role": "user", "content": "Begun elsewhere"}, {"role": "user", "content": "a secret"}]
+    state = {"messages": messages, "last_user_message": "a secret", "mood": "calm"}
+    persistence.save_state("c", "m", state)
+    assert persistence.load_state("c") == state
+    assert "a secret" not in repr(list(store.records.iter()))
+    store.delete_message("c", store.get_messages("c")[-1].id)
+    assert persistence.load_state("c") == {"messages": messages[:1], "last_user_message": None, "mood": "calm"}
+    store.erase_user("ann")
+    assert persistence.load_state("c") is None
+
+
 def test_a_history_that_is_cut_goes_on_in_a_branch(store: sync.Store) -> None:
     persistence = store.crewai_flow_persistence()
     messages = [{"role": "user", "content": str(number)} for number in range(4)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from hansard.adapters.adk_events import Delta, delta_of, events_of, merged, plain, row_of, scoped
+from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk_windows import Windows
 from hansard.adapters.history import newest, settled
-from hansard.errors import Conflict, ConversationNotFound
+from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store
 from hansard.store.records import Records
@@ -47,6 +49,8 @@ class Kept(msgspec.Struct, frozen=True):
     state: Delta = {}
     applied: int = 0
     """The seq of the newest event whose changes are in the state."""
+    said: dict[str, str] = {}
+    """Keys of the state whose value is what an event says, and the event: its text is kept once."""
 
 
 class Place(NamedTuple):
@@ -82,6 +86,8 @@ class AdkSessionService(BaseSessionService):
     def __init__(self, store: Store, *, agent_name: str | None = None) -> None:
         self._store = store
         self._agent_name = agent_name
+        self._events = Events()
+        self._windows = Windows()
 
     # ADK's methods
 
@@ -111,12 +117,12 @@ class AdkSessionService(BaseSessionService):
         found = await self._find(place) if place.id and user_id else None
         if found is None:
             return None
-        messages = await self._messages(found.conversation.id, config or GetSessionConfig())
+        messages = await self._messages(found.conversation, config or GetSessionConfig())
         kept = await self._caught_up(place, found.kept, messages)
-        events = events_of(messages, self._agent_name or app_name)
+        events = events_of(messages, self._agent_name or app_name, self._events)
         if config is not None and config.after_timestamp is not None:
             events = [event for event in events if event.timestamp >= config.after_timestamp]
-        state = merged(kept.state, *await self._shared(app_name, user_id))
+        state = merged(await self._state(kept, messages), *await self._shared(app_name, user_id))
         return self._session(place, found, state, events)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -132,7 +138,7 @@ class AdkSessionService(BaseSessionService):
                 continue
             if place.user not in shared:
                 shared[place.user] = await self._shared(app_name, place.user)
-            state = merged(kept.state, *shared[place.user])
+            state = merged(await self._state(kept), *shared[place.user])
             sessions.append(self._session(place, Found(conversation, kept), state, []))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=sessions)
@@ -155,7 +161,8 @@ class AdkSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         message, version = await settled(self._append(place, mark, row_of(event)))
-        is_known = any(each.id == event.id for each in reversed(session.events))
+        # What is stored now was not in the session; what was stored before may be, or not.
+        is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
             _mark(session, Mark(version, mark.conversation_id))
         session.last_update_time = max(session.last_update_time, message.created_at.timestamp())
@@ -212,7 +219,13 @@ class AdkSessionService(BaseSessionService):
         """The event as it is stored, and the version that it made; none when it was stored before."""
         try:
             appended = await self._store.append(
-                mark.conversation_id, [row], expected_version=mark.version, on_duplicate="error", create=False
+                mark.conversation_id,
+                [row],
+                # A conversation that others began for nobody becomes the user's, and goes when the user is erased.
+                user_id=place.user if mark.is_new else None,
+                expected_version=mark.version,
+                on_duplicate="error",
+                create=False,
             )
         except ConversationNotFound as error:
             raise SessionNotFoundError(f"Session {place.id} not found.") from error
@@ -223,18 +236,35 @@ class AdkSessionService(BaseSessionService):
         message = appended.messages[0]
         if delta_of(message) or mark.is_new or message.seq % _BEHIND == 0:
             await self._follow(place, mark.conversation_id, [message])
-        return message, appended.version if appended.stored else None
+        if not appended.stored:
+            return message, None
+        self._windows.go_on(mark.conversation_id, mark.version, appended.version, message)
+        return message, appended.version
 
-    async def _messages(self, conversation_id: str, config: GetSessionConfig) -> list[Message]:
-        if config.num_recent_events == 0:
+    async def _messages(self, conversation: Conversation, config: GetSessionConfig) -> Sequence[Message]:
+        id, wanted = conversation.id, config.num_recent_events
+        if wanted == 0:
             return []
-        if config.num_recent_events is not None:
-            return await newest(self._store, conversation_id, config.num_recent_events)
-        since = None
-        if config.after_timestamp is not None:
+        if wanted is None and config.after_timestamp is not None:
             # Times of messages are rounded to the microsecond; the events are compared exactly.
             since = datetime.fromtimestamp(config.after_timestamp, UTC) - timedelta(microseconds=1)
-        return [message async for message in self._store.iter_messages(conversation_id, since=since)]
+            return [message async for message in self._store.iter_messages(id, since=since)]
+        known = self._windows.get(conversation, wanted)
+        if known is not None:
+            return known
+        messages = (
+            [message async for message in self._store.iter_messages(id)]
+            if wanted is None
+            else await newest(self._store, id, wanted)
+        )
+        await self._keep(conversation, wanted, messages)
+        return messages
+
+    async def _keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
+        """Remembers messages as those of the version, unless somebody wrote while they were read."""
+        now = await self._store.get_conversation(conversation.id)
+        if now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at):
+            self._windows.keep(conversation, wanted, messages)
 
     # State
 
@@ -253,21 +283,41 @@ class AdkSessionService(BaseSessionService):
         while True:
             record = await self._store.records.get(place.namespace, place.id)
             kept = kept_in(record) if record is not None else Kept(conversation_id)
-            state = dict(kept.state)
+            state, said = dict(kept.state), dict(kept.said)
             for message in messages:
                 if message.seq > kept.applied and (delta := delta_of(message)):
                     change = scoped(delta)
-                    state |= change.session
+                    text = said_in(message)
+                    quotes = {key for key, value in change.session.items() if value and value == text}
+                    for key in change.session:
+                        state.pop(key, None)
+                        said.pop(key, None)
+                    state |= {key: value for key, value in change.session.items() if key not in quotes}
+                    said |= dict.fromkeys(quotes, message.id)
                     await self._merge(self._store.records, APP_STATE, place.app, change.app)
                     await self._merge(self._of_user(place.user), USER_STATE, place.app, change.user)
             if not messages or messages[-1].seq <= kept.applied:
                 return kept
-            kept = Kept(conversation_id, state, messages[-1].seq)
+            kept = Kept(conversation_id, state, messages[-1].seq, said)
             try:
                 await self._put(place, kept, record.revision if record is not None else 0)
             except Conflict:
                 continue
             return kept
+
+    async def _state(self, kept: Kept, read: Sequence[Message] = ()) -> Delta:
+        """The session's own state. What an event said that is gone is gone from it too."""
+        if not kept.said:
+            return kept.state
+        texts = {message.id: said_in(message) for message in read}
+        state = dict(kept.state)
+        for key, id in kept.said.items():
+            if id not in texts:
+                with suppress(NotFound):
+                    texts[id] = said_in(await self._store.get_message(kept.conversation_id, id))
+            if id in texts:
+                state[key] = texts[id]
+        return state
 
     async def _put(self, place: Place, kept: Kept, revision: int) -> None:
         await self._store.records.put(

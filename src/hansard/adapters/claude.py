@@ -2,20 +2,26 @@
 
 A session is a conversation. What was said in its main transcript (entries of users and assistants) are messages of the
 shared history, in the format `claude.transcript`; the other entries of the main transcript, and the transcripts of
-subagents, are records of the conversation. Each of those beside a message knows the message that it came after, so a
-transcript comes back in its order; what others said in between comes as entries that say the same.
+subagents, are records of the conversation: see `claude_beside`. What others said in between comes as entries that say
+the same.
 
-Rows are written first and are safe to repeat, because their ids are the entries' uuids. Then everything else is written
-in one step that also moves the session's counter, at the revision that was read: so a batch that is retried leaves
-nothing twice, and two writers do not tear each other's batches.
+A batch of messages alone is one append. Messages are safe to repeat, because their ids are the entries' uuids; the
+records beside them are written in one step that also moves the session's counter, at the revision that was read. Both
+are written at the same time, so that a backend with group commit needs one commit for both; where only one of the two
+succeeds, the records are taken back. So a batch that is retried leaves nothing twice, and two writers do not tear each
+other's batches.
+
+The SDK's summaries are folded when they are asked for, from the beginning and the end of a transcript. Nothing that
+quotes a message is stored: what is deleted or changed is gone from the summaries at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from claude_agent_sdk import (
@@ -27,31 +33,49 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from hansard.adapters.history import newest, reading_of
-from hansard.errors import Conflict, ConversationNotFound
-from hansard.formats import registry
+from hansard.adapters import claude_beside as beside
+from hansard.adapters.claude_beside import Beside
+from hansard.adapters.claude_entries import NAMES, Entry, is_said, row_of, uuid_of
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
 from hansard.model import Conversation, Message, Record, to_micros
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
-FORMAT = "claude.transcript"
 SESSIONS = "claude-sessions"
 BESIDE = "claude-entries"
 SUBAGENTS = "claude-subagents"
 UUIDS = "claude-uuids"
 BINDINGS = "claude-bindings"
 
-_NAMES = uuid.UUID("6f6b8d1c-5f0e-4d3a-9b67-0f0a6f9c1e55")
+_HEAD = 50
+"""Entries of a transcript's beginning that a summary is folded from."""
+_KINDS = 50
+"""Kinds of entries whose newest one is remembered."""
+_WAITING = 8
+"""Prompts that may wait for the message that says them."""
 
 
-class Session(msgspec.Struct, frozen=True):
-    """What a session's record holds: its conversation, how many entries lie beside it, and the SDK's summary."""
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a session's record holds: its conversation, and how many entries lie beside it."""
 
     conversation_id: str
     entries: int = 0
-    summary: dict[str, Any] | None = None
+    newest: dict[str, int] = {}
+    """The number of the newest entry of each type."""
+    waiting: tuple[int, ...] = ()
+    """Entries that repeat a prompt which is no message yet."""
     subagents: dict[str, int] = {}
     """Their subpaths, and how many entries each has."""
+
+
+class Batch(NamedTuple):
+    """Entries to append: the messages of them, and what is written beside those."""
+
+    rows: list[Message]
+    session: Session
+    writes: list[Put]
+    undo: list[Put | Delete]
+    """What takes the writes back."""
 
 
 class ClaudeSessionStore:
@@ -65,12 +89,16 @@ class ClaudeSessionStore:
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         if not entries:
             return
-        given = cast("list[dict[str, Any]]", entries)
+        given = cast("list[Entry]", entries)
         is_stored = False
         while not is_stored:
             record = await self._record(key["project_key"], key["session_id"])
             session = _session(record) if record is not None else await self._begin(key)
-            is_stored = await self._append(key, given, session, record.revision if record is not None else 0)
+            if "subpath" in key:
+                batch = self._beneath(key, await self._new(key, given), session)
+            else:
+                batch = await self._main(key, given, session)
+            is_stored = await self._write(key, record, batch)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         record = await self._record(key["project_key"], key["session_id"])
@@ -79,28 +107,31 @@ class ClaudeSessionStore:
                 return None
             place = (SUBAGENTS, key["project_key"], key["session_id"], key["subpath"])
             return [found.value async for found in self._store.records.iter(place, exact=True)]
-        conversation_id = (
-            _session(record).conversation_id if record is not None else await bound(self._store, key["session_id"])
-        )
-        beside = [found async for found in self._store.records.iter(_beside(key), exact=True)] if record else []
-        entries = [entry async for entry in self._merged(conversation_id, key["session_id"], beside)]
+        id = _session(record).conversation_id if record is not None else await bound(self._store, key["session_id"])
+        scan = self._store.records.iter(_beside(key), exact=True)
+        beside_it = [beside.read(found) async for found in scan] if record is not None else []
+        rows = [row async for row in self._store.iter_messages(id)]
+        entries = list(beside.merged(rows, beside_it, key["session_id"]))
         return cast("list[SessionStoreEntry]", entries) or None
 
     # What is optional
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         return [
-            {"session_id": record.key, "mtime": _mtime(record)}
+            {"session_id": record.key, "mtime": mtime}
             async for record in self._store.records.iter((SESSIONS, project_key), exact=True)
-            if _has_main(_session(record))
+            if (mtime := await self._mtime(record)) is not None
         ]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        return [
-            {"session_id": record.key, "mtime": _mtime(record), "data": data}
-            async for record in self._store.records.iter((SESSIONS, project_key), exact=True)
-            if (data := _session(record).summary) is not None
-        ]
+        found: list[SessionSummaryEntry] = []
+        async for record in self._store.records.iter((SESSIONS, project_key), exact=True):
+            # The time first: a summary may be newer than it says, never older.
+            mtime = await self._mtime(record)
+            if mtime is not None:
+                key: SessionKey = {"project_key": project_key, "session_id": record.key}
+                found.append({**await self._summary(key, _session(record)), "mtime": mtime})
+        return found
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         record = await self._record(key["project_key"], key["session_id"])
@@ -116,7 +147,7 @@ class ClaudeSessionStore:
             await self._store.delete_conversation(session.conversation_id)
             return
         left = {path: count for path, count in session.subagents.items() if path != key["subpath"]}
-        batch: list[Put | Delete] = [self._put(key, msgspec.structs.replace(session, subagents=left), record.revision)]
+        batch: list[Put | Delete] = [_put(key, msgspec.structs.replace(session, subagents=left), record.revision)]
         for root in (SUBAGENTS, UUIDS):
             place = (root, key["project_key"], key["session_id"], key["subpath"])
             batch += [Delete(place, found.key) async for found in self._store.records.iter(place, exact=True)]
@@ -133,7 +164,7 @@ class ClaudeSessionStore:
         id = await bound(self._store, key["session_id"])
         conversation = await self._store.get_conversation(id)
         if conversation is not None and conversation.metadata.get("claude_project") not in (None, key["project_key"]):
-            id = str(uuid.uuid5(_NAMES, f"{key['project_key']}/{id}"))
+            id = str(uuid.uuid5(NAMES, f"{key['project_key']}/{id}"))
             conversation = await self._store.get_conversation(id)
         if conversation is None:
             conversation = await self._create(id, claim)
@@ -151,98 +182,152 @@ class ClaudeSessionStore:
                 raise
             return found
 
-    def _put(self, key: SessionKey, session: Session, revision: int) -> Put:
-        value = msgspec.to_builtins(session)
-        place = (SESSIONS, key["project_key"])
-        return Put(place, key["session_id"], value, revision, conversation_id=session.conversation_id)
+    async def _mtime(self, record: Record) -> int | None:
+        """When the main transcript was written last, in milliseconds; None when there is none."""
+        session = _session(record)
+        conversation = await self._store.get_conversation(session.conversation_id)
+        if conversation is None or not (conversation.message_count or session.entries):
+            return None
+        return to_micros(max(record.updated_at, conversation.updated_at)) // 1000
+
+    async def _summary(self, key: SessionKey, session: Session) -> SessionSummaryEntry:
+        """The SDK's summary, which tells of the first things in a transcript and of the newest of each kind."""
+        id = session.conversation_id
+        rows = list(await self._store.get_messages(id, limit=_HEAD))
+        if len(rows) == _HEAD:
+            rows += [row for row in await self._store.get_messages(id, last=1) if row.seq > rows[-1].seq]
+        numbers = sorted({*range(min(session.entries, _HEAD)), *session.newest.values()})
+        found = await self._store.records.get_many([(_beside(key), _number(number)) for number in numbers])
+        beside_it = [beside.read(record) for record in found if record is not None]
+        quoted = {quote.message_id for each in beside_it for quote in each.quotes.values()} - {row.id for row in rows}
+        entries = list(beside.merged(rows, beside_it, key["session_id"], await self._rows(id, quoted)))
+        return fold_session_summary(None, key, cast("list[SessionStoreEntry]", entries))
+
+    async def _rows(self, id: str, message_ids: set[str]) -> list[Message]:
+        """These messages, as far as they are still there."""
+        rows = []
+        for message_id in message_ids:
+            with suppress(MessageNotFound):
+                rows.append(await self._store.get_message(id, message_id))
+        return rows
 
     # Appending
 
-    async def _append(self, key: SessionKey, entries: list[dict[str, Any]], session: Session, revision: int) -> bool:
+    async def _write(self, key: SessionKey, record: Record | None, batch: Batch) -> bool:
         """False when another writer was faster. Rows that are stored by then are found again by their ids."""
-        new = await self._new(key, entries)
-        if "subpath" in key:
-            session, batch = self._beneath(key, new, session)
-        else:
-            session, batch = await self._main(key, new, session)
-        uuids = [entry["uuid"] for entry in new if isinstance(entry.get("uuid"), str) and not _is_said(key, entry)]
-        batch += [Put(_uuids(key), each, True, conversation_id=session.conversation_id) for each in uuids]
-        try:
-            await self._store.records.write([self._put(key, session, revision), *batch])
-        except Conflict:
-            return False
-        return True
+        id = batch.session.conversation_id
+        if record is not None and not batch.writes and batch.session == _session(record):
+            await self._store.append(id, batch.rows, create=False)
+            return True
+        writes = [_put(key, batch.session, record.revision if record is not None else 0), *batch.writes]
+        appended, written = await asyncio.gather(
+            self._store.append(id, batch.rows, create=False),
+            self._store.records.write(writes),
+            return_exceptions=True,
+        )
+        if isinstance(appended, BaseException):
+            if not isinstance(written, BaseException):
+                await self._take_back(key, record, batch, cast(Record, written[0]))
+            raise appended
+        if isinstance(written, BaseException) and not isinstance(written, Conflict):
+            raise written
+        return not isinstance(written, Conflict)
 
-    async def _new(self, key: SessionKey, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _take_back(self, key: SessionKey, before: Record | None, batch: Batch, now: Record) -> None:
+        """Undoes the records of a batch whose messages were refused, unless somebody has gone on from them."""
+        if before is None:
+            session: Put | Delete = Delete(now.namespace, now.key, now.revision)
+        else:
+            session = _put(key, _session(before), now.revision)
+        with suppress(Conflict):
+            await self._store.records.write([session, *batch.undo])
+
+    async def _new(self, key: SessionKey, entries: list[Entry]) -> list[Entry]:
         """The entries without those that a record has already; rows are told apart by the append itself."""
-        named = {entry["uuid"]: None for entry in entries if isinstance(entry.get("uuid"), str)}
-        found = await self._store.records.get_many([(_uuids(key), each) for each in named]) if named else []
+        beside_rows = "subpath" in key
+        names = {uuid_of(entry): None for entry in entries if beside_rows or not is_said(entry)}
+        names.pop("", None)
+        found = await self._store.records.get_many([(_uuids(key), each) for each in names]) if names else []
         seen = {record.key for record in found if record is not None}
         new = []
         for entry in entries:
-            name = entry.get("uuid")
-            if not isinstance(name, str) or name not in seen:
+            name = uuid_of(entry)
+            if name not in seen:
                 new.append(entry)
-            if isinstance(name, str):
+            if name:
                 seen.add(name)
         return new
 
-    async def _main(
-        self, key: SessionKey, entries: list[dict[str, Any]], session: Session
-    ) -> tuple[Session, list[Put | Delete]]:
-        id = session.conversation_id
-        before = await newest(self._store, id, 1)
-        said = [entry for entry in entries if _is_said(key, entry)]
-        rows = iter((await self._store.append(id, [_row(entry) for entry in said], create=False)).messages)
-        anchor = before[-1].seq if before else 0
-        batch: list[Put | Delete] = []
-        count = session.entries
-        for entry in entries:
-            if _is_said(key, entry):
-                anchor = next(rows).seq
-            else:
-                batch.append(Put(_beside(key), f"{anchor:012}.{count:09}", entry, conversation_id=id))
-                count += 1
-        previous: Any = {"session_id": key["session_id"], "mtime": 0, "data": session.summary}
-        folded = fold_session_summary(previous if session.summary is not None else None, key, cast(Any, entries))
-        return msgspec.structs.replace(session, entries=count, summary=folded["data"]), batch
+    async def _main(self, key: SessionKey, entries: list[Entry], session: Session) -> Batch:
+        new = await self._new(key, entries)
+        rows = {id(entry): row_of(entry) for entry in new if is_said(entry)}
+        asked = [row for row in rows.values() if row.role == "user"]
+        writes, undo = await self._kept_waiting(key, session, asked)
+        if session.waiting and asked:
+            session = msgspec.structs.replace(session, waiting=())
+        if len(rows) < len(new):
+            session, more = await self._put_beside(key, new, rows, session)
+            writes += more
+            undo += [Delete(put.namespace, put.key) for put in more]
+        return Batch(list(rows.values()), session, writes, undo)
 
-    def _beneath(
-        self, key: SessionKey, entries: list[dict[str, Any]], session: Session
-    ) -> tuple[Session, list[Put | Delete]]:
+    async def _put_beside(
+        self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], session: Session
+    ) -> tuple[Session, list[Put]]:
+        """The entries that are no messages, with references to what they quote."""
+        last = await self._store.get_messages(session.conversation_id, last=1) if not rows else []
+        placed = list(beside.placed(entries, rows, last[-1].id if last else ""))
+        placed = await self._referring(session, placed, list(rows.values()))
+        first, newest, waiting = session.entries, dict(session.newest), [*session.waiting]
+        puts: list[Put] = []
+        for number, each in enumerate(placed, first):
+            value = msgspec.to_builtins(each)
+            puts.append(Put(_beside(key), _number(number), value, conversation_id=session.conversation_id))
+            kind = str(each.entry.get("type"))
+            if kind in newest or len(newest) < _KINDS:
+                newest[kind] = number
+            if beside.unquoted(each):
+                waiting.append(number)
+        names = [name for each in placed if (name := uuid_of(each.entry))]
+        puts += [Put(_uuids(key), name, True, conversation_id=session.conversation_id) for name in names]
+        after = msgspec.structs.replace(
+            session, entries=first + len(placed), newest=newest, waiting=tuple(waiting[-_WAITING:])
+        )
+        return after, puts
+
+    async def _referring(self, session: Session, placed: list[Beside], rows: list[Message]) -> list[Beside]:
+        asked = [row for row in rows if row.role == "user"]
+        placed = [beside.referring(each, asked) for each in placed]
+        if not any(beside.unquoted(each) for each in placed):
+            return placed
+        earlier = await self._store.get_messages(session.conversation_id, last=_WAITING, roles=["user"])
+        return [beside.referring(each, earlier) for each in placed]
+
+    async def _kept_waiting(
+        self, key: SessionKey, session: Session, asked: Sequence[Message]
+    ) -> tuple[list[Put], list[Put | Delete]]:
+        """Entries that repeated a prompt before it became a message: now there is one to refer to."""
+        if not session.waiting or not asked:
+            return [], []
+        places = [(_beside(key), _number(number)) for number in session.waiting]
+        puts: list[Put] = []
+        undo: list[Put | Delete] = []
+        for record in await self._store.records.get_many(places):
+            before = beside.read(record) if record is not None else None
+            after = beside.referring(before, asked) if before is not None else None
+            if record is not None and after is not before:
+                puts.append(_rewritten(record, msgspec.to_builtins(after)))
+                undo.append(_rewritten(record, record.value))
+        return puts, undo
+
+    def _beneath(self, key: SessionKey, entries: list[Entry], session: Session) -> Batch:
         path = key["subpath"]
         place = (SUBAGENTS, key["project_key"], key["session_id"], path)
-        first = session.subagents.get(path, 0)
-        batch: list[Put | Delete] = [
-            Put(place, f"{first + number:012}", entry, conversation_id=session.conversation_id)
-            for number, entry in enumerate(entries)
-        ]
+        first, id = session.subagents.get(path, 0), session.conversation_id
+        writes = [Put(place, _number(number), entry, conversation_id=id) for number, entry in enumerate(entries, first)]
+        writes += [Put(_uuids(key), name, True, conversation_id=id) for entry in entries if (name := uuid_of(entry))]
         subagents = {**session.subagents, path: first + len(entries)}
-        return msgspec.structs.replace(session, subagents=subagents), batch
-
-    # Loading
-
-    async def _merged(
-        self, conversation_id: str, session_id: str, beside: Sequence[Record]
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Messages in their order, each followed by the entries that came after it, and where to go on from."""
-        waiting = list(beside)[::-1]
-        leaf: str | None = None
-        is_foreign = False
-        async for row in self._store.iter_messages(conversation_id):
-            while waiting and int(waiting[-1].key[:12]) < row.seq:
-                entry = waiting.pop().value
-                leaf = entry.get("uuid") or leaf
-                yield entry
-            for entry in _entries(row, session_id, leaf):
-                leaf = entry.get("uuid") or leaf
-                yield entry
-            is_foreign = row.format != FORMAT
-        for record in waiting[::-1]:
-            yield record.value
-        if is_foreign and leaf is not None and beside:
-            # Claude goes on from the last leaf that an entry names. That is what somebody else said.
-            yield {"type": "last-prompt", "lastPrompt": "", "leafUuid": leaf, "sessionId": session_id}
+        return Batch([], msgspec.structs.replace(session, subagents=subagents), writes, [])
 
 
 async def bind(store: Store, conversation_id: str) -> str:
@@ -250,7 +335,7 @@ async def bind(store: Store, conversation_id: str) -> str:
     try:
         return str(uuid.UUID(conversation_id))
     except ValueError:
-        session_id = str(uuid.uuid5(_NAMES, conversation_id))
+        session_id = str(uuid.uuid5(NAMES, conversation_id))
     if await store.get_conversation(conversation_id) is None:
         with suppress(Conflict):
             await store.create_conversation(conversation_id)
@@ -268,96 +353,24 @@ def _session(record: Record) -> Session:
     return msgspec.convert(record.value, Session)
 
 
-def _has_main(session: Session) -> bool:
-    return session.summary is not None
+def _put(key: SessionKey, session: Session, revision: int) -> Put:
+    value = msgspec.to_builtins(session)
+    place = (SESSIONS, key["project_key"])
+    return Put(place, key["session_id"], value, revision, conversation_id=session.conversation_id)
 
 
-def _mtime(record: Record) -> int:
-    return to_micros(record.updated_at) // 1000
+def _rewritten(record: Record, value: Any) -> Put:
+    return Put(record.namespace, record.key, value, conversation_id=record.conversation_id)
 
 
 def _beside(key: SessionKey) -> tuple[str, ...]:
     return (BESIDE, key["project_key"], key["session_id"])
 
 
+def _number(number: int) -> str:
+    return f"{number:012}"
+
+
 def _uuids(key: SessionKey) -> tuple[str, ...]:
     path = (key["subpath"],) if "subpath" in key else ()
     return (UUIDS, key["project_key"], key["session_id"], *path)
-
-
-def _is_said(key: SessionKey, entry: dict[str, Any]) -> bool:
-    """Whether an entry is part of what was said, for everybody to read."""
-    message = entry.get("message")
-    return (
-        "subpath" not in key
-        and entry.get("type") in ("user", "assistant")
-        and isinstance(message, dict)
-        and message.get("role") in ("user", "assistant")
-        and isinstance(message.get("content"), str | list)
-        and not any(entry.get(mark) for mark in ("isSidechain", "isMeta"))
-    )
-
-
-def _row(entry: dict[str, Any]) -> Message:
-    content = entry["message"]["content"]
-    answers = isinstance(content, list) and content and all(_is_result(block) for block in content)
-    id = entry["uuid"] if isinstance(entry.get("uuid"), str) else ""
-    return Message("tool" if answers else entry["message"]["role"], entry, id=id, format=FORMAT)
-
-
-def _is_result(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_result"
-
-
-def _entries(row: Message, session_id: str, parent: str | None) -> list[dict[str, Any]]:
-    """A message as entries: its very content where Claude wrote it."""
-    if row.format == FORMAT and isinstance(row.content, dict):
-        return [row.content]
-    entries = []
-    spoken = registry.write(reading_of(row), "anthropic", row)
-    if _side(row) == "assistant" and len(spoken) > 1:
-        # Anthropic's dialogues begin with a user: a message by itself gets one that nobody said.
-        spoken = [said for said in spoken if said["role"] == "assistant"]
-    for number, said in enumerate(spoken):
-        name = str(uuid.uuid5(_NAMES, f"{row.conversation_id}/{row.id}.{number}"))
-        entries.append(_entry(said, row, session_id, name, parent))
-        parent = name
-    return entries
-
-
-def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | None) -> dict[str, Any]:
-    message = said if isinstance(said, dict) and "role" in said else {"role": _side(row), "content": _blocks(said)}
-    if message["role"] == "assistant":
-        message = {
-            "id": f"msg_{name}",
-            "type": "message",
-            "role": "assistant",
-            "model": (row.usage.model if row.usage else None) or "unknown",
-            "content": _blocks(message["content"]),
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        }
-    return {
-        "parentUuid": parent,
-        "isSidechain": False,
-        "userType": "external",
-        "cwd": "/",
-        "sessionId": session_id,
-        "version": "1.0.0",
-        "type": message["role"],
-        "message": message,
-        "uuid": name,
-        "timestamp": row.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-    }
-
-
-def _blocks(content: Any) -> Any:
-    """Content of its own format may be a text, one block, or the blocks."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [content] if isinstance(content, dict) else content
-
-
-def _side(row: Message) -> str:
-    return "assistant" if row.role in ("assistant", "agent") else "user"

@@ -34,6 +34,9 @@ MESSAGES = "messages"
 
 State = dict[str, Any]
 
+_RECENT = 20
+"""Messages that the state of a flow may repeat."""
+
 
 class Shared(msgspec.Struct, frozen=True):
     """What the history had when the state was saved: how many messages, by which digest, up to which seq."""
@@ -49,6 +52,8 @@ class Kept(msgspec.Struct, frozen=True):
     method: str
     state: State
     shared: Shared | None = None
+    quotes: dict[str, str] = {}
+    """Fields of the state that repeat what a message says, and the message: its text is kept once."""
 
 
 class Told(NamedTuple):
@@ -135,12 +140,13 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         await self._meet(id)
         before = await self._kept(id)
         messages = state.get(MESSAGES)
-        shared = None
+        shared, quotes = None, {}
         if isinstance(messages, list) and all(_is_message(message) for message in messages):
             known = before.shared if before is not None and before.shared is not None else Shared()
             shared = await self._share(id, messages, known)
-            state = {name: value for name, value in state.items() if name != MESSAGES}
-        value = msgspec.to_builtins(Kept(method, state, shared))
+            quotes = await self._quotes(id, state)
+            state = {name: value for name, value in state.items() if name != MESSAGES and name not in quotes}
+        value = msgspec.to_builtins(Kept(method, state, shared, quotes))
         batch: list[Put | Delete] = [Put((FLOWS,), id, value, conversation_id=id)]
         if waiting is not None:
             batch.append(Put((PENDING,), id, waiting, conversation_id=id))
@@ -154,7 +160,9 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         if kept is None:
             # Others have begun it.
             return {"id": id, MESSAGES: [each.message for each in told]} if told else None
-        return {**kept.state, MESSAGES: [each.message for each in told]}
+        texts = {each.row_id: each.message.get("content") for each in told}
+        quoted = {name: texts.get(row_id) for name, row_id in kept.quotes.items()}
+        return {**kept.state, **quoted, MESSAGES: [each.message for each in told]}
 
     async def _load_pending(self, id: str) -> tuple[State, State] | None:
         waiting = await self._store.records.get((PENDING,), id)
@@ -168,8 +176,21 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         record = await self._store.records.get((FLOWS,), id)
         return msgspec.convert(record.value, Kept) if record is not None else None
 
+    async def _quotes(self, id: str, state: State) -> dict[str, str]:
+        """Which fields of a state repeat one of the newest messages, such as `last_user_message`."""
+        recent = {text for message in state[MESSAGES][-_RECENT:] if isinstance(text := message.get("content"), str)}
+        fields = {name: value for name, value in state.items() if isinstance(value, str) and value in recent}
+        rows = await self._store.get_messages(id, last=_RECENT) if fields else []
+        said = {row.text: row.id for row in rows if row.format == FORMAT}
+        return {name: said[value] for name, value in fields.items() if value in said}
+
     async def _meet(self, id: str) -> None:
-        if await self._store.get_conversation(id) is None:
+        conversation = await self._store.get_conversation(id)
+        if conversation is not None:
+            if self.user_id is not None and conversation.user_id is None:
+                # Others began it for nobody: from now on it goes when the user is erased.
+                await self._store.update_conversation(id, user_id=self.user_id)
+        else:
             try:
                 await self._store.create_conversation(id, user_id=self.user_id, agent_id=self.agent_id)
             except Conflict:

@@ -17,7 +17,12 @@ from hansard.model import Message
 from hansard.store import Store
 
 FORMAT = "langchain"
+_set = object.__setattr__
 
+_SAYING = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "artifact")
+"""The fields of a message that hold what was said or done."""
+_NAMING = frozenset(("type", "id", "name", "index", "role", "mime_type", "source_type", "signature"))
+"""Fields in them that say what a part is, not what it says."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
 
 
@@ -55,20 +60,46 @@ def _is_native(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("data"), dict)
 
 
-def text_of(row: Message) -> bytes:
-    """The text that a serializer writes for the message, as bytes."""
+def texts_of(row: Message) -> list[bytes]:
+    """The texts that a serializer writes for what the message says, as bytes: each string of its content and calls."""
     data = row.content.get("data") if isinstance(row.content, dict) else None
-    text = data.get("content") if isinstance(data, dict) else None
-    return text.encode() if isinstance(text, str) else b""
+    if not isinstance(data, dict):
+        return []
+    return [text.encode() for name in _SAYING if name in data for text in _strings(data[name])]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if name not in _NAMING:
+                yield from _strings(item)
 
 
 def copied(message: BaseMessage) -> BaseMessage:
-    """A message that shares nothing that can be changed."""
-    made = message.__copy__()
-    fields = made.__dict__
+    """A message that shares nothing that can be changed.
+
+    What `message.__copy__()` and a copy of every container do, without asking for each what it is: a thread has
+    thousands.
+    """
+    if message.__pydantic_private__:
+        return deepcopy(message)
+    kind = type(message)
+    made = kind.__new__(kind)
+    fields = message.__dict__.copy()
     for name, item in fields.items():
         if type(item) is dict or type(item) is list:
-            fields[name] = deepcopy(item) if item else item.copy()
+            fields[name] = deepcopy(item) if item else type(item)()
+    extra = message.__pydantic_extra__
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_extra__", deepcopy(extra) if extra else None if extra is None else {})
+    # Which fields were given is shared: nothing that was said hangs on it.
+    _set(made, "__pydantic_fields_set__", message.__pydantic_fields_set__)
+    _set(made, "__pydantic_private__", None)
     return made
 
 
@@ -103,14 +134,14 @@ class Rows:
             return []  # The branch was deleted, and its messages with it.
         return found
 
-    async def texts(self, branch: str | None, wanted: dict[int, str]) -> dict[int, bytes]:
+    async def texts(self, branch: str | None, wanted: dict[int, str]) -> dict[int, list[bytes]]:
         """The texts of these rows, by seq. Most lie on the branch, in few runs; a text that is gone is left out."""
-        found: dict[int, bytes] = {}
+        found: dict[int, list[bytes]] = {}
         for first, last in _runs(sorted(wanted)):
-            found |= {row.seq: text_of(row) for row in await self.run(branch, first, last)}
+            found |= {row.seq: texts_of(row) for row in await self.run(branch, first, last)}
         for seq in wanted.keys() - found.keys():
             with suppress(NotFound):
-                found[seq] = text_of(await self._store.get_message(self._id, wanted[seq]))
+                found[seq] = texts_of(await self._store.get_message(self._id, wanted[seq]))
         return found
 
 

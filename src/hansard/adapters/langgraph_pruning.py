@@ -97,7 +97,7 @@ def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterabl
                 new_homes[namespace, home, channel] = id
         if homes != found.saved.homes:
             saved = structs.replace(found.saved, values=values, homes=homes)
-            yield Put(namespace, id, records.encode(saved), found.revision, conversation_id=found.thread_id)
+            yield Put(namespace, id, records.pack(saved), found.revision, conversation_id=found.thread_id)
 
 
 async def _delete_all(store: Store, prefix: tuple[str, ...]) -> None:

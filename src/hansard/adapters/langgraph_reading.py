@@ -22,7 +22,7 @@ from hansard import cursors
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_messages import Rows, copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
-from hansard.adapters.langgraph_threads import Known, Place, Said, Thread, Threads, key_of
+from hansard.adapters.langgraph_threads import Known, Said, Thread, Threads, runs_of
 from hansard.model import Message, Record
 from hansard.requests import RecordQuery
 from hansard.store import Store
@@ -92,7 +92,9 @@ class Reader:
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None or not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
             return None
-        messages = await self._heard(thread_id, Thread(conversation.branch), conversation.branch)
+        thread = Thread(conversation.branch)
+        thread.is_owned = conversation.user_id is not None
+        messages = await self._heard(thread_id, thread, conversation.branch)
         if not messages:
             return None
         checkpoint = empty_checkpoint()
@@ -155,7 +157,7 @@ class Reader:
             pending_writes=[(task_id, write.channel, self._load(write.blob, texts)) for task_id, write in writes],
         )
 
-    def _load(self, blob: Blob, texts: Mapping[int, bytes]) -> Any:
+    def _load(self, blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> Any:
         return self._serde.loads_typed(records.whole(blob, texts))
 
     async def _homes(self, found: Found) -> dict[str, Blob]:
@@ -169,7 +171,7 @@ class Reader:
                 values[name] = homes[id][name]
         return values
 
-    async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, bytes]:
+    async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, list[bytes]]:
         wanted = dict(row for blob in blobs for row in records.references(blob))
         return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
 
@@ -183,7 +185,7 @@ class Reader:
                 branch, runs = conversation.branch, []
             said = self._threads.said(found.thread_id)
             if said is not None and said.is_at(conversation.version, found.id, branch):
-                return self._said_again(found, said)
+                return self._said_again(found, said, is_owned=conversation.user_id is not None)
         lines: list[Message] = []
         for first, last in runs:
             lines += await rows.run(branch, first, last)
@@ -198,23 +200,19 @@ class Reader:
                     thread.remember(message, row)
         if is_newest and thread is not None:
             thread.head, thread.tail = found.id, max(saved.tail if branch == saved.branch else 0, thread.tail)
+            thread.is_owned = conversation is None or conversation.user_id is not None
             self._threads.put(found.thread_id, thread)
             version = conversation.version if conversation is not None else 0
-            places = [Place(copied(each.message), None, each.seq, each.row_id) for each in thread.places.values()]
-            is_whole = len(places) == len(messages)
-            self._threads.say(found.thread_id, Said(version, found.id, thread.branch, places) if is_whole else None)
+            self._threads.say(found.thread_id, _said(version, found.id, thread, messages))
         return messages
 
-    def _said_again(self, found: Found, said: Said) -> list[Any]:
+    def _said_again(self, found: Found, said: Said, *, is_owned: bool) -> list[Any]:
         """The messages of the newest checkpoint when nobody has written since they were read or put."""
         thread = Thread(said.branch)
-        messages = []
-        for place in said.places:
-            message = copied(place.message)
-            messages.append(message)
-            thread.places[key_of(message)] = Place(message, message.content, place.seq, place.row_id)
-        thread.head = found.id
-        thread.tail = max(found.saved.tail, max((place.seq for place in said.places), default=0))
+        messages = list(map(copied, said.messages))
+        thread.hear(tuple(messages), said)
+        thread.head, thread.is_owned = found.id, is_owned
+        thread.tail = max(found.saved.tail, thread.tail)
         self._threads.put(found.thread_id, thread)
         return messages
 
@@ -284,6 +282,16 @@ class Reader:
             if name in seeds:
                 history[name]["seed"] = seeds[name]
         return history
+
+
+def _said(version: int, head: str, thread: Thread, messages: Sequence[Any]) -> Said | None:
+    """What was just read, if every message of it has its own place."""
+    places = thread.places()
+    if len(places) != len(messages):
+        return None
+    seqs = tuple(place.seq for place in places)
+    said = [copied(place.message) for place in places]
+    return Said(version, head, thread.branch, said, seqs, [place.row_id for place in places], tuple(runs_of(seqs)))
 
 
 def _gather(ancestor: CheckpointTuple, writes: dict[str, list[PendingWrite]], seeds: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ message put in its place. Nothing here interprets the serializer's bytes, and no
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -31,10 +32,10 @@ _WORDS = frozenset(
 )
 """What serializers write around texts. Whoever says only such a word has told nothing."""
 
-Row = tuple[int, str]
-"""The seq and the id of a message."""
-Piece = bytes | tuple[int, str, int]
-"""Bytes, or a message and the length of its text in bytes."""
+Row = tuple[int, str, int]
+"""The seq and the id of a message, and which of its texts."""
+Piece = bytes | tuple[int, str, int, int]
+"""Bytes; or a message, which of its texts, and the length of that in bytes."""
 
 
 class Blob(Struct, frozen=True, array_like=True):
@@ -76,6 +77,34 @@ _SAVED = msgspec.msgpack.Decoder(Saved)
 _TASK = msgspec.msgpack.Decoder(TaskWrites)
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
+_USUAL = (
+    b"1f1e0f0e-a697-67b2-84e7-fbdba8dadaff\xa1v\x04\xa2ts\xd9 2026-11-15T12:34:35.847863+00:00"
+    b"\xb0channel_versions\x83\xa9__start__\xcd\xa8messages\xcd\xafbranch:to:model\xcd\xadversions_seen\x83"
+    b"\xa9__input__\x80\xa9__start__\x81\xa9__start__\xcd\xa5model\x81\xafbranch:to:model\xcd\xa5agent\xa5tools"
+    b"\xb0updated_channels\x92\xafbranch:to:agent\xafbranch:to:tools\xa8messages\x92\xa7msgpack\x91\xc4"
+    b"\x83\xa6source\xa5input\xa6source\xa4loop\xa4step\xcd\xa7parents\x80\xa4null\x91\xc4\x00"
+    b"\xb9~__pregel_pull, __start__\xd9$572653a4-eb9e-106e-8fbb-a3e7e627ab6c\xb5~__pregel_pull, model"
+    b"\x81\xa8messages\x91\xc8\x02\xa0\x05\x94\xbdlangchain_core.messages.tool\xabToolMessage\xactool_call_id"
+    b"\xa4args\xa4name\xa2id\xa4type\xa9tool_call\xa6status\xa7success\xa8artifact\xc0\xaatool_calls\x91"
+    b"\xbdlangchain_core.messages.human\xacHumanMessage\x86\xa7content\xda\x01\xf4\xd9$msg_01a1df33c95f11a5f5dc1553"
+    b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa5human\xa4name\xc0\xa2id\xd9$"
+    b"\xb3model_validate_json\xa4main\xbalangchain_core.messages.ai\xa9AIMessage\x89\xa7content\xda\x01\xf4"
+    b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa2ai\xa4name\xc0\xa2id\xd9$"
+    b"\xaatool_calls\x90\xb2invalid_tool_calls\x90\xaeusage_metadata\xc0\xb3model_validate_json"
+)
+"""What stands in every checkpoint. It is a part of the format: records are compressed against it."""
+
+
+def pack(value: Saved | TaskWrites) -> bytes:
+    """A record's value: a checkpoint, or writes, compressed."""
+    packer = zlib.compressobj(level=1, wbits=-15, memLevel=6, zdict=_USUAL)
+    return packer.compress(encode(value)) + packer.flush()
+
+
+def unpack(value: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=-15, zdict=_USUAL)
+    return unpacker.decompress(value) + unpacker.flush()
+
 
 def read_saved(record: Record) -> Saved:
     return _read(_SAVED, record)
@@ -87,8 +116,8 @@ def read_task(record: Record) -> TaskWrites:
 
 def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
     try:
-        return decoder.decode(record.value)
-    except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+        return decoder.decode(unpack(record.value))
+    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
         where = f"record {record.key!r} of {record.namespace!r}"
         raise Corrupt(f"{where} is no checkpoint: {error}", where=where) from error
 
@@ -172,16 +201,18 @@ def _slim_task(task: TaskWrites, texts: Mapping[bytes, Row]) -> TaskWrites:
     return TaskWrites(task.task_path, task.task_id, writes)
 
 
-def references(blob: Blob) -> list[Row]:
+def references(blob: Blob) -> list[tuple[int, str]]:
+    """The messages that a blob refers to."""
     return [piece[:2] for piece in blob.pieces if not isinstance(piece, bytes)]
 
 
-def whole(blob: Blob, texts: Mapping[int, bytes]) -> tuple[str, bytes]:
+def whole(blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> tuple[str, bytes]:
     """What the serializer wrote. A text that is gone from the history, or was changed, is blank."""
     return blob.tag, b"".join(
-        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], b""), piece[2]) for piece in blob.pieces
+        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], ()), *piece[2:]) for piece in blob.pieces
     )
 
 
-def _filled(text: bytes, size: int) -> bytes:
+def _filled(texts: Sequence[bytes], which: int, size: int) -> bytes:
+    text = texts[which] if which < len(texts) else b""
     return text if len(text) == size else b" " * size

@@ -8,6 +8,7 @@ in the checkpoints, and the history does not show them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
@@ -107,7 +108,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             saved = structs.replace(saved, runs=shared.runs, branch=thread.branch, tail=thread.tail)
         elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
-            begun = self._dump([place.message for place in thread.places.values()])
+            begun = self._dump([place.message for place in thread.places()])
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
         if not ns:
@@ -121,6 +122,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
         thread_id, ns = _place(config)
         parent_id, values = _parent(config), checkpoint["channel_values"]
         thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
+        await self._own(thread_id, thread, _user(config))
         if ns or isinstance(self.serde, EncryptedSerializer):
             return thread, None
         is_fork = bool(thread.head) and parent_id != thread.head
@@ -148,11 +150,8 @@ class HansardSaver(BaseCheckpointSaver[int]):
         """A thread that is not at hand: the conversation is made when it is missing, its messages are read."""
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
-            user = config["configurable"].get("user_id")
             try:
-                conversation = await self._store.create_conversation(
-                    thread_id, user_id=user if isinstance(user, str) else None
-                )
+                conversation = await self._store.create_conversation(thread_id, user_id=_user(config))
             except (Conflict, ConversationNotFound):
                 # Made by somebody else at the same time; a backend may tell it either way.
                 conversation = await self._store.get_conversation(thread_id)
@@ -163,8 +162,16 @@ class HansardSaver(BaseCheckpointSaver[int]):
             await reader.get(thread_id, "", None)
             await reader.get(thread_id, "", parent_id)
         thread = self._threads.get(thread_id) or Thread(conversation.branch)
+        thread.is_owned = conversation.user_id is not None
         self._threads.put(thread_id, thread)
         return thread
+
+    async def _own(self, thread_id: str, thread: Thread, user: str | None) -> None:
+        """A conversation that others began for nobody becomes the user's, and goes when the user is erased."""
+        if user is not None and not thread.is_owned:
+            with suppress(Conflict):
+                await self._store.update_conversation(thread_id, user_id=user)
+            thread.is_owned = True
 
     def _values(
         self,
@@ -192,7 +199,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
     ) -> None:
         """Stores a checkpoint and folds the writes of its parent, in one step."""
         place = records.namespace(CHECKPOINTS, thread_id, ns)
-        put = Put(place, id, records.encode(saved), conversation_id=thread_id)
+        put = Put(place, id, records.pack(saved), conversation_id=thread_id)
         if parent is None or saved.parent is None:
             written = await self._store.records.write([put])
         else:
@@ -211,7 +218,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             slim = records.folded(parent.saved, tasks.values(), texts)
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
             # At the revision that was read, also where nothing is added: what is deleted must be in it.
-            fold = Put(put.namespace, parent_id, records.encode(slim), parent.revision, conversation_id=thread_id)
+            fold = Put(put.namespace, parent_id, records.pack(slim), parent.revision, conversation_id=thread_id)
             batch: list[Put | Delete] = [put, *([fold] if tasks or slim != parent.saved else [])]
             batch += [Delete(writes, f"{parent_id}.{task}") for task in tasks]
             try:
@@ -278,7 +285,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
         while True:
             try:
                 await self._store.records.put(
-                    place, key, records.encode(whole), expected_revision=revision, conversation_id=thread_id
+                    place, key, records.pack(whole), expected_revision=revision, conversation_id=thread_id
                 )
                 return whole
             except Conflict:
@@ -323,7 +330,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             place = records.namespace(WRITES, target_thread_id, found.ns)
             for task in await reader.tasks(found):
                 key = f"{found.id}.{task.task_id}"
-                await self._store.records.put(place, key, records.encode(task), conversation_id=target_thread_id)
+                await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
 
     # The same, blocking
 
@@ -382,6 +389,11 @@ async def _next(tuples: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | Non
 def _place(config: RunnableConfig) -> tuple[str, str]:
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ""
+
+
+def _user(config: RunnableConfig) -> str | None:
+    user = config["configurable"].get("user_id")
+    return user if isinstance(user, str) else None
 
 
 def _config(thread_id: str, ns: str, id: str | None) -> RunnableConfig:

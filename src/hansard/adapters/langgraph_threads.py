@@ -10,13 +10,14 @@ there stays readable on the old one. Rows that the state lacks further up are on
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_messages import copied, row_of, text_of
+from hansard.adapters.langgraph_messages import copied, row_of, texts_of
 from hansard.adapters.langgraph_records import Row, Saved, TaskWrites
 from hansard.model import Message
 from hansard.store import Store
@@ -27,6 +28,7 @@ _LONGEST = 10_000
 """Messages beyond which a thread is read anew each time."""
 
 Runs = tuple[tuple[int, int], ...]
+_CONTENT = attrgetter("content")
 _Place = tuple[str, str, str]
 """Thread, namespace, checkpoint."""
 
@@ -49,7 +51,10 @@ class Said(NamedTuple):
     version: int
     head: str
     branch: str
-    places: list[Place]
+    messages: list[BaseMessage]
+    seqs: tuple[int, ...]
+    row_ids: list[str]
+    runs: Runs
 
     def is_at(self, version: int, head: str, branch: str | None) -> bool:
         return (self.version, self.head, self.branch) == (version, head, branch)
@@ -62,22 +67,74 @@ class Known(Struct):
     revision: int
 
 
+class Last(NamedTuple):
+    """The messages that were placed last: those with which the next state begins need not be looked at again."""
+
+    messages: Sequence[BaseMessage] = ()
+    contents: Sequence[object] = ()
+    seqs: tuple[int, ...] = ()
+    runs: Runs = ()
+
+    def begins(self, messages: Sequence[BaseMessage]) -> bool:
+        """Whether these are the same objects, with the same contents, and perhaps more."""
+        return (
+            len(messages) >= len(self.messages)
+            and all(map(is_, messages, self.messages))
+            and all(map(is_, map(_CONTENT, messages), self.contents))
+        )
+
+
 class Thread:
     """A thread's root graph: where its messages lie, and its newest checkpoints."""
 
     def __init__(self, branch: str) -> None:
         self.branch = branch
+        self.is_owned = True
+        """False for a conversation that others began for nobody."""
         self.head: str = ""
         self.tail = 0
-        self.places: dict[str, Place] = {}
+        self.last = Last()
+        self._places: dict[str, Place] = {}
+        self._row_ids: Sequence[str] = ()
+        """The rows of messages that were heard again, and have no places yet: making those is put off."""
+        self._numbers: dict[str, int] = {}
+        self._heard = Last()
+
+    def hear(self, messages: Sequence[BaseMessage], said: Said) -> None:
+        """Copies of what was said: they lie where that lies."""
+        self.last = self._heard = Last(messages, tuple(map(_CONTENT, messages)), said.seqs, said.runs)
+        self._row_ids = said.row_ids
+        self.tail = max(said.seqs, default=0)
 
     def remember(self, message: BaseMessage, row: Message) -> None:
-        self.places[key_of(message)] = Place(message, message.content, row.seq, row.id)
+        self._places[key_of(message)] = Place(message, message.content, row.seq, row.id)
         self.tail = max(self.tail, row.seq)
+
+    def places(self) -> list[Place]:
+        """Those of all messages."""
+        keys = dict.fromkeys([*map(key_of, self._heard.messages), *self._places])
+        return [place for key in keys if (place := self.find(key)) is not None]
+
+    def find(self, key: str) -> Place | None:
+        place = self._places.get(key)
+        if place is None and self._row_ids:
+            if not self._numbers:
+                self._numbers = {key_of(each): number for number, each in enumerate(self._heard.messages)}
+            number = self._numbers.get(key)
+            if number is not None:
+                messages, contents, seqs, _ = self._heard
+                place = Place(messages[number], contents[number], seqs[number], self._row_ids[number])
+                self._places[key] = place
+        return place
+
+    def seq_of(self, message: BaseMessage) -> int:
+        place = self.find(key_of(message))
+        assert place is not None
+        return place.seq
 
     def place(self, message: BaseMessage) -> Place | None:
         """Where this very message lies; None for a new or an edited one."""
-        place = self.places.get(key_of(message))
+        place = self.find(key_of(message))
         if place is None or (place.message is message and place.content is message.content):
             return place
         return place if place.message == message else None
@@ -112,7 +169,7 @@ class Threads:
 
     def say(self, thread_id: str, said: Said | None) -> None:
         self._said.pop(thread_id, None)
-        if said is not None and len(said.places) <= _LONGEST:
+        if said is not None and len(said.messages) <= _LONGEST:
             self._said[thread_id] = said
             while len(self._said) > _THREADS:
                 self._said.popitem(last=False)
@@ -168,13 +225,18 @@ async def placed(
 
     `said` are the messages of the checkpoint that this one follows, where they are at hand.
     """
-    places = [thread.place(message) for message in messages]
-    new = [message for message, place in zip(messages, places, strict=True) if place is None]
+    last = thread.last if thread.last.begins(messages) else Last()
+    rest = messages[len(last.messages) :]
+    places = [thread.place(message) for message in rest]
+    new = [message for message, place in zip(rest, places, strict=True) if place is None]
     rows = [row_of(message) for message in new]
     if any(row is None for row in rows):
         return None
     if rows or is_fork:
-        await _leave_what_is_gone(store, thread_id, thread, [place for place in places if place], is_fork=is_fork)
+        kept = [place for place in places if place]
+        if last.messages and (newest := thread.find(key_of(last.messages[last.seqs.index(max(last.seqs))]))):
+            kept.append(newest)
+        await _leave_what_is_gone(store, thread_id, thread, kept, is_fork=is_fork)
     stored: list[Message] = []
     version = said.version if said is not None else 0
     if rows:
@@ -183,27 +245,33 @@ async def placed(
         stored, version = appended.messages, appended.version
     for message, row in zip(new, stored, strict=True):
         thread.remember(message, row)
-    seqs = [thread.places[key_of(message)].seq for message in messages]
-    texts = {text_of(row): (row.seq, row.id) for row in stored}
-    return Placed(tuple(_runs(seqs)), texts, _said_on(said, thread, version, seqs, new, stored))
+    seqs = (*last.seqs, *map(thread.seq_of, rest))
+    runs = tuple(runs_of(seqs[len(last.seqs) :], last.runs))
+    thread.last = Last(tuple(messages), tuple(map(_CONTENT, messages)), seqs, runs)
+    return Placed(runs, _texts(stored), _said_on(said, thread, version, new, stored))
 
 
 def _said_on(
     said: Said | None,
     thread: Thread,
     version: int,
-    seqs: Sequence[int],
     new: Sequence[BaseMessage],
     stored: Sequence[Message],
 ) -> Said | None:
     """What is said now, if it is what was said and something more, and nobody else has written in between."""
     if said is None or said.branch != thread.branch or version != said.version + bool(stored):
         return None
-    places = [
-        *said.places,
-        *(Place(copied(message), None, row.seq, row.id) for message, row in zip(new, stored, strict=True)),
-    ]
-    return Said(version, said.head, said.branch, places) if [place.seq for place in places] == list(seqs) else None
+    if thread.last.seqs != (*said.seqs, *(row.seq for row in stored)):
+        return None
+    return Said(
+        version,
+        said.head,
+        said.branch,
+        [*said.messages, *map(copied, new)],
+        thread.last.seqs,
+        [*said.row_ids, *(row.id for row in stored)],
+        thread.last.runs,
+    )
 
 
 async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
@@ -215,7 +283,13 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     stored = (await store.append(thread_id, [row for _, row in rows], branch=thread.branch, create=False)).messages
     for (message, _), row in zip(rows, stored, strict=True):
         thread.remember(message, row)
-    return Placed(None, {text_of(row): (row.seq, row.id) for row in stored})
+    return Placed(None, _texts(stored))
+
+
+def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
+    """The texts of these rows, each with where it stands. A longer one may hold a shorter: it goes first."""
+    found = {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}
+    return dict(sorted(found.items(), key=lambda item: len(item[0]), reverse=True))
 
 
 async def _leave_what_is_gone(
@@ -237,8 +311,10 @@ async def _leave_what_is_gone(
     thread.branch, thread.tail = made.id, reached
 
 
-def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = last = None
+def runs_of(seqs: Sequence[int], before: Runs = ()) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive seqs, after those that there are already."""
+    yield from before[:-1]
+    first, last = before[-1] if before else (None, None)
     for seq in seqs:
         if first is None or last is None:
             first = seq

@@ -30,7 +30,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
 from hansard.adapters.history import newest, settled
-from hansard.adapters.pydantic_ai_messages import FORMAT, entries_of, row_id, row_of
+from hansard.adapters.pydantic_ai_messages import FORMAT, calls_in, entries_of, row_id, row_of
 from hansard.errors import Conflict, NotFound
 from hansard.model import Conversation, Message
 from hansard.store import Store
@@ -41,6 +41,9 @@ ENTRIES = "pydantic-ai-entries"
 
 _USAGE = TypeAdapter(RunUsage)
 _DEFERRED = TypeAdapter(DeferredToolRequests | None)
+_CALLS = ("calls", "approvals")
+_DEFERRING = 8
+"""How many messages back the calls of deferred requests may stand."""
 _PAGE = 100
 _HOMES = 10_000
 
@@ -55,6 +58,7 @@ class Kept(msgspec.Struct, frozen=True):
     updated_at: datetime
     usage: Any
     deferred: Any = None
+    """With `[entry id, call id]` in place of every call that stands in the history: what is said is kept once."""
     forked_from: str | None = None
     forked_at: str | None = None
     branches: list[str] = []
@@ -152,7 +156,36 @@ class HansardConversationStore(ConversationStore):
 
     async def _kept(self, conversation_id: str) -> Kept | None:
         record = await self._store.records.get((RECORDS,), conversation_id)
-        return msgspec.convert(record.value, Kept) if record is not None else None
+        kept = msgspec.convert(record.value, Kept) if record is not None else None
+        if kept is None or kept.deferred is None:
+            return kept
+        return structs.replace(kept, deferred=await self._with_calls(conversation_id, kept.deferred))
+
+    async def _with_calls(self, conversation_id: str, deferred: Any) -> Any:
+        """Deferred requests with their calls, as they stand in the history. None when all of those are gone."""
+        ids = {call[0] for kind in _CALLS for call in deferred[kind] if isinstance(call, list)}
+        parts: dict[tuple[str, str], Any] = {}
+        for id in ids:
+            with suppress(NotFound):
+                parts |= calls_in(await self._store.get_message(conversation_id, row_id(id)))
+        whole = dict(deferred)
+        for kind in _CALLS:
+            found = (parts.get((call[0], call[1])) if isinstance(call, list) else call for call in deferred[kind])
+            whole[kind] = [call for call in found if call is not None]
+        return whole if any(whole[kind] for kind in _CALLS) else None
+
+    async def _without_calls(self, conversation_id: str, deferred: Any) -> Any:
+        places = [
+            (place, part)
+            for row in await newest(self._store, conversation_id, _DEFERRING)
+            for place, part in calls_in(row).items()
+        ]
+        bare = dict(deferred)
+        for kind in _CALLS:
+            bare[kind] = [
+                next((list(place) for place, part in places if part == call), call) for call in deferred[kind]
+            ]
+        return bare
 
     async def _tip(self, conversation: Conversation) -> str | None:
         """The last entry of the active branch; not every message of others is one."""
@@ -241,7 +274,10 @@ class HansardConversationStore(ConversationStore):
     async def _keep(self, record: ConversationRecord, version: int, ids: Sequence[str]) -> None:
         """Writes the record and where the entries are, unless somebody has already written a newer one."""
         id = record.conversation_id
-        value = msgspec.to_builtins(_kept_of(record, version))
+        kept = _kept_of(record, version)
+        if kept.deferred is not None:
+            kept = structs.replace(kept, deferred=await self._without_calls(id, kept.deferred))
+        value = msgspec.to_builtins(kept)
         entries = [Put((ENTRIES, each), id, None, conversation_id=id) for each in ids]
         while True:
             stored = await self._store.records.get((RECORDS,), id)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from pydantic import TypeAdapter
 from pydantic_ai import ModelMessagesTypeAdapter
 from pydantic_ai.conversation_store import ConversationEntry
 from pydantic_ai.messages import (
@@ -32,6 +33,7 @@ from hansard.formats.parts import AnyPart, Audio, Image, Media, Refusal, Text, T
 from hansard.model import Message, Usage
 
 FORMAT = "pydantic_ai"
+_CALL = TypeAdapter(ToolCallPart)
 
 
 def row_of(entry: ConversationEntry) -> Message:
@@ -74,6 +76,16 @@ def entries_of(rows: Iterable[Message], parent_id: str | None = None) -> list[Co
             entries.append(ConversationEntry(id=id, parent_id=parent_id, message=message))
             parent_id = id
     return entries
+
+
+def calls_in(row: Message) -> dict[tuple[str, str], Any]:
+    """The tool calls in a row, as JSON, by the entry and the id of each."""
+    found = {}
+    for entry in entries_of([row]):
+        for part in entry.message.parts:
+            if isinstance(part, ToolCallPart):
+                found[entry.id, part.tool_call_id] = msgspec.json.decode(_CALL.dump_json(part))
+    return found
 
 
 def row_id(entry_id: str) -> str:

@@ -17,10 +17,13 @@ from hansard.rules.appending import (
 )
 from hansard.rules.beside import (
     UsageKey,
+    active_days,
     add_usage,
     counts_anything,
     is_alive,
+    newest_days,
     plan_record,
+    spread,
     usage_change,
     usage_key,
 )
@@ -93,6 +96,7 @@ __all__ = [
     "Plan",
     "ReplacePlan",
     "UsageKey",
+    "active_days",
     "add_usage",
     "as_branch",
     "audit",
@@ -116,6 +120,7 @@ __all__ = [
     "leased",
     "matches",
     "new_head",
+    "newest_days",
     "no_message",
     "not_found",
     "place",
@@ -139,6 +144,7 @@ __all__ = [
     "segments",
     "settled",
     "shrunk",
+    "spread",
     "surviving",
     "time_left",
     "touched",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 
 from msgspec import structs
 
@@ -39,6 +40,33 @@ def plan_record(context: Context, write: RecordWrite, current: Record | None) ->
 
 def is_alive(record: Record, now: datetime) -> bool:
     return record.expires_at is None or record.expires_at > now
+
+
+_ACTIVE_DAYS = 60
+
+
+def active_days(conversations: Iterable[Conversation]) -> dict[str, int]:
+    """`Stats.active` of these conversations."""
+    return spread((each.created_at.toordinal(), _last_day(each), each.message_count, 1) for each in conversations)
+
+
+def _last_day(conversation: Conversation) -> int:
+    return (conversation.last_message_at or conversation.created_at).toordinal()
+
+
+def spread(groups: Iterable[tuple[int, int, int, int]]) -> dict[str, int]:
+    """The same from groups of equal conversations: first and last day as ordinals, messages of each, and how many."""
+    days: Counter[int] = Counter()
+    for first, last, messages, conversations in groups:
+        lasted = max(1, last - first + 1)
+        each, rest = divmod(messages, lasted)
+        for back in range(min(lasted, _ACTIVE_DAYS)):
+            days[last - back] += conversations * (each + (back < rest))
+    return newest_days({date.fromordinal(day).isoformat(): messages for day, messages in days.items()})
+
+
+def newest_days(days: Mapping[str, int]) -> dict[str, int]:
+    return {day: days[day] for day in sorted(day for day in days if days[day])[-_ACTIVE_DAYS:]}
 
 
 _NOTHING = 1e-12

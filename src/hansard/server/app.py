@@ -37,6 +37,7 @@ from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
 from hansard.server.openai import app as openai_wire
 from hansard.server.parts import Parts
+from hansard.server.relays import Relays
 from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
 from hansard.server.sockets import Sockets
@@ -107,12 +108,13 @@ def create_app(
     """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
 
     `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
-    those who write on the page; without one, an echo does.
+    those who write on the page; without one, the model of the settings does, or an echo.
     """
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
     gate.check_settings()
-    metrics = Metrics(store.capabilities.name, _commits(store) if store.capabilities.groups else None)
+    relays = Relays(settings.max_relays)
+    metrics = Metrics(store.capabilities.name, relays, _commits(store) if store.capabilities.groups else None)
     parts = Parts(
         store=store,
         gate=gate,
@@ -121,6 +123,7 @@ def create_app(
         stopping=stopping,
         bodies=Deadlines(settings.body_seconds),
         answers=Deadlines(settings.request_seconds),
+        relays=relays,
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)

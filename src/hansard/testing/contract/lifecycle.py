@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,30 @@ class TestStats(Contract):
         assert (stats.conversations, stats.messages) == (2, 3)
         whole = store.admin.stats()
         assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
+
+    def test_messages_by_day(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        assert store.stats().active == {}
+        day = clock.now.date()
+        say(store, "c", "a", "b", "c")
+        say(store.tenant("acme"), "c", "x")
+        clock.advance(timedelta(days=1))
+        say(store, "c", "d", "e")
+        say(store, "d", "x")
+        today, before = (day + timedelta(days=1)).isoformat(), day.isoformat()
+        # Five in two days, and one of today; those of the past have only the day that they say.
+        assert store.stats().active == {before: 2, today: 4}
+        assert store.admin.stats().active == {before: 3, today: 4}
+        store.append("old", [Message("user", "x", created_at=datetime(2020, 2, 29, 23, 59, tzinfo=UTC))])
+        assert store.stats().active == {"2020-02-29": 1, before: 2, today: 4}
+
+    def test_what_is_not_indexed_yet_is_counted(self, store: Driver) -> None:
+        if store.capabilities.search != "index":
+            assert store.stats().unindexed is None
+            return
+        say(store, "c", "a", "b")
+        assert store.stats().unindexed in range(3)
+        assert store.tenant("acme").stats().unindexed == 0
 
     def test_of_records_and_blobs(self, store: Driver) -> None:
         require(store, "records", "blobs")

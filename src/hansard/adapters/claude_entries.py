@@ -1,0 +1,109 @@
+"""Entries of Claude's transcripts: those that were said, as messages of the shared history, and messages as entries."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from hansard.adapters.history import reading_of
+from hansard.formats import registry
+from hansard.ids import message_id
+from hansard.model import Message
+
+FORMAT = "claude.transcript"
+NAMES = uuid.UUID("6f6b8d1c-5f0e-4d3a-9b67-0f0a6f9c1e55")
+
+Entry = dict[str, Any]
+
+
+def is_said(entry: Entry) -> bool:
+    """Whether an entry of the main transcript is part of what was said, for everybody to read."""
+    message = entry.get("message")
+    return (
+        entry.get("type") in ("user", "assistant")
+        and isinstance(message, dict)
+        and message.get("role") in ("user", "assistant")
+        and isinstance(message.get("content"), str | list)
+        and not any(entry.get(mark) for mark in ("isSidechain", "isMeta"))
+    )
+
+
+def row_of(entry: Entry) -> Message:
+    """The message of an entry. It has an id at once, so that what lies beside it can name it before it is stored."""
+    content = entry["message"]["content"]
+    answers = isinstance(content, list) and content and all(_is_result(block) for block in content)
+    id = uuid_of(entry) or message_id()
+    return Message("tool" if answers else entry["message"]["role"], entry, id=id, format=FORMAT)
+
+
+def uuid_of(entry: Entry) -> str:
+    """The entry's uuid; empty when it has none."""
+    name = entry.get("uuid")
+    return name if isinstance(name, str) else ""
+
+
+def _is_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def texts_of(row: Message) -> list[str]:
+    """The texts that somebody said in a message: what may be quoted beside it."""
+    message = row.content.get("message") if row.format == FORMAT and isinstance(row.content, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list):
+        return [block["text"] for block in content if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    return [content if isinstance(content, str) else row.text]
+
+
+def entries_of(row: Message, session_id: str, parent: str | None) -> list[Entry]:
+    """A message as entries: its very content where Claude wrote it."""
+    if row.format == FORMAT and isinstance(row.content, dict):
+        return [row.content]
+    entries = []
+    spoken = registry.write(reading_of(row), "anthropic", row)
+    if _side(row) == "assistant" and len(spoken) > 1:
+        # Anthropic's dialogues begin with a user: a message by itself gets one that nobody said.
+        spoken = [said for said in spoken if said["role"] == "assistant"]
+    for number, said in enumerate(spoken):
+        name = str(uuid.uuid5(NAMES, f"{row.conversation_id}/{row.id}.{number}"))
+        entries.append(_entry(said, row, session_id, name, parent))
+        parent = name
+    return entries
+
+
+def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | None) -> Entry:
+    message = said if isinstance(said, dict) and "role" in said else {"role": _side(row), "content": _blocks(said)}
+    if message["role"] == "assistant":
+        message = {
+            "id": f"msg_{name}",
+            "type": "message",
+            "role": "assistant",
+            "model": (row.usage.model if row.usage else None) or "unknown",
+            "content": _blocks(message["content"]),
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+    return {
+        "parentUuid": parent,
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/",
+        "sessionId": session_id,
+        "version": "1.0.0",
+        "type": message["role"],
+        "message": message,
+        "uuid": name,
+        "timestamp": row.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }
+
+
+def _blocks(content: Any) -> Any:
+    """Content of its own format may be a text, one block, or the blocks."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [content] if isinstance(content, dict) else content
+
+
+def _side(row: Message) -> str:
+    return "assistant" if row.role in ("assistant", "agent") else "user"
