@@ -9,12 +9,13 @@ word sorts nothing, and a rare one scans nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from hansard import rules
-from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, analyse, searchable
-from hansard.backends.postgres import lexemes, reading, rows
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.backends.postgres import lexemes, reading, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
 from hansard.errors import FormatMismatch
@@ -40,177 +41,6 @@ _COUNTED_CONVERSATIONS = 1000
 _LONG = 1_000_000
 """Bytes of bodies that are looked at on the event loop; more go to a thread."""
 
-_ORDER = "created_at DESC, seq DESC, conversation DESC"
-_OF_S = "s.created_at DESC, s.seq DESC, s.conversation DESC"
-# The columns of a row here: those of a message, then its conversation, and whether it has to be looked at.
-_COLUMNS = "m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra, s.conversation, s.loose"
-_SEQ, _BODY, _CREATED_AT, _CONVERSATION, _LOOSE = 1, 5, 6, 8, 9
-_WIDTH = 10
-_CONVERSATION_COLUMNS = (
-    "id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
-    "message_count, version, branch, expires_at, archived_at"
-)
-
-
-class Statement:
-    """SQL made of constant fragments, and its values."""
-
-    def __init__(self, context: Context, lookup: Lookup) -> None:
-        self.values: list[Any] = [context.tenant]
-        self.context = context
-        self.lookup = lookup
-
-    def value(self, value: Any, kind: str) -> str:
-        self.values.append(value)
-        return f"${len(self.values)}::{kind}"
-
-    def between(self, below: Position | None) -> str:
-        """Conditions that the index of times knows, too."""
-        return "".join(f" AND {condition}" for condition in self._between(below))
-
-    def _between(self, below: Position | None) -> Iterator[str]:
-        if self.lookup.since is not None:
-            yield f"created_at >= {self.value(to_micros(self.lookup.since), 'bigint')}"
-        if self.lookup.until is not None:
-            yield f"created_at < {self.value(to_micros(self.lookup.until), 'bigint')}"
-        if below is not None:
-            created_at, seq, id = below
-            place = f"{self.value(created_at, 'bigint')}, {self.value(seq, 'bigint')}, {self.value(id, 'text')}"
-            yield f"(created_at, seq, conversation) < ({place})"
-
-    def owned(self, table: str = "") -> str:
-        if self.lookup.conversation_id is None:
-            return ""
-        return f" AND {table}conversation = {self.value(self.lookup.conversation_id, 'text')}"
-
-    def terms(self, expression: str) -> str:
-        return f"terms @@ {self.value(expression, 'text')}::tsquery"
-
-    def joined(self) -> str:
-        """What of `s` can be seen, and is asked for. The OFFSETs keep the planner to one look into an index a row."""
-        return (
-            f"CROSS JOIN LATERAL (SELECT branch FROM hansard.conversations WHERE tenant = $1 AND id = s.conversation"
-            f"{''.join(self._conversation())} OFFSET 0) AS c "
-            f"{self._branch()}"
-            f"CROSS JOIN LATERAL (SELECT * FROM hansard.messages WHERE tenant = $1 AND conversation = s.conversation "
-            f"AND line = s.line AND seq = s.seq{''.join(self._message())} OFFSET 0) AS m "
-        )
-
-    def _conversation(self) -> Iterator[str]:
-        yield f" AND (expires_at IS NULL OR expires_at > {self.value(to_micros(self.context.now), 'bigint')})"
-        names = {"user_id": self.lookup.user_id, "agent_id": self.lookup.agent_id}
-        for column, value in (*names.items(), ("user_id", self.context.user)):
-            if value is not None:
-                yield f" AND {column} = {self.value(value, 'text')}"
-
-    def _branch(self) -> str:
-        if self.lookup.all_branches:
-            return ""
-        branch = "c.branch" if self.lookup.branch is None else self.value(self.lookup.branch, "text")
-        return (
-            f"CROSS JOIN LATERAL (SELECT 1 FROM hansard.branches AS b WHERE tenant = $1 "
-            f"AND conversation = s.conversation AND id = {branch} AND (b.line = s.line OR EXISTS ("
-            f"SELECT 1 FROM unnest(b.lines, b.uptos) AS part (line, upto) "
-            f"WHERE part.line = s.line AND s.seq <= part.upto)) OFFSET 0) AS b "
-        )
-
-    def _message(self) -> Iterator[str]:
-        lookup = self.lookup
-        for names, column in ((lookup.roles, "role"), (lookup.participant_ids, "participant")):
-            if names is not None:
-                yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
-
-    def walked(self, terms: str, below: Position | None, limit: int, walked: int | None) -> str:
-        """The newest that match, of so many messages that are walked over in order."""
-        return (
-            f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
-            f"ORDER BY {_ORDER} LIMIT {self.value(walked, 'bigint')}) AS s {self.joined()}"
-            f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
-        )
-
-    def found(self, terms: str, below: Position | None, bound: str) -> str:
-        """What has the terms, as far as a bound, and one more where there is more.
-
-        The tenant is one of the terms. That the columns are compared in another way than an index could leaves the
-        planner no choice but the index of terms.
-        """
-        return (
-            f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
-            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE LIMIT {bound} + 1"
-        )
-
-    def sorted(self, bound: str, limit: int) -> str:
-        """The newest of `found`, unless it is beyond the bound."""
-        return (
-            f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
-            f"{self.joined()}ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
-        )
-
-
-def select_walked(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, walked: int | None
-) -> tuple[str, list[Any]]:
-    """A page by the index of times."""
-    one = Statement(context, lookup)
-    return one.walked(terms, below, limit, walked), one.values
-
-
-def select_sorted(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
-) -> tuple[str, list[Any]]:
-    """A page by the index of terms, behind the number of what has them; more than `most` are not looked at."""
-    one = Statement(context, lookup)
-    bound = one.value(most, "bigint")
-    sql = (
-        f"WITH found AS MATERIALIZED ({one.found(terms, below, bound)}), "
-        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
-        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ({one.sorted(bound, limit)}) AS page ON true"
-    )
-    return sql, one.values
-
-
-def select_quick(context: Context, lookup: Lookup, terms: str, limit: int, most: int) -> tuple[str, list[Any]]:
-    """The first two steps in one, with the conversations: what most searches need, on the snapshot of one statement.
-
-    Behind the version of the index, whether there is a tail, and the number of what has the terms, if it was counted.
-    """
-    one = Statement(context, lookup)
-    bound, size = one.value(most, "bigint"), one.value(limit, "bigint")
-    walked = one.walked(terms, lookup.below, limit, _walked(limit) if lookup.conversation_id is None else 0)
-    found = one.found(terms, lookup.below, bound).replace(
-        " LIMIT ", f" AND (SELECT count(*) FROM walked) < {size} LIMIT "
-    )
-    sql = (
-        f"WITH walked AS MATERIALIZED ({walked}), found AS MATERIALIZED ({found}), "
-        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
-        f"SELECT state.version, EXISTS (SELECT 1 FROM hansard.search_queue WHERE tenant = $1), counted.number, page.*, "
-        f"c.* FROM hansard.search_state AS state CROSS JOIN counted LEFT JOIN LATERAL ("
-        f"SELECT * FROM walked WHERE (SELECT count(*) FROM walked) = {size} "
-        f"UNION ALL SELECT * FROM ({one.sorted(bound, limit)}) AS sorted) AS page ON true "
-        f"LEFT JOIN LATERAL (SELECT {_CONVERSATION_COLUMNS} FROM hansard.conversations "
-        f"WHERE tenant = $1 AND id = page.conversation OFFSET 0) AS c ON true"
-    )
-    return sql, one.values
-
-
-def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
-    """What is not indexed yet."""
-    one = Statement(context, lookup)
-    sql = (
-        f"SELECT {_COLUMNS} FROM (SELECT conversation, line, seq, true AS loose FROM hansard.search_queue "
-        f"WHERE tenant = $1{one.owned()} OFFSET 0) AS s {one.joined()}"
-    )
-    return sql, one.values
-
-
-def select_count(tenant: str, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
-    if walled:
-        source = f"(SELECT terms FROM hansard.search WHERE tenant = $2 ORDER BY {_ORDER} OFFSET 0) AS s WHERE "
-    else:
-        source = "hansard.search WHERE (tenant = $2) IS TRUE AND "
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {source}terms @@ $1::text::tsquery LIMIT $3) AS counted"
-    return sql, [terms, tenant, most]
-
 
 class Search:
     """One search on one snapshot."""
@@ -230,21 +60,24 @@ class Search:
         lookup, size = self.lookup, self.lookup.limit + 1
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
+        # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
+        total, counts = await self._counts([]) if lookup.counted else (0, ())
+        is_rare = lookup.counted and self._is_rare(counts)
         most = _most(size)
-        found = await self._fetch(*select_quick(self.context, lookup, self.expression.text, size, most))
+        walked = 0 if is_rare or lookup.conversation_id is not None else _walked(size)
+        given = (self.context, lookup, self.expression.text, size, walked, most)
+        found = await self._fetch(*selecting.select_quick(*given))
         state = found[0] if found else None
         check_version(state[0] if state else None)
         if state is None or state[1] or state[2] > most:
             return None
         page = [row[3:] for row in found if row[3] is not None]
-        if any(row[_LOOSE] for row in page):
+        if any(row[selecting.LOOSE] for row in page):
             return None
         for row in page:
-            if row[_CONVERSATION] not in self._homes:
-                self._homes[row[_CONVERSATION]] = rows.conversation_of(row[_WIDTH:], "the search")
+            if row[selecting.CONVERSATION] not in self._homes:
+                self._homes[row[selecting.CONVERSATION]] = rows.conversation_of(row[selecting.WIDTH :], "the search")
         page.sort(key=_position, reverse=True)
-        # How common a word is need not be of the very same moment.
-        total, counts = await self._counts([]) if lookup.counted else (0, ())
         made = await _off_the_loop(self._made, page[: lookup.limit])
         return Matches(made, len(page) > lookup.limit, True, total, counts)
 
@@ -255,7 +88,7 @@ class Search:
             if entry is None:
                 return Matches([])
             entry.head.lane(lookup.branch)  # an unknown one is an error
-        rest = await self._fetch(*select_tail(self.context, lookup)) if tail else []
+        rest = await self._fetch(*selecting.select_tail(self.context, lookup)) if tail else []
         wanted = lookup.limit + 1
         in_tail = await self._matching(rest)
         await self._find_homes(in_tail)
@@ -277,21 +110,26 @@ class Search:
         return await self.link.fetch(self.link.in_schema(sql), values)
 
     def _made(self, found: Iterable[Row]) -> list[Match]:
-        return [Match(self._homes[row[_CONVERSATION]], _message(row)) for row in found]
+        return [Match(self._homes[row[selecting.CONVERSATION]], _message(row)) for row in found]
 
     # The tail
 
     async def _matching(self, found: list[Row]) -> list[Row]:
         """Those that match, by a look at each."""
-        return await _off_the_loop(lambda looked_at: [row for row in looked_at if _has(row, self.lookup.query)], found)
+        sieve = Sieve(self.lookup.query)
+
+        def look(at: list[Row]) -> list[Row]:
+            return [row for row in at if _has(row, self.lookup.query, sieve)]
+
+        return await _off_the_loop(look, found)
 
     def _is_asked_for(self, row: Row) -> bool:
-        lookup, created_at = self.lookup, row[_CREATED_AT]
+        lookup, created_at = self.lookup, row[selecting.CREATED_AT]
         return (
             (lookup.since is None or created_at >= to_micros(lookup.since))
             and (lookup.until is None or created_at < to_micros(lookup.until))
             and (lookup.below is None or _position(row) < lookup.below)
-            and self._is_home(row[_CONVERSATION])
+            and self._is_home(row[selecting.CONVERSATION])
         )
 
     # The index
@@ -314,8 +152,8 @@ class Search:
 
     async def _sifted(self, page: list[Row]) -> list[Row]:
         """What the database could not tell: the metadata of conversations, and messages whose terms tell too little."""
-        page = [row for row in page if self._is_home(row[_CONVERSATION])]
-        doubtful = [row for row in page if row[_LOOSE] or not self.expression.exact]
+        page = [row for row in page if self._is_home(row[selecting.CONVERSATION])]
+        doubtful = [row for row in page if row[selecting.LOOSE] or not self.expression.exact]
         if not doubtful:
             return page
         believed = set(map(_position, await self._matching(doubtful)))
@@ -327,20 +165,20 @@ class Search:
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
-                page = await self._fetch(*select_walked(*given, _walked(size)))
+                page = await self._fetch(*selecting.select_walked(*given, _walked(size)))
                 if len(page) == size:
                     return page
             most = _most(size)
-            counted = await self._fetch(*select_sorted(*given, most))
+            counted = await self._fetch(*selecting.select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
         # Behind the second wall PostgreSQL uses no index of terms: it would have to look at those of others.
-        return await self._fetch(*select_walked(*given, None))
+        return await self._fetch(*selecting.select_walked(*given, None))
 
     # Conversations
 
     async def _find_homes(self, found: Iterable[Row]) -> None:
-        ids = {row[_CONVERSATION] for row in found} - self._homes.keys()
+        ids = {row[selecting.CONVERSATION] for row in found} - self._homes.keys()
         if ids:
             for row in await self.link.all("conversations_by_id", self.context.tenant, sorted(ids)):
                 self._homes[row[0]] = rows.conversation_of(row, "the search")
@@ -360,9 +198,14 @@ class Search:
             counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
         for at, clause in enumerate(clauses):
             text = lexemes.clause_of(clause, self.owner)
-            found = await self._fetch(*select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
+            found = await self._fetch(*selecting.select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
             counts[at] = min(counts[at] + found[0][0], _COUNTED)
         return min(await self._total(), _COUNTED), tuple(counts)
+
+    def _is_rare(self, counts: Sequence[int]) -> bool:
+        """Whether so few messages have one of the groups that what is found can be sorted."""
+        rest = iter(counts)
+        return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
 
     async def _total(self) -> int:
         tenant, user = self.context.tenant, self.user
@@ -410,19 +253,20 @@ def _most(size: int) -> int:
 
 
 def _position(row: Row) -> Position:
-    return row[_CREATED_AT], row[_SEQ], row[_CONVERSATION]
+    return row[selecting.CREATED_AT], row[selecting.SEQ], row[selecting.CONVERSATION]
 
 
 def _message(row: Row) -> Message:
-    return rows.message_of(row, row[_CONVERSATION])
+    return rows.message_of(row, row[selecting.CONVERSATION])
 
 
-def _has(row: Row, query: Query) -> bool:
-    return query.matches(analyse(searchable(_message(row))))
+def _has(row: Row, query: Query, sieve: Sieve) -> bool:
+    text = searchable(_message(row))
+    return sieve.passes(text) and query.matches(analyse(text))
 
 
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
-    if sum(len(row[_BODY]) for row in found) > _LONG:
+    if sum(len(row[selecting.BODY]) for row in found) > _LONG:
         return await asyncio.to_thread(run, found)
     return run(found)
