@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from typing import Literal
 
 from msgspec import structs
@@ -75,8 +76,9 @@ class Link:
         if not digests:
             return messages
         found = await self.index.get_blobs(context, list(digests))
+        # Of a copy: what was read is handed out as it is.
         return [
-            structs.replace(message, content=codec.restore(message.content, message.blobs, found), blobs=())
+            structs.replace(message, content=codec.restore(deepcopy(message.content), message.blobs, found), blobs=())
             for message in messages
         ]
 

@@ -175,12 +175,13 @@ class Pusher:
 
     async def _compare(self, context: Context, id: str, state: State, removed: tuple[Message, ...]) -> None:
         link = self._link
+        # The API first: what is added meanwhile was here before it was there.
+        there = [entry async for entry in link.remote.entries(state.remote, None)]
         stems: set[tuple[int, str]] = set()
         kept: set[str] = set()
         async for rows in link.rows(context, id):
             stems.update(link.stem(context, id, row.message, state) for row in rows)
             kept.update(row.message.id for row in rows if is_pulled(row.message))
-        there = [entry async for entry in link.remote.entries(state.remote, None)]
         # Of what others added, only what was here once: what came since is theirs.
         was_here = {entry.id for entry in there[: place(there, state.seen)]} | {each.id for each in removed}
         lost = [
@@ -203,14 +204,20 @@ class Pusher:
         planned = await self._planned(context, id, messages, state, seen)
         there = ids_of(seen.entries)
         if state.is_dirty or there != [at for at, _ in planned[: len(there)]]:
-            fields = {"generation": state.generation + 1, "pushed": 0, "seen": None, "is_dirty": True}
             # Before anything is removed: another process must not take it for somebody's deletions.
-            state = await link.states.change(context, id, **fields) or structs.replace(state, **fields)
+            state = await link.states.rewrite(context, id, _begun_anew) or _begun_anew(state)
             await link.remote.remove(state.remote, there)
             planned, there = await self._planned(context, id, messages, state, Seen()), []
         await link.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
         pushed = messages[-1].seq if messages else 0
-        await link.states.change(context, id, pushed=pushed, branch=conversation.branch, is_dirty=False)
+
+        def done(now: State) -> State:
+            # If another process has begun anew meanwhile, what was added here may be gone: the next write sees to it.
+            if now.generation != state.generation:
+                return structs.replace(now, is_dirty=True)
+            return structs.replace(now, pushed=pushed, branch=conversation.branch, is_dirty=False)
+
+        await link.states.rewrite(context, id, done)
 
     async def _planned(
         self, context: Context, id: str, messages: list[Message], state: State, seen: Seen
@@ -239,3 +246,7 @@ class Pusher:
 def _is_as_added(message: Message) -> bool:
     """Whether its keys can be told from what it is now. The bytes of its blobs may be gone with it."""
     return message.updated_at is None and not message.blobs
+
+
+def _begun_anew(state: State) -> State:
+    return structs.replace(state, generation=state.generation + 1, pushed=0, seen=None, is_dirty=True)

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
+from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.analysis.queries import Row as TermRow
 from hansard.backends.sqlite import facts, indexing, reading, rows
 from hansard.backends.sqlite.facts import Home, Reader
@@ -248,8 +248,11 @@ class Search:
 
     def _tail(self) -> Iterator[Row]:
         """The messages behind the index that match."""
+        query = self.lookup.query
+        sieve = Sieve(query)
         for row in self._tail_rows():
-            if self.lookup.query.matches(analyse(searchable(_message(row)))):
+            text = searchable(_message(row))
+            if sieve.passes(text) and query.matches(analyse(text)):
                 yield row
 
     def _tail_rows(self) -> sqlite3.Cursor:
