@@ -20,15 +20,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.server import started
 from hansard import Message, connect
+from hansard.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
 from hansard.store import Store
-from hansard.web import markdown, transcript
+from hansard.web import markdown, rendering
 
 LIMIT = 3.0
 METHODS = (
@@ -50,36 +52,50 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-def message(number: int) -> Message:
+def message(number: int, at: datetime) -> Message:
     if number % 2 == 0:
-        return Message("user", f"{SAID[number % 4]} ({number})")
-    usage = Usage(input_tokens=300 + number % 700, output_tokens=40, cost=0.002, model="m")
-    return Message(
-        "assistant", f"{SAID[number % 4]}\n\nNumber {number}.", participant=Participant("agent", "support"), usage=usage
-    )
+        return Message("user", f"{SAID[number % 4]} ({number})", created_at=at)
+    usage = Usage(input_tokens=300 + number % 700, output_tokens=40, cost=0.002, model=f"m{number % 6}")
+    said = f"{SAID[number % 4]}\n\nNumber {number}."
+    return Message("assistant", said, participant=Participant("agent", "support"), usage=usage, created_at=at)
 
 
 async def fill(store: Store, conversations: int, messages: int, long: int) -> None:
-    each = max(1, messages // conversations)
-    for first in range(0, conversations, 64):
-        names = range(first, min(first + 64, conversations))
-        await asyncio.gather(
-            *(
-                store.append(
-                    f"c{name}",
-                    [message(name * each + at) for at in range(each)],
-                    user_id=f"u{name % 997}",
-                    title=f"Talk {name}",
-                )
-                for name in names
-            )
-        )
-        print(f"\r{names[-1] + 1:,} conversations", end="", file=sys.stderr)
+    """One conversation of `long` messages, which is the newest, and the others among the rest, over 60 days."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    before = now - timedelta(seconds=long + 3600)
+    each = max(1, (messages - long) // max(1, conversations - 1))
+
+    async def talk(name: int) -> None:
+        begin = before - timedelta(days=60) * (1 - name / conversations)
+        said = [message(name * each + at, begin + timedelta(seconds=at)) for at in range(each)]
+        owners: dict[str, Any] = {"user_id": f"u{name % 997}", "agent_id": f"a{name % 7}"}
+        facts: dict[str, Any] = {"title": f"Talk {name}", "metadata": {"shelf": name % 50}}
+        await store.append(f"c{name}", said, **owners, **facts)
+
+    for first in range(0, conversations - 1, 64):
+        last = min(first + 64, conversations - 1)
+        await asyncio.gather(*(talk(name) for name in range(first, last)))
+        if first % 6400 == 0:
+            print(f"{last:,} conversations", file=sys.stderr)
+    begin = now - timedelta(seconds=long)
     for first in range(0, long, 1000):
-        await store.append(
-            "long", [message(at) for at in range(first, min(first + 1000, long))], user_id="u1", title="Long"
-        )
-    print(file=sys.stderr)
+        said = [message(at, begin + timedelta(seconds=at)) for at in range(first, min(first + 1000, long))]
+        await store.append("long", said, user_id="u1", title="Long")
+    await cast(Indexed, store.backend).catch_up()
+
+
+async def filled(options: argparse.Namespace) -> str:
+    """The URL of such a store. It is made once, and kept under `build/`: filling it takes minutes."""
+    name = f"page-{options.conversations}-{options.messages}-{options.long}.db"
+    path = options.folder / name
+    if not path.exists():
+        options.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            async with connect(f"sqlite:///{folder}/{name}") as store:
+                await fill(store, options.conversations, options.messages, options.long)
+            Path(folder, name).rename(path)
+    return f"sqlite:///{path}"
 
 
 # --- asking and recording ---------------------------------------------------------------------------------------------
@@ -96,7 +112,7 @@ async def ask(app: Any, path: str) -> bytes:
         "root_path": "",
         "scheme": "http",
         "query_string": query.encode(),
-        "headers": [(b"host", b"localhost")],
+        "headers": [(b"host", b"localhost"), (b"cookie", b"hansard_seed=" + b"s" * 43)],
         "client": ("127.0.0.1", 1),
     }
     sent: list[Any] = []
@@ -150,12 +166,14 @@ async def replay(store: Store, calls: list[Call]) -> None:
 
 def forget() -> None:
     """Nothing was ever rendered."""
-    transcript._memory = transcript.Memory()
-    markdown._rendered.cache_clear()
-    markdown.code.cache_clear()
+    rendering.memory.clear()
+    markdown._memory.clear()
 
 
-async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:
+async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:
+    app = create_app(store)
+    if not cold:
+        await ask(app, path)
     with recording() as calls:
         page = await ask(app, path)
     assert calls, path
@@ -163,6 +181,7 @@ async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool)
     for _ in range(rounds):
         if cold:
             forget()
+            app = create_app(store)
         begin = time.process_time()
         await ask(app, path)
         middle = time.process_time()
@@ -184,33 +203,50 @@ async def measure(app: Any, store: Store, path: str, rounds: int, *, cold: bool)
 
 async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     async with connect(url) as store:
-        await fill(store, options.conversations, options.messages, options.long)
-        app = create_app(store)
+        week = (datetime.now(UTC) - timedelta(days=7)).date().isoformat()
         middle = (await store.get_messages("long", last=options.long // 2, blobs="refs"))[0].id
         paths = (
             "/",
             "/conversations",
             "/conversations?user=u5",
+            "/conversations?agent=a3",
+            "/conversations?metadata=shelf=7",
+            f"/conversations?since={week}&until={week}",
+            "/conversations?archived=yes",
+            "/conversations?sort=updated_at",
             "/conversations?q=invoice",
+            "/conversations?q=inv*",
+            "/conversations?q=Talk+99",
             "/c/long",
             f"/c/long?at={middle}",
             "/c/c7",
             "/c/long/why",
             "/search?q=customs",
             "/search?q=customs&order=newest",
+            "/search?q=number+54321",
         )
-        return [
-            await measure(app, store, path, options.rounds, cold=cold)
-            for path in paths
-            for cold in ((True, False) if path.startswith("/c/") else (False,))
-        ]
+        return [await measure(store, path, options.rounds, cold=cold) for path in paths for cold in (True, False)]
 
 
 # --- the browser ------------------------------------------------------------------------------------------------------
 
 
-def scrolled(url: str, screens: int) -> dict[str, Any]:
-    """What Chromium holds while it scrolls so many screens up in the long conversation, and when it painted first."""
+_SCROLL = """async ([kind, stretches]) => {
+  const edge = () => +[...document.querySelectorAll(".message")].at(kind === "older" ? 0 : -1).dataset.seq;
+  for (let at = 0; at < stretches && document.querySelector(`.further[data-${kind}]`); at++) {
+    const before = edge(), end = Date.now() + 60000;
+    while (edge() === before) {
+      scrollTo(0, kind === "older" ? 0 : document.documentElement.scrollHeight);
+      if (Date.now() > end) throw new Error(`nothing ${kind} came after ${before}`);
+      await new Promise((done) => setTimeout(done, 5));
+    }
+  }
+  return edge();
+}"""
+
+
+def scrolled(url: str, stretches: int) -> dict[str, Any]:
+    """What Chromium holds while it scrolls so many stretches up in the long conversation, and down again."""
     from playwright.sync_api import sync_playwright
     from tests.servers import chromium
 
@@ -218,29 +254,22 @@ def scrolled(url: str, screens: int) -> dict[str, Any]:
     with started("-m", "hansard.cli", "serve", url, "--port", "0") as (address, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
+        sizes: dict[str, int] = {}
+        page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
         page.goto(address + "/c/long")
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-        first = len([each for each in requests if "/tail" not in each and "mark.svg" not in each])
+        needed = {url.rpartition("/")[2]: size for url, size in sizes.items() if "/tail" not in url}
         session = page.context.new_cdp_session(page)
-        page.mouse.move(600, 400)
-        lowest = 10**9
-        for at in range(screens + 1):
-            if at % max(1, screens // 5) == 0:
+        for kind in ("older", "newer"):
+            for _ in range(5):
+                at = page.evaluate(_SCROLL, [kind, max(1, stretches // 5)])
                 session.send("HeapProfiler.collectGarbage")
                 counts = session.send("Memory.getDOMCounters")
                 heap = session.send("Runtime.getHeapUsage")["usedSize"]
-                lowest = page.evaluate(
-                    "Math.min(...[...document.querySelectorAll('.message')].map(each => +each.dataset.seq))"
-                )
-                held.append(
-                    {"screens": at, "oldest": lowest, "nodes": counts["nodes"], "heap_mb": round(heap / 1e6, 2)}
-                )
-            page.mouse.wheel(0, -4000)
-            page.wait_for_timeout(40)
+                held.append({"to": kind, "seq": at, "nodes": counts["nodes"], "heap_mb": round(heap / 1e6, 2)})
+                print(held[-1], file=sys.stderr)
         browser.close()
-    return {"first_paint_ms": round(paint, 1), "requests_before_paint": first, "held": held}
+    return {"first_paint_ms": round(paint, 1), "loaded": needed, "held": held}
 
 
 def line(each: dict[str, Any]) -> str:
@@ -252,22 +281,23 @@ def line(each: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.page", description=__doc__)
-    parser.add_argument("--conversations", type=int, default=10_000)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--long", type=int, default=100_000, help="messages of the one long conversation")
+    parser.add_argument("--folder", type=Path, default=Path("build"), help="where the store is kept, once it is made")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--browser", action="store_true")
-    parser.add_argument("--screens", type=int, default=200)
+    parser.add_argument("--stretches", type=int, default=250, help="stretches of 40 messages to scroll, both ways")
+    parser.add_argument("--only-browser", action="store_true")
     parser.add_argument("--json", type=Path, default=Path("build/page.json"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/page.db"
-        results: dict[str, Any] = {"pages": asyncio.run(pages(url, options))}
-        for each in results["pages"]:
-            print(line(each))
-        if options.browser:
-            results["browser"] = scrolled(url, options.screens)
-            print(json.dumps(results["browser"], indent=2))
+    url = asyncio.run(filled(options))
+    results: dict[str, Any] = {"pages": [] if options.only_browser else asyncio.run(pages(url, options))}
+    for each in results["pages"]:
+        print(line(each))
+    if options.browser or options.only_browser:
+        results["browser"] = scrolled(url, options.stretches)
+        print(json.dumps(results["browser"], indent=2))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(results, indent=2) + "\n")
 

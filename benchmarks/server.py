@@ -58,7 +58,6 @@ def bare_route() -> AbstractContextManager[tuple[str, int]]:
 def bare() -> None:
     """The server that does nothing but decode and answer."""
     import msgspec
-    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -66,7 +65,6 @@ def bare() -> None:
 
     from hansard.model import NOT_YET, Appended
     from hansard.server.routes.messages import NewMessages
-    from hansard.server.running import Server, listen
 
     decode = msgspec.json.Decoder(NewMessages).decode
     page = msgspec.json.encode([Message("user", _TEXT, id=f"m{number}") for number in range(50)])
@@ -80,7 +78,15 @@ def bare() -> None:
         return Response(page, media_type="application/json")
 
     path = "/api/v1/conversations/{id}/messages"
-    app = Starlette(routes=[Route(path, append, methods=["POST"]), Route(path, read)])
+    serve_bare(Starlette(routes=[Route(path, append, methods=["POST"]), Route(path, read)]))
+
+
+def serve_bare(app: Any) -> None:
+    """An application on uvicorn as it comes, until the process is ended."""
+    import uvicorn
+
+    from hansard.server.running import Server, listen
+
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

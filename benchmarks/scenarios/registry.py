@@ -13,6 +13,7 @@ from benchmarks.scenarios import (
     claude,
     file_size,
     graph,
+    indexing,
     processes,
     redis,
     served,
@@ -26,6 +27,7 @@ from benchmarks.scenarios import (
     w8_start,
     w9_assembly,
     w10_formats,
+    wire,
 )
 
 
@@ -42,6 +44,7 @@ SCENARIOS = {
     "w4": Scenario(w4_turn.TITLE, w4_turn.run),
     "w5": Scenario(w5_listing.TITLE, w5_listing.run),
     "w6": Scenario(w6_search.TITLE, w6_search.run),
+    "indexing": Scenario(indexing.TITLE, indexing.run),
     "w7": Scenario(w7_bulk.TITLE, w7_bulk.run),
     "w8": Scenario(w8_start.TITLE, w8_start.run),
     "w9": Scenario(w9_assembly.TITLE, w9_assembly.run),
@@ -54,4 +57,5 @@ SCENARIOS = {
     "graph": Scenario(graph.TITLE, graph.run),
     "redis": Scenario(redis.TITLE, redis.run),
     "served": Scenario(served.TITLE, served.run),
+    "wire": Scenario(wire.TITLE, wire.run),
 }

@@ -1,21 +1,39 @@
-"""What W6 searches: texts with words of known frequency, in our store and in a plain FTS5 table."""
+"""What W6 searches: texts with words of known frequency, in our store and in a plain FTS5 table.
+
+A million of them take minutes to write, so such stores are kept in `build/` and used again by the next run, as long as
+the schema and the terms of the index are the same.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import os
 import random
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from hansard import Message, Store, sync
+from benchmarks.arena import stepped
+from hansard import Message, Store, connect, sync
+from hansard.analysis import VERSION
+from hansard.backends.sqlite import indexing, schema
 
 BIG = "big"
 """The conversation that is searched."""
+KEPT = Path("build/w6")
+_RECIPE = 1
+"""Grows when other stores would be built."""
 WORDS = {"rare": "zanzibar", "1 %": "lighthouse", "common": "river"}
 _EVERY = {"zanzibar": 5_000, "lighthouse": 100, "river": 2}
 _BATCH = 100
+
+
+Text = Callable[[int], str]
 
 
 @cache
@@ -23,13 +41,13 @@ def _vocabulary() -> tuple[list[str], list[float]]:
     """Ten thousand words, their frequencies falling as those of a language do."""
     chance = random.Random(6)
     words = ["".join(chance.choices("abdefgiklmnoprstuvz", k=chance.randint(3, 9))) for _ in range(10_000)]
-    return words, [1 / rank for rank in range(1, len(words) + 1)]
+    return words, list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
 
 
 def latin(number: int) -> str:
     words, weights = _vocabulary()
     chance = random.Random(number)
-    text = chance.choices(words, weights, k=30)
+    text = chance.choices(words, cum_weights=weights, k=30)
     for word, every in _EVERY.items():
         if number % every == 0:
             text[chance.randrange(len(text))] = word
@@ -48,31 +66,87 @@ def batches(messages: int) -> Iterator[tuple[str, range]]:
         yield (BIG if at % 100 == 0 else f"c{start // 1000}"), range(start, start + _BATCH)
 
 
-async def fill(store: Store, messages: int, text: Any = latin) -> None:
+async def fill(store: Store, messages: int, text: Text = latin) -> None:
     for conversation, numbers in batches(messages):
         await store.append(conversation, [Message("user", text(number)) for number in numbers], user_id="ann")
     backend: Any = store.backend
     await backend.catch_up()
 
 
+def grown(path: Path, messages: int, text: Text = latin) -> Path:
+    """Our store, indexed a little at a time, as one that is talked to all day."""
+    batch = indexing.SHORT_PASS
+    with sync.connect(f"sqlite:///{path}?durability=normal") as store:
+        backend: Any = store.backend
+        for start in range(0, messages, batch):
+            numbers = range(start, start + batch)
+            store.append(f"c{start // 1000}", [Message("user", text(number)) for number in numbers], user_id="ann")
+            stepped(backend.catch_up())
+    return path
+
+
+def built(path: Path, messages: int, text: Text = latin) -> Path:
+    """Our store at that place, filled."""
+
+    async def build() -> None:
+        async with connect(f"sqlite:///{path}") as store:
+            await fill(store, messages, text)
+
+    asyncio.run(build())
+    return path
+
+
+def kept(name: str, messages: int, build: Callable[[Path, int], object]) -> Path:
+    """A store that an earlier run has built, or this one builds."""
+    made_by = [str(_RECIPE), str(VERSION), *(each.checksum for each in schema.migrations())]
+    digest = hashlib.sha256(" ".join(made_by).encode()).hexdigest()[:12]
+    path = KEPT / f"{name}-{messages}-{digest}.db"
+    if not path.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(f".{os.getpid()}")
+        build(half, messages)
+        settle(half)
+        half.rename(path)
+    return path
+
+
+def settle(path: Path) -> None:
+    """Everything in the one file."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def copied(path: Path, target: Path) -> Path:
+    settle(path)
+    return Path(shutil.copyfile(path, target))
+
+
 class Raw:
     """FTS5 with the same rows under a packed key, so that a conversation is a range of it."""
 
-    def __init__(self, path: Path, messages: int, text: Any = latin) -> None:
+    def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
-        run = self.connection.execute
+        self.big: int = self.connection.execute("SELECT line FROM conversation WHERE id = ?", (BIG,)).fetchone()[0]
+
+    @classmethod
+    def build(cls, path: Path, messages: int, text: Text = latin) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        run = connection.execute
         run("PRAGMA journal_mode = WAL")
         run("CREATE TABLE message (key INTEGER PRIMARY KEY, id TEXT, role TEXT, text TEXT, created_at INTEGER)")
         run("CREATE VIRTUAL TABLE found USING fts5 (text, content = 'message', content_rowid = 'key')")
+        run("CREATE TABLE conversation (line INTEGER PRIMARY KEY, id TEXT)")
         places: dict[str, int] = {}
         run("BEGIN")
         for conversation, numbers in batches(messages):
             line = places.setdefault(conversation, len(places) + 1)
             rows = [(line << 30 | at + 1, f"m{at}", "user", text(at), at) for at in numbers]
-            self.connection.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?)", rows)
+        connection.executemany("INSERT INTO conversation VALUES (?, ?)", [(n, id) for id, n in places.items()])
+        run("INSERT INTO found (found) VALUES ('rebuild')")
         run("COMMIT")
-        self.rebuild()
-        self.big = places[BIG]
+        connection.close()
 
     def rebuild(self) -> None:
         self.connection.execute("INSERT INTO found (found) VALUES ('rebuild')")

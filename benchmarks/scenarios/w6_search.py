@@ -1,12 +1,11 @@
 """W6: search. Words of known frequency in one conversation and over everything, beside a plain FTS5 table.
 
-No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is. The index is built
-behind the appends, so its cost is measured as the caller waits, and until it has caught up.
+No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is, and through the async
+one. What search costs a writer is measured by `indexing`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,68 +16,102 @@ from benchmarks.arena import Arena
 from benchmarks.measure import Lane, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios import searched
-from benchmarks.scenarios.searched import Raw
-from hansard import connect, sync
+from benchmarks.scenarios.searched import Raw, Text
+from hansard import Store, connect, sync
 
 TITLE = "W6 search"
-OURS, FTS5, BM25 = "hansard.sync", "raw FTS5", "raw FTS5 bm25"
-WAITED, CAUGHT_UP = "as the caller waits", "until indexed"
+OURS, ASYNC, FTS5, BM25 = "hansard.sync", "hansard", "raw FTS5", "raw FTS5 bm25"
 CALLS = 10
-TASKS, EACH = 64, 50
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
     arena.needs_files()
     messages = arena.size(1_000_000, quick=20_000)
-    path, url = arena.place()
-    asyncio.run(_fill(url, messages))
-    raw = Raw(path.with_suffix(".raw"), messages)
-    with sync.connect(url) as store:
-        for scope, in_big in (("a conversation", True), ("everything", False)):
-            yield from searches(arena, store, raw, scope, in_big=in_big)
+    ours, theirs = (arena.place()[0].with_suffix(".db") for _ in range(2))
+    if arena.options.quick:
+        searched.built(ours, messages)
+        Raw.build(theirs, messages)
+    else:
+        searched.copied(searched.kept("hansard", messages, searched.built), ours)
+        searched.copied(searched.kept("fts5", messages, Raw.build), theirs)
+    raw = Raw(theirs)
+    with sync.connect(f"sqlite:///{ours}") as store:
+        yield from searches(arena, f"sqlite:///{ours}", store, raw)
         yield rebuild(arena, store, raw, messages)
     raw.close()
-    yield from appends(arena)
-    yield size(arena, "Latin", path.with_suffix(".db"), 1.0)
-    path, url = arena.place()
-    asyncio.run(_fill(url, arena.size(50_000, quick=5_000), searched.chinese))
-    yield size(arena, "Chinese", path.with_suffix(".db"), 2.0)
+    yield size(arena, "Latin", ours, 1.0)
+    yield from sizes(arena)
 
 
-async def _fill(url: str, messages: int, text: Any = searched.latin) -> None:
-    async with connect(url) as store:
-        await searched.fill(store, messages, text)
+# Searching
 
 
-def searches(arena: Arena, store: sync.Store, raw: Raw, scope: str, *, in_big: bool) -> Iterator[Comparison]:
-    for name, word in searched.WORDS.items():
-        ours = [hit.message.content for hit in searched.search(store, word, in_big=in_big, order="newest")]
-        check(bool(ours) and all(word in text for text in ours), f"{word} was not found")
-        if in_big:
-            check(ours == [row[3] for row in raw.newest(word, in_big=True)], f"{word}: other messages than FTS5's")
-        newest = {
-            OURS: partial(searched.search, store, word, in_big=in_big, order="newest"),
-            FTS5: partial(raw.newest, word, in_big=in_big),
-        }
-        title = f"{TITLE}, {name} word in {scope}"
-        yield Judge(arena.roster, f"{title}, newest", _timed(arena, newest)).compare(OURS, FTS5, 2.0)
-        best = {
-            OURS: partial(searched.search, store, word, in_big=in_big, order="relevance"),
-            BM25: partial(raw.best, word, in_big=in_big),
-        }
-        yield Judge(arena.roster, f"{title}, best", _timed(arena, best, calls=1)).compare(OURS, BM25)
+def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator[Comparison]:
+    store = arena.run_async(_opened(url))
+    try:
+        for scope, in_big in (("a conversation", True), ("everything", False)):
+            for name, word in searched.WORDS.items():
+                _check(blocking, raw, word, in_big=in_big)
+                title = f"{TITLE}, {name} word in {scope}"
+                lanes = {
+                    OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="newest")),
+                    ASYNC: lambda calls, word=word, in_big=in_big: arena.run_async(
+                        _awaited(store, word, calls, in_big=in_big)
+                    ),
+                    FTS5: partial(_slice, partial(raw.newest, word, in_big=in_big)),
+                }
+                judge = Judge(arena.roster, f"{title}, newest", _timed(arena, lanes))
+                yield judge.compare(OURS, FTS5, 2.0)
+                yield judge.compare(ASYNC, FTS5, 2.0)
+                lanes = {
+                    OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="relevance")),
+                    BM25: partial(_slice, partial(raw.best, word, in_big=in_big)),
+                }
+                series = _timed(arena, lanes, calls=1, rounds=arena.size(7, quick=3))
+                yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25)
+    finally:
+        arena.run_async(store.close())
 
 
-def _timed(arena: Arena, calls_by_name: dict[str, Any], calls: int = CALLS) -> dict[str, list[float]]:
-    def portion(call: Any, _round: int) -> float:
+async def _opened(url: str) -> Store:
+    return await connect(url)
+
+
+def _check(store: sync.Store, raw: Raw, word: str, *, in_big: bool) -> None:
+    found = [hit.message.content for hit in searched.search(store, word, in_big=in_big, order="newest")]
+    check(bool(found) and all(word in text for text in found), f"{word} was not found")
+    if in_big:
+        check(found == [row[3] for row in raw.newest(word, in_big=True)], f"{word}: other messages than FTS5's")
+
+
+def _timed(
+    arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None
+) -> dict[str, list[float]]:
+    def portion(timed: Any, _round: int) -> float:
+        timed(1)
+        seconds: float = timed(calls)
+        return seconds / calls * 1e6
+
+    times = arena.size(20, quick=5) if rounds is None else rounds
+    return by_turns([Lane(name, partial(portion, timed), times) for name, timed in lanes.items()])
+
+
+def _slice(call: Any, calls: int) -> float:
+    begin = perf_counter()
+    for _ in range(calls):
         call()
-        begin = perf_counter()
-        for _ in range(calls):
-            call()
-        return (perf_counter() - begin) / calls * 1e6
+    return perf_counter() - begin
 
-    rounds = arena.size(20, quick=5)
-    return by_turns([Lane(name, partial(portion, call), rounds) for name, call in calls_by_name.items()])
+
+async def _awaited(store: Store, word: str, calls: int, *, in_big: bool) -> float:
+    id = searched.BIG if in_big else None
+    begin = perf_counter()
+    for _ in range(calls):
+        await store.search(word, conversation_id=id, order="newest", limit=20, token_cap=None)
+    return perf_counter() - begin
+
+
+# Rebuilding
 
 
 def rebuild(arena: Arena, store: sync.Store, raw: Raw, messages: int) -> Comparison:
@@ -93,34 +126,22 @@ def rebuild(arena: Arena, store: sync.Store, raw: Raw, messages: int) -> Compari
         raw.rebuild()
         return (perf_counter() - begin) / messages * 1e6
 
-    rounds = arena.size(2, quick=2)
-    series = by_turns([Lane(OURS, ours, rounds), Lane(FTS5, theirs, rounds)])
+    series = by_turns([Lane(OURS, ours, 2), Lane(FTS5, theirs, 2)])
     return Judge(arena.roster, f"{TITLE}, rebuild", series).compare(OURS, FTS5, 4.0)
 
 
-def appends(arena: Arena) -> Iterator[Comparison]:
-    """W2 with search, and what is still to do when the last caller has been answered."""
-    found = [asyncio.run(_appends(arena.place()[1])) for _ in range(arena.size(7, quick=3))]
-    series = {WAITED: [waited for waited, _ in found], CAUGHT_UP: [whole for _, whole in found]}
-    yield Judge(arena.roster, f"{TITLE}, {TASKS} tasks append", series).compare(CAUGHT_UP, WAITED, 2.5)
+# The size of the index: built in one go, and grown a little at a time
 
 
-async def _appends(url: str) -> tuple[float, float]:
-    async with connect(url) as store:
-        texts = [searched.latin(number) for number in range(TASKS * EACH)]
-
-        async def task(number: int) -> None:
-            for turn in range(EACH):
-                await store.append_message(f"c{number}", "user", texts[number * EACH + turn])
-
-        begin = perf_counter()
-        await asyncio.gather(*(task(number) for number in range(TASKS)))
-        waited = perf_counter() - begin
-        backend: Any = store.backend
-        await backend.catch_up()
-        whole = perf_counter() - begin
-        check(len(await store.search("river", limit=100, token_cap=None)) == 100, "the appended is not found")
-    return waited / (TASKS * EACH) * 1e6, whole / (TASKS * EACH) * 1e6
+def sizes(arena: Arena) -> Iterator[Comparison]:
+    messages = arena.size(50_000, quick=5_000)
+    texts: list[tuple[str, Text, float]] = [("Latin", searched.latin, 1.0), ("Chinese", searched.chinese, 2.0)]
+    for script, text, at_most in texts:
+        path = arena.place()[0].with_suffix(".db")
+        searched.grown(path, messages, text)
+        yield size(arena, f"{script}, grown", path, at_most)
+    path = arena.place()[0].with_suffix(".db")
+    yield size(arena, "Chinese", searched.built(path, messages, searched.chinese), 2.0)
 
 
 def size(arena: Arena, script: str, path: Path, at_most: float) -> Comparison:

@@ -103,6 +103,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     blocking: bool = False
     evicts: bool = False
     """The backend was told to drop the oldest when it is full."""
+    changed_elsewhere: bool = False
+    """Others may delete or change what is stored behind the backend's back, which is noticed when it is read."""
     groups: bool = False
     """Concurrent writes share commits, and `commits` counts both."""
 

@@ -316,6 +316,10 @@ class Stats(Struct, frozen=True, kw_only=True):
     blob_bytes: int = 0
     bytes: int | None = None
     """What the store takes on disk, where that can be told."""
+    unindexed: int | None = None
+    """Messages that the search index does not have yet, counted up to 10,000; None where there is no index."""
+    active: dict[str, int] = {}
+    """Messages by day, each on the day when its conversation was last active: of the newest 60 days with any."""
     evicted_conversations: int = 0
     evicted_messages: int = 0
 

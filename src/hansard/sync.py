@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hansard.adapters.langgraph_saver import HansardSaver
     from hansard.adapters.langgraph_store import HansardStore
     from hansard.search.vectors import Embedder
+    from hansard.store.finding import SearchMode
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -250,12 +251,14 @@ class SearchTool(_Blocking):
 
     def __call__(self, query: str, limit: int = 5) -> str:
         """Searches the conversation for earlier messages; gives the best matches as text."""
-        answer: str = self._runner.call(self._inner(query, limit))
-        return answer
+        return self._answer(self._inner(query, limit))
 
     def run(self, arguments: str | Mapping[str, Any]) -> str:
-        answer: str = self._runner.call(self._inner.run(arguments))
-        return answer
+        return self._answer(self._inner.run(arguments))
+
+    def _answer(self, search: Coroutine[Any, Any, str]) -> str:
+        # By meaning it awaits the embedder, which is the user's.
+        return self._runner.call(search) if self._inner.mode == "words" else self._runner.wait(search)
 
     def __getattr__(self, name: str) -> Any:
         # The shapes for each API, which nothing has to wait for.
@@ -347,9 +350,15 @@ class Store(_Blocking):
     copy_to = between(_async.Store.copy_to)
 
     def search_tool(
-        self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000
+        self,
+        conversation_id: str | int | None = None,
+        *,
+        user_id: str | int | None = None,
+        mode: SearchMode | None = None,
+        token_cap: int = 2000,
     ) -> SearchTool:
-        return SearchTool(self._inner.search_tool(conversation_id, user_id=user_id, token_cap=token_cap), self._runner)
+        tool = self._inner.search_tool(conversation_id, user_id=user_id, mode=mode, token_cap=token_cap)
+        return SearchTool(tool, self._runner)
 
     @classmethod
     def over(cls, backend: Backend, **options: Any) -> Self:

@@ -1,4 +1,4 @@
-"""A real server, in a process of its own, that serves any number of SQLite stores: one for each test, by its path.
+"""A real server, in a process of its own, that serves any number of stores: one for each test, by the path of a URL.
 
 Starting a server takes longer than a test. This one begins when the first test needs it, and is stopped by its process
 id at the end.
@@ -23,10 +23,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServedTarget(Target):
-    """A folder's store behind the server."""
+    """A folder's store behind the server: in a file there, or in the server's memory as long as it is not forgotten."""
 
-    def __init__(self, folder: Path, url: str = "http://{0}") -> None:
-        self._address = f"{address()}/{str(folder).encode().hex()}"
+    def __init__(self, folder: Path, url: str = "http://{0}", *, in_memory: bool = False) -> None:
+        where = "memory://" if in_memory else f"sqlite:///{folder}/hansard.db"
+        self._address = f"{address()}/{f'{folder} {where}'.encode().hex()}"
         super().__init__(url.format(self._address.removeprefix("http://")))
 
     def close(self) -> None:
@@ -57,7 +58,7 @@ def address() -> str:
 
 
 class Many:
-    """The first segment of a path is the folder whose store is meant."""
+    """The first segment of a path says which store is meant: a folder, by which it is known, and its URL."""
 
     def __init__(self) -> None:
         self._stores: dict[str, tuple[Store, ASGIApp]] = {}
@@ -79,7 +80,7 @@ class Many:
         from hansard import connect
         from hansard.server.app import create_app
 
-        store = await connect(f"sqlite:///{bytes.fromhex(name).decode()}/hansard.db")
+        store = await connect(bytes.fromhex(name).decode().rpartition(" ")[2])
         return store, create_app(store)
 
     async def _forget(self, name: str) -> None:

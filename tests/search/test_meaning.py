@@ -15,7 +15,7 @@ import pytest
 from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 
 import hansard
-from hansard import Message, Store, sync
+from hansard import Message, Store, rules, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
 from hansard.search import Embedding, Hits, Spelling, asking, vectors
 from hansard.store import embedding, vectoring
@@ -407,6 +407,40 @@ def test_reindex_embeds_anew(url: str) -> None:
     asyncio.run(play())
 
 
+def test_reindex_leaves_the_vectors_of_others_unless_it_is_told_to(url: str) -> None:
+    if url.startswith("memory"):
+        pytest.skip("memory:// is nobody else's")
+
+    async def play() -> None:
+        model, other = Model(), Model("other")
+        for each in (other, model):
+            async with hansard.connect(url, embedder=each) as store:
+                await store.append("c", [Message("user", text, id=f"m{at}") for at, text in enumerate(TALK)])
+                await store.append("d", Message("user", "cash", id="d0"))
+                await store.embed()
+        async with hansard.connect(url, embedder=model) as store:
+            model.asked.clear()
+            assert [done async for done in store.admin.reindex()]
+            assert sorted(model.texts) == sorted([*TALK, "cash"])
+            assert await rows_of(store, "c") == sorted([f"m{at}" for at in range(4)] * 2), "from both"
+            assert await rows_of(store, "d") == ["d0", "d0"]
+            assert [done async for done in store.admin.reindex(forget_others=True)]
+            assert await rows_of(store, "c") == [f"m{at}" for at in range(4)]
+            assert await rows_of(store, "d") == ["d0"]
+            assert (await found(store, "vehicle"))[0] == TALK[0]
+        async with hansard.connect(url, embedder=other) as store:
+            other.asked.clear()
+            assert (await found(store, "vehicle"))[0] == TALK[0]
+            assert len(other.texts) == 6, "everything anew, and the query"
+
+    asyncio.run(play())
+
+
+def test_forgetting_others_needs_an_embedder() -> None:
+    with sync.connect("memory://") as store, pytest.raises(ValidationError, match="forget_others"):
+        list(store.admin.reindex(forget_others=True))
+
+
 def test_filters_branches_and_walls(url: str) -> None:
     async def play() -> None:
         async with hansard.connect(url, embedder=Model()) as store:
@@ -450,6 +484,81 @@ def test_a_message_in_progress_is_embedded_when_it_has_ended() -> None:
             await store.update_message("c", "m", content="My car.", status="complete")
             assert await found(store, "vehicle") == ["My car."]
             assert "My ca" not in model.texts
+
+    asyncio.run(play())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 5, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def growing(clock: Clock, text: str, **fields: Any) -> Message:
+    until = rules.leased(None, clock.now + timedelta(seconds=60))
+    return Message("assistant", text, status="in_progress", metadata=until, **fields)
+
+
+def test_a_message_whose_lease_ran_out_is_embedded_in_the_end(url: str) -> None:
+    async def play() -> None:
+        clock = Clock()
+        async with hansard.connect(url, embedder=Model(), clock=clock) as store:
+            await store.append("c", [Message("user", "Hello."), growing(clock, "My car", id="m")])
+            assert "My car" not in await found(store, "vehicle")
+            clock.now += timedelta(seconds=50)
+            # Whoever writes it still lives, and moves the lease on.
+            until = rules.leased(None, clock.now + timedelta(seconds=60))
+            await store.update_message("c", "m", content="My car is", metadata=until)
+            clock.now += timedelta(seconds=50)
+            assert "My car is" not in await found(store, "vehicle")
+            clock.now += timedelta(seconds=50)
+            hits = await store.search("vehicle", mode="meaning", limit=1)
+            assert texts(hits) == ["My car is"]
+            assert hits[0].message.status == "interrupted"
+            # It was only slow: what it says in the end is what is found.
+            await store.update_message("c", "m", content="My car is green.", status="complete", metadata={})
+            assert (await found(store, "vehicle"))[0] == "My car is green."
+            assert await rows_of(store, "c") == sorted([message.id for message in await store.get_messages("c")])
+
+    asyncio.run(play())
+
+
+def test_a_lease_that_runs_out_while_no_process_runs(tmp_path: Path) -> None:
+    async def play() -> None:
+        url, clock = f"sqlite:///{tmp_path / 'a.db'}", Clock()
+        async with hansard.connect(url, embedder=Model(), clock=clock) as store:
+            await store.append("c", [growing(clock, "My car", id="m")])
+            await store.embed()
+            for number in range(3):
+                # Much is written after it, and embedded.
+                clock.now += timedelta(seconds=10)
+                await store.append(f"d{number}", Message("user", "Good morning."))
+                await store.embed()
+        clock.now += timedelta(hours=3)
+        model = Model()
+        async with hansard.connect(url, embedder=model, clock=clock) as store:
+            await store.append("e", Message("user", "Good evening."))
+            assert (await found(store, "vehicle"))[0] == "My car"
+            assert sorted(model.texts) == ["Good evening.", "My car", "vehicle"]
+        clock.now += timedelta(hours=3)
+        model = Model()
+        async with hansard.connect(url, embedder=model, clock=clock) as store:
+            assert (await found(store, "vehicle"))[0] == "My car"
+            assert model.texts == ["vehicle"], "nothing is embedded twice"
+
+    asyncio.run(play())
+
+
+def test_without_a_lease_it_is_in_progress_for_ever(tmp_path: Path) -> None:
+    async def play() -> None:
+        url, clock = f"sqlite:///{tmp_path / 'a.db'}", Clock()
+        async with hansard.connect(url, embedder=Model(), clock=clock) as store:
+            await store.append("c", Message("assistant", "My car", status="in_progress"))
+            clock.now += timedelta(days=3)
+            await store.append("d", Message("user", "Good morning."))
+            assert "My car" not in await found(store, "vehicle")
 
     asyncio.run(play())
 

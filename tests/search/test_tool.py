@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 import hansard
 import hansard.sync
 from hansard.model import Message, Participant
+from hansard.search import Embedding
 
 
 @pytest.fixture
@@ -85,6 +87,62 @@ def test_the_limit_and_the_cap(store: hansard.sync.Store) -> None:
     assert store.search_tool("c4", token_cap=100_000)("word").count("UTC]") == 5
     assert store.search_tool("c4", token_cap=100_000)("word", 2).count("UTC]") == 2
     assert store.search_tool("c4")("word").count("UTC]") == 1
+
+
+async def meaning_of(texts: Sequence[str]) -> list[list[float]]:
+    """A model that knows one thing."""
+    return [[1.0, 0.0] if "code" in text or "cipher" in text else [0.01, 1.0] for text in texts]
+
+
+def modal() -> hansard.sync.Store:
+    store = hansard.sync.connect("memory://", embedder=Embedding(meaning_of, name="one-thing", dimensions=2))
+    store.append("c1", [Message("user", "My locker code is 4711"), Message("user", "Good morning")], user_id="ann")
+    store.append("c2", Message("user", "The garden gate code is 1234"), user_id="ann")
+    store.append("c3", Message("user", "The safe code is 9999"), user_id="ben")
+    return store
+
+
+def test_with_an_embedder_it_searches_by_meaning_too() -> None:
+    with modal() as store:
+        tool = store.search_tool("c1")
+        assert tool.mode == "hybrid"
+        assert tool("cipher", 1).endswith("My locker code is 4711")
+        assert tool.run({"query": "cipher", "limit": 1, "mode": "words"}).endswith("4711"), "the model has no say in it"
+        assert tool("morning", 1).endswith("Good morning")
+        assert tool("") == "Nothing found."
+        by_words = store.search_tool("c1", mode="words")
+        assert by_words("cipher") == "Nothing found."
+        assert "some" in by_words("morning cipher")
+        by_meaning = store.search_tool("c1", mode="meaning")
+        assert by_meaning("cipher", 1).endswith("4711")
+        for each in (tool, by_words, by_meaning):
+            chat, responses, anthropic = each.openai(), each.openai_responses(), each.anthropic()
+            assert chat["function"]["description"] == responses["description"] == anthropic["description"]
+            assert set(anthropic["input_schema"]["properties"]) == {"query", "limit"}
+        assert "OR" in by_words.description
+        assert "OR" not in tool.description
+
+
+@pytest.mark.parametrize("mode", ["words", "meaning", "hybrid"])
+def test_every_mode_stays_behind_its_wall(mode: Any) -> None:
+    with modal() as store:
+        anns = store.search_tool(user_id="ann", mode=mode)
+        assert "4711" in anns("code")
+        assert "1234" in anns("code")
+        assert "9999" not in anns.run({"query": "code", "user_id": "ben", "conversation_id": "c3"})
+        bens = store.user("ben").search_tool(mode=mode)
+        assert "9999" in bens("code")
+        assert "4711" not in bens("code")
+        assert "4711" not in store.user("ben").search_tool("c1", mode=mode)("code")
+
+
+def test_a_mode_that_cannot_be() -> None:
+    with hansard.sync.connect("memory://") as store:
+        assert store.search_tool("c1").mode == "words"
+        with pytest.raises(hansard.Unsupported, match="embedder"):
+            store.search_tool("c1", mode="hybrid")
+        with pytest.raises(hansard.ValidationError, match="mode"):
+            store.search_tool("c1", mode="guess")  # type: ignore[arg-type]
 
 
 def test_async() -> None:

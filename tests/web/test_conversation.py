@@ -133,7 +133,7 @@ def test_branches(sample: Site) -> None:
 
 
 def test_summaries_stand_where_their_range_ends(sample: Site) -> None:
-    page = sample.get("/c/sample-long")
+    page = sample.get("/c/sample-long").follow("Older messages")
     summary = page.tree.one("details", "summary")
     assert "Summary of messages 1 to 2,376" in summary.words
     log = [node for node in page.tree.walk() if node is summary or "message" in node["class"].split()]
@@ -160,6 +160,47 @@ def test_a_summary_that_ends_with_a_folded_result(sample: Site, site: Site) -> N
     assert log[at - 1]["data-seq"] == "3"
 
 
+def calling(number: int) -> list[Message]:
+    """So many messages, of which the eleventh calls a tool and the twelfth has its result."""
+    said = [Message("user", f"word {each}", id=f"w{each}") for each in range(1, 32)]
+    call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"a": 1}'}}
+    asks = {"role": "assistant", "content": None, "tool_calls": [call]}
+    said[10] = Message("assistant", asks, format="openai.chat", id="asks")
+    answer = {"role": "tool", "content": "found it", "tool_call_id": "call_1"}
+    said[11] = Message("tool", answer, format="openai.chat", id="answers")
+    return said[:number]
+
+
+def test_a_result_and_its_call_in_two_stretches_have_links_to_each_other(site: Site) -> None:
+    site.store.append("c", calling(31))
+    page = site.get("/c/c")  # from the twelfth on
+    result = page.messages()[0].one("div", "result")
+    assert "found it" in result.words
+    link = result.one("a", data_to="m11")
+    assert link.words == "look_up"
+    assert [each["data-seq"] for each in page.follow("look_up").messages() if each["id"] == "m11"] == ["11"]
+    call = page.follow("Older messages").messages()[-1]
+    assert "result further on" in call.words
+    assert "no result yet" not in call.words
+    assert call.one("a", data_to="m12").words == "Its result"
+
+
+def test_a_result_and_its_call_in_one_stretch_are_one(site: Site) -> None:
+    site.store.append("c", calling(20))
+    page = site.get("/c/c")
+    assert len(page.messages()) == 19
+    assert not page.tree.all("a", data_to="m12")
+    alone = site.get("/c/c/m/asks").messages()[0]
+    assert alone.one("a", data_to="m12").words == "Its result"
+    assert site.get("/c/c/m/answers").messages()[0].one("a", data_to="m11").words == "look_up"
+
+
+def test_a_call_that_nothing_answers_waits(site: Site) -> None:
+    site.store.append("c", calling(11))
+    assert "no result yet" in site.get("/c/c").messages()[-1].words
+    assert "no result yet" in site.get("/c/c/m/asks").messages()[0].words
+
+
 def test_integers_of_any_size(site: Site) -> None:
     site.store.append(
         "c",
@@ -176,9 +217,9 @@ def test_integers_of_any_size(site: Site) -> None:
 def test_it_opens_at_its_end_and_pages_both_ways(sample: Site) -> None:
     page = sample.get("/c/sample-long")
     seqs = [int(each["data-seq"]) for each in page.messages()]
-    assert seqs == list(range(2361, 2401))
+    assert seqs == list(range(2381, 2401))
     older = page.follow("Older messages")
-    assert [int(each["data-seq"]) for each in older.messages()] == list(range(2321, 2361))
+    assert [int(each["data-seq"]) for each in older.messages()] == list(range(2341, 2381))
     back = older.follow("Newer messages")
     assert [int(each["data-seq"]) for each in back.messages()] == seqs
     assert [link.words for link in back.tree.all("a", "further")] == ["Older messages"]
@@ -218,7 +259,7 @@ def test_a_message_of_another_branch_opens_there(sample: Site) -> None:
 
 def test_a_piece_is_only_the_messages(sample: Site) -> None:
     piece = sample.piece("/c/sample-long")
-    assert len(piece.messages()) == 40
+    assert len(piece.messages()) == 20
     assert piece.tree.all("html") == []
 
 
@@ -256,14 +297,14 @@ def _event(lines: Iterator[str]) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-@pytest.mark.parametrize("number", [0, 1, 39, 40, 41])
+@pytest.mark.parametrize("number", [0, 1, 19, 20, 21])
 def test_the_bounds_of_a_page(site: Site, number: int) -> None:
     site.store.create_conversation("c")
     if number:
         site.store.append("c", [Message("user", str(each)) for each in range(number)])
     page = site.get("/c/c")
-    assert len(page.messages()) == min(number, 40)
-    assert bool(page.tree.all("a", "further")) == (number > 40)
+    assert len(page.messages()) == min(number, 20)
+    assert bool(page.tree.all("a", "further")) == (number > 20)
 
 
 def test_days_stand_between_messages(site: Site) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.web.kit import Page, Site, sited
 
-from hansard import Message
+from hansard import Message, Usage
 from hansard.server.settings import Settings
 
 
@@ -65,7 +65,10 @@ def test_a_range_of_days(site: Site) -> None:
     seen = titles(page)
     assert [link.words for link in page.tree.one("nav", "pager").all("a")] == ["Older →"]
     later = page.follow("Older →")
-    assert titles(later.follow("← Newer")) == seen
+    newer = later.follow("← Newer")
+    assert titles(newer) == seen
+    # Before the range there are others, and no link leads there.
+    assert [link.words for link in newer.tree.one("nav", "pager").all("a")] == ["Older →"]
     seen += titles(later)
     inside = [n for n in range(90) if 5 <= (start + timedelta(hours=6 * n)).day <= 14]
     assert seen == [f"d{number:02}" for number in reversed(inside)]
@@ -85,6 +88,39 @@ def test_the_list_is_searched_by_words_titles_and_ids(talks: Site) -> None:
     assert titles(talks.piece("/conversations?q=c33")) == ["Talk 33"]
     assert "Nothing found." in talks.piece("/conversations?q=zebra")
     assert titles(talks.piece("/conversations?q=harbour&user=nobody")) == []
+
+
+def test_a_range_that_ends_with_a_page_has_no_link_to_an_empty_one(site: Site) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(80):
+        site.store.append(f"d{number:02}", [Message("user", "x", created_at=start + timedelta(hours=number))])
+    # The second day has 24 and the third 24: together with two of the fourth, two pages that are full.
+    page = site.get("/conversations?since=2026-01-02&until=2026-01-03")
+    assert len(titles(page)) == 25
+    last = page.follow("Older →")
+    assert titles(last)[-1] == "d24"
+    assert not last.tree.all("a", rel="next")
+    assert not last.follow("← Newer").tree.all("a", rel="prev")
+    full = site.get("/conversations?until=2026-01-02").follow("Older →")
+    assert titles(full)[-1] == "d00"
+    for at in range(80, 82):
+        site.store.append(f"d{at}", [Message("user", "x", created_at=start + timedelta(hours=72, minutes=at))])
+    exact = site.get("/conversations?since=2026-01-04&until=2026-01-04")
+    assert not exact.tree.all("nav", "pager")
+
+
+def test_older_titles_are_looked_at_when_asked(site: Site) -> None:
+    for number in range(230):
+        site.store.create_conversation(f"c{number:03}", title="A lighthouse" if number in (3, 229) else "Talk")
+    page = site.piece("/conversations?q=lighthouse")
+    assert titles(page) == ["A lighthouse"]
+    assert "200 newest titles looked at" in page
+    older = page.follow("Look at older titles")
+    assert titles(older) == ["A lighthouse"]
+    assert older.tree.one("a", "row")["href"].endswith("c003")
+    assert "30 more titles looked at: there are no more." in older
+    # All were looked at: nothing is said.
+    assert "looked at" not in site.piece("/conversations?q=lighthouse&metadata=a=1")
 
 
 def test_a_line_of_the_list(sample: Site) -> None:
@@ -216,6 +252,27 @@ def test_the_overview_counts(sample: Site) -> None:
     assert "sqlite" in page
     assert len(page.tree.all("a", "row")) == 8
     assert "a crash of the machine" in page
+    assert "Messages a day by the last activity of their conversation" in page
+    bars = page.tree.all("svg", "chart")[1].all("title")
+    assert sum(int(bar.words.rpartition(": ")[2].split()[0]) for bar in bars[-30:] if "k" not in bar.words) > 0
+    assert "Not indexed yet" in page
+    assert "Last check" in page
+
+
+def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
+    said = [
+        Message("assistant", "x", usage=Usage(input_tokens=1, output_tokens=1, model=f"m{number}"))
+        for number in range(5_001)
+    ]
+    site.store.append("c", said)
+    page = site.get("/")
+    assert "Tokens and cost are added up once a minute" in page
+    numbers = page.tree.one("dl", "numbers").words
+    assert "10k" in numbers
+    site.store.append("c", said)
+    later = site.get("/").tree.one("dl", "numbers").words
+    assert "10,002" in later
+    assert "10k" in later
 
 
 def test_search_by_meaning_where_the_server_embeds(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
 from hansard.analysis.queries import Clause, Query, parse_query, relaxed
+from hansard.analysis.sieve import Sieve
 from hansard.analysis.texts import searchable
 from hansard.analysis.words import Terms, Word, analyse, columns, spans
 
@@ -18,6 +19,7 @@ __all__ = [
     "Matches",
     "Position",
     "Query",
+    "Sieve",
     "Terms",
     "Word",
     "analyse",

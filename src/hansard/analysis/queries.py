@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ MAX_CLAUSES = 32
 MAX_PARTS = 64
 """Terms of one phrase that count."""
 MAX_CHARACTERS = 10_000
+_REMEMBERED = 200
+"""Characters of a query that is read once for all."""
 
 _QUOTES = str.maketrans("“”„‟＂", '"""""')
 _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
@@ -96,7 +99,10 @@ class Query(Struct, frozen=True, gc=False):
 
 def parse_query(text: str) -> Query:
     """Never an error: what cannot be read as an operator is text."""
-    text = text[:MAX_CHARACTERS]
+    return _parsed_before(text) if len(text) <= _REMEMBERED else _parsed(text[:MAX_CHARACTERS])
+
+
+def _parsed(text: str) -> Query:
     groups: list[list[Clause]] = []
     excluded: list[Clause] = []
     either = False
@@ -117,6 +123,10 @@ def parse_query(text: str) -> Query:
         if len(excluded) + sum(map(len, groups)) >= MAX_CLAUSES:
             break
     return Query(text, tuple(map(tuple, groups)), tuple(excluded))
+
+
+# A query is asked for page after page, and read again for every snippet.
+_parsed_before = lru_cache(1024)(_parsed)
 
 
 def relaxed(query: Query) -> Query:

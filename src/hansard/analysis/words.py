@@ -23,18 +23,19 @@ from typing import NamedTuple
 from hansard.analysis.folding import LONGEST, fold, spelled_out, stem
 
 # Punctuation beyond ASCII that is common enough to be told apart here and not character by character.
-_POINTS = (
+POINTS = (
     r"\u2000-\u200b\u2010-\u2027\u202f-\u205e\u3000-\u3003\u3008-\u3011\u3014-\u301f"
     r"\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
 )
 # English endings stay with their word (`don't`); any other apostrophe parts two words (`l'été`).
 _ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
-_CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{_POINTS}]+{_ENDING}|[#%+$&@]")
+_CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{POINTS}]+{_ENDING}|[#%+$&@]")
 _ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
 _NOT_PLAIN = re.compile("[#%+$&@']")
 _SEPARATORS = str.maketrans({char: " " for char in map(chr, range(128)) if not char.isalnum()})
-_SINGLES = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+")
-"""Nothing but characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
+SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+"""Characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
+_ALL_SINGLES = re.compile(f"[{SINGLES}]+")
 _CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
 _APOSTROPHES = re.compile("['’]")
 _CACHED = 50_000
@@ -77,8 +78,8 @@ def columns(text: str) -> tuple[str, str]:
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:
     """The words of a text with the places where they stand."""
     for match in _CHUNK.finditer(text):
-        at = match.start()
-        for start, end, word in _words_of(match.group()):
+        at, chunk = match.start(), match.group()
+        for start, end, word in _placed(chunk) if len(chunk) <= _CACHED_LENGTH else _words_of(chunk):
             yield at + start, at + end, word
 
 
@@ -103,11 +104,17 @@ _words, _more = _Known(0), _Known(1)
 
 @lru_cache(16)
 def _look(chunk: str) -> tuple[str, str]:
-    if _SINGLES.fullmatch(chunk):
+    if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
     found = [word for _, _, word in _words_of(chunk)]
     others = (other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others))
     return " ".join(part for word in found for part in word.parts), " ".join(dict.fromkeys(others))
+
+
+@lru_cache(4096)
+def _placed(chunk: str) -> list[tuple[int, int, Word]]:
+    """The same, remembered: those who ask where words stand ask it of texts that say the same."""
+    return _words_of(chunk)
 
 
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:

@@ -43,6 +43,7 @@ def stats(*, session: Given) -> None:
             ("records", found.records),
             ("blobs", f"{found.blobs:,} ({output.size(found.blob_bytes)})"),
             ("on disk", output.size(found.bytes)),
+            ("not indexed yet", found.unindexed or None),
             ("evicted conversations", found.evicted_conversations or None),
             ("evicted messages", found.evicted_messages or None),
         ]
@@ -179,7 +180,12 @@ def check(*, session: Given) -> int:
     return Corrupt.exit_code if problems else 0
 
 
-def reindex(*, embedder: embedding.Named = None, session: Given) -> None:
+def reindex(
+    *,
+    embedder: embedding.Named = None,
+    forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
+    session: Given,
+) -> None:
     """Build the search index anew and, with an embedder, the vectors.
 
     Others may go on reading and writing meanwhile. A store without an index needs none.
@@ -189,7 +195,7 @@ def reindex(*, embedder: embedding.Named = None, session: Given) -> None:
         how = store.capabilities.search
         total = store.admin.stats().messages
         with progress.bar("indexing messages", total, shown=not session.json) as move:
-            for done in store.admin.reindex():
+            for done in store.admin.reindex(forget_others=forget_others):
                 move(min(done, total))
     if session.json:
         output.emit({"search": how, "messages": total, "embedder": embedder})

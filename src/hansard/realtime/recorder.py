@@ -56,6 +56,7 @@ class Recorder:
         agent_id: str | None = None,
         participant: Participant | Mapping[str, Any] | None = None,
         agent: Participant | Mapping[str, Any] | None = None,
+        create: bool = True,
         keep_audio: bool = False,
         estimate: bool = False,
         interval: float = 0.5,
@@ -83,6 +84,7 @@ class Recorder:
                     "user": None if participant is None else drafts.participant(participant),
                     "assistant": None if speaker is None else drafts.participant(speaker),
                 },
+                create=checks.flag(create, "create"),
                 interval=checks.seconds(interval, "interval"),
                 lease=checks.seconds(lease, "lease"),
                 timeout=checks.seconds(timeout, "timeout"),
@@ -149,6 +151,19 @@ class Recorder:
         finally:
             await self.close()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the store lacks something, because the last write failed."""
+        return self._shelf.is_behind
+
+    async def flush(self) -> bool:
+        """Writes what the store did not take, without waiting for another event. Whether it is up to date now."""
+        return await self._shelf.write()
+
+    def is_earlier(self, id: str) -> bool:
+        """Whether an id is that of a message from before this session, which it does not know as an item."""
+        return self._shelf.is_earlier(id)
+
     async def close(self) -> bool:
         """Ends the recording: what is in progress was interrupted. Whether the store has everything."""
         for item in self._shelf.items.values():
@@ -193,9 +208,10 @@ class Recorder:
         self._shelf.begin()
         self._session_id = None
         for item in items:
-            await connection.send({"type": "conversation.item.create", "item": item})
+            # Before it is sent: the answer may be heard before sending it has returned.
             if message := made.get(item.get("id")):
                 self._shelf.restored(item["id"], message)
+            await connection.send({"type": "conversation.item.create", "item": item})
         return len(items)
 
     # What each event means

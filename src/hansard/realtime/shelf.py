@@ -37,6 +37,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     user_id: str | None
     agent_id: str | None
     who: dict[str, Participant | None]
+    create: bool
+    """The conversation is made when it is missing."""
     interval: float
     lease: float
     timeout: float
@@ -51,6 +53,8 @@ class Shelf:
         """The items of this session."""
         self.failed = 0
         self.refused = 0
+        self.is_behind = False
+        """The last write failed."""
         self._store = store
         self._settings = settings
         self._gone: list[str] = []
@@ -125,6 +129,9 @@ class Shelf:
         self._before = [each for each in self._before if each != id]
         self.order.append(id)
 
+    def is_earlier(self, id: str) -> bool:
+        return id in self._before
+
     def _know(self, id: str, message: Message) -> None:
         is_ours = message.format == FORMAT and id == message.id and isinstance(message.content, dict)
         metadata = {key: value for key, value in (message.metadata or {}).items() if key != "lease_until"}
@@ -155,10 +162,12 @@ class Shelf:
                 await self._delete()
         except Exception as error:
             self.failed += 1
+            self.is_behind = True
             self._next_try = time.monotonic() + _PAUSE
             why = "it took too long" if isinstance(error, TimeoutError) else error
             logger.warning("conversation %r is not up to date: %s", self._settings.conversation_id, why)
             return False
+        self.is_behind = False
         return True
 
     def _in_order(self) -> list[str]:
@@ -220,7 +229,11 @@ class Shelf:
     async def _append(self, message: Message) -> Message:
         settings = self._settings
         appended = await self._store.append(
-            settings.conversation_id, message, user_id=settings.user_id, agent_id=settings.agent_id
+            settings.conversation_id,
+            message,
+            user_id=settings.user_id,
+            agent_id=settings.agent_id,
+            create=settings.create,
         )
         return appended.messages[0]
 

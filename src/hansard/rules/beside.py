@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 
 from msgspec import structs
 
@@ -39,6 +40,26 @@ def plan_record(context: Context, write: RecordWrite, current: Record | None) ->
 
 def is_alive(record: Record, now: datetime) -> bool:
     return record.expires_at is None or record.expires_at > now
+
+
+_ACTIVE_DAYS = 60
+
+
+def active_days(conversations: Iterable[Conversation]) -> dict[str, int]:
+    """`Stats.active` of these conversations."""
+    days: Counter[str] = Counter()
+    for each in conversations:
+        days[(each.last_message_at or each.created_at).date().isoformat()] += each.message_count
+    return newest_days(days)
+
+
+def counted_days(days: Iterable[tuple[int, int]]) -> dict[str, int]:
+    """The same from messages by the number of the day, counted from that of the first year."""
+    return newest_days({date.fromordinal(day + 1).isoformat(): messages for day, messages in days})
+
+
+def newest_days(days: Mapping[str, int]) -> dict[str, int]:
+    return {day: days[day] for day in sorted(days)[-_ACTIVE_DAYS:] if days[day]}
 
 
 _NOTHING = 1e-12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -62,8 +62,17 @@ class Hit(Struct, frozen=True, gc=False):
 class Hits(list[Hit]):
     """The hits of a search, and where to go on from."""
 
-    def __init__(self, hits: Iterable[Hit] = (), *, next_cursor: str | None = None, complete: bool = True) -> None:
+    def __init__(
+        self, hits: Iterable[Hit] = (), *, next_cursor: str | Callable[[], str] | None = None, complete: bool = True
+    ) -> None:
         super().__init__(hits)
-        self.next_cursor = next_cursor
+        self._next = next_cursor
         self.complete = complete
         """False when the search stopped at its bound: what is older was not looked at."""
+
+    @property
+    def next_cursor(self) -> str | None:
+        """For `cursor=` of the next search; None when there is no more. Made when it is asked for."""
+        if callable(self._next):
+            self._next = self._next()
+        return self._next

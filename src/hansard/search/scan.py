@@ -12,7 +12,7 @@ from heapq import heappush, heappushpop
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import Lookup, Match, Matches, Position, analyse, searchable
+from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, relaxed, searchable
 from hansard.backend import Backend
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context, ConversationQuery, MessageQuery
@@ -27,12 +27,16 @@ async def find(backend: Backend, context: Context, lookup: Lookup) -> Matches:
     newest: list[tuple[Position, Match]] = []
     clauses = lookup.query.wanted
     counts = [0] * len(clauses)
+    sieve = Sieve(relaxed(lookup.query) if lookup.counted else lookup.query)
     seen = matching = 0
     async for conversation, message in _messages(backend, context, lookup):
         if seen == MOST:
             return _matches(newest, lookup, seen, counts, matching=matching, complete=False)
         seen += 1
-        terms = analyse(searchable(message))
+        text = searchable(message)
+        if not sieve.passes(text):
+            continue
+        terms = analyse(text)
         if lookup.counted:
             counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
         match = Match(conversation, message)

@@ -1,7 +1,7 @@
 """The `conversation_search` tool: search in the hands of a model.
 
-What is searched is fixed when the tool is made. A model gives a query and a limit, and nothing that it writes can name
-another conversation, user or tenant.
+What is searched, and how, is fixed when the tool is made. A model gives a query and a limit, and nothing that it writes
+can name another conversation, user or tenant.
 """
 
 from __future__ import annotations
@@ -20,26 +20,34 @@ MOST = 20
 _DEFAULT = 5
 _SHOWN = 600
 """Characters of each result."""
+_NOTHING = "Nothing found."
 
-Find = Callable[[str, int, Literal["all", "any"]], Awaitable[Hits]]
-"""Searches for a query, up to a limit, for all of its words or any."""
+Find = Callable[[str, int, Literal["all", "any"] | None], Awaitable[Hits]]
+"""Searches for a query, up to a limit, for all of its words or any, or as the mode has it."""
+Mode = Literal["words", "meaning", "hybrid"]
+_ADVICE: dict[Mode, str] = {
+    "words": 'Use a few keywords; "quotes" for an exact phrase, prefix* for beginnings, -word to exclude, OR for '
+    "alternatives.",
+    "meaning": "Say in a few words what you look for; -word excludes.",
+    "hybrid": "Say in a few words what you look for, or name a thing exactly; -word excludes.",
+}
 
 
 class SearchTool:
     """A tool for a model, in the shape that its API wants. Calling it is running it: `await tool(query="…")`."""
 
-    def __init__(self, find: Find, where: str) -> None:
+    def __init__(self, find: Find, where: str, mode: Mode = "words") -> None:
         self._find = find
+        self.mode = mode
         self.name = NAME
         self.description = (
             f"Search {where} for earlier messages that are no longer in view. Returns the best matches with their "
-            'author and time. Use a few keywords; "quotes" for an exact phrase, prefix* for beginnings, -word to '
-            "exclude, OR for alternatives."
+            f"author and time. {_ADVICE[mode]}"
         )
         self.parameters: dict[str, Any] = {
             "type": "object",
             "properties": {
-                "query": {"type": "string", "description": "Keywords or phrases to search for."},
+                "query": {"type": "string", "description": "What to search for."},
                 "limit": {
                     "type": "integer",
                     "description": f"The most results to return, {_DEFAULT} by default.",
@@ -79,11 +87,13 @@ class SearchTool:
     async def __call__(self, query: str, limit: int = _DEFAULT) -> str:
         """Runs the search and gives the results as text."""
         wanted = min(max(limit, 1), MOST)
+        if self.mode != "words":
+            return _told(await self._find(query, wanted, None)) or _NOTHING
         hits = await self._find(query, wanted, "all")
         if hits:
             return _told(hits)
         hits = await self._find(query, wanted, "any")
-        return f"No message has all of these words. These have some:\n\n{_told(hits)}" if hits else "Nothing found."
+        return f"No message has all of these words. These have some:\n\n{_told(hits)}" if hits else _NOTHING
 
     async def run(self, arguments: str | Mapping[str, Any]) -> str:
         """Runs it with what a model wrote: its arguments as JSON, or decoded.

@@ -37,6 +37,7 @@ from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
 from hansard.server.openai import app as openai_wire
 from hansard.server.parts import Parts
+from hansard.server.relays import Relays
 from hansard.server.routes import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
 from hansard.server.sockets import Sockets
@@ -112,7 +113,8 @@ def create_app(
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)
     gate.check_settings()
-    metrics = Metrics(store.capabilities.name, _commits(store) if store.capabilities.groups else None)
+    relays = Relays(settings.max_relays)
+    metrics = Metrics(store.capabilities.name, relays, _commits(store) if store.capabilities.groups else None)
     parts = Parts(
         store=store,
         gate=gate,
@@ -121,6 +123,7 @@ def create_app(
         stopping=stopping,
         bodies=Deadlines(settings.body_seconds),
         answers=Deadlines(settings.request_seconds),
+        relays=relays,
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)

@@ -14,12 +14,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
+from hansard.server.relays import Relays
 
 if TYPE_CHECKING:
     from hansard.server.exchanges import Exchange
@@ -42,7 +43,8 @@ class Metrics(Collector):
 
     media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, backend: str, commits: Callable[[], tuple[int, int]] | None = None) -> None:
+    def __init__(self, backend: str, relays: Relays, commits: Callable[[], tuple[int, int]] | None = None) -> None:
+        self._relays = relays
         self._commits = commits
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds: defaultdict[str, _Times] = defaultdict(_Times)
@@ -84,6 +86,7 @@ class Metrics(Collector):
             errors.add_metric((code,), count)
         yield errors
         yield from self._grouped()
+        yield from self._relayed()
         yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", value=self._received)
 
     def _grouped(self) -> Iterator[Metric]:
@@ -91,6 +94,16 @@ class Metrics(Collector):
             commits, writes = self._commits()
             yield CounterMetricFamily("hansard_commits", "Commits of the storage.", value=commits)
             yield CounterMetricFamily("hansard_committed_writes", "Writes that those held.", value=writes)
+
+    def _relayed(self) -> Iterator[Metric]:
+        relays = self._relays
+        yield GaugeMetricFamily("hansard_relays", "Live sessions that are passed on now.", value=relays.open)
+        events = CounterMetricFamily("hansard_relayed_events", "Events passed on in live sessions.", labels=("of",))
+        events.add_metric(("client",), relays.from_clients)
+        events.add_metric(("model",), relays.from_models)
+        yield events
+        text = "Live sessions that ended because the store did not take what was said."
+        yield CounterMetricFamily("hansard_relays_unrecorded", text, value=relays.unrecorded)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -11,6 +11,7 @@ from hansard.assembly.summaries import Summarizer
 from hansard.server.bodies import Body
 from hansard.server.deadlines import Deadlines
 from hansard.server.gate import Gate
+from hansard.server.relays import Relays
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watchers
@@ -29,6 +30,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     """How long a client may take to send a body."""
     answers: Deadlines
     """How long the store may take."""
+    relays: Relays
 
     def body(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
         return Body(receive, headers, self.settings.max_body_bytes, self.bodies)

@@ -36,6 +36,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where the wire of OpenAI passes on what is for a model, such as `https://api.openai.com/v1`."""
     upstream_key: str | None = None
     """The key with which it is asked."""
+    max_relays: int = 100
+    """Live sessions that a process passes on at a time."""
+    recording_seconds: float = 10.0
+    """How long a live session may go on while the store does not take what is said."""
     embedder: str | None = None
     """What embeds, by name: see `hansard.search.embedders.by_name`. Without one, search knows words alone."""
     audit_log: Path | None = None

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, cast
 
 from hansard.backend import Indexed
+from hansard.errors import ValidationError
 from hansard.model import Problem, Receipt, Report, Stats
 from hansard.requests import Context
 from hansard.store import checks, transfers
@@ -34,18 +35,21 @@ class Admin(Core):
         async for found in self._backend.check(None):
             yield found
 
-    async def reindex(self) -> AsyncIterator[int]:
+    async def reindex(self, *, forget_others: bool = False) -> AsyncIterator[int]:
         """Builds the search index anew, and the vectors of the embedder: yields how many messages are done.
 
-        Without an index there is nothing to do; without an embedder its vectors stay as they are.
+        Without an index there is nothing to do; without an embedder all vectors stay as they are. Those of other
+        embedders stay too, unless they shall be forgotten.
         """
+        if checks.flag(forget_others, "forget_others") and self._view.embeddings is None:
+            raise ValidationError("forget_others keeps the vectors of the store's embedder: connect with embedder=…")
         tenants = await self.tenants()  # a store that was closed says so, whether or not it has an index
         if self.capabilities.search == "index":
             async for done in cast(Indexed, self._backend).reindex():
                 yield done
         if self._view.embeddings is not None:
             for tenant in tenants:
-                async for done in self._view.embeddings.rebuild(tenant):
+                async for done in self._view.embeddings.rebuild(tenant, forget_others=forget_others):
                     yield done
 
     async def copy_to(

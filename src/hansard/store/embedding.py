@@ -7,7 +7,8 @@ of change up to which everything is done, and each conversation the version that
 
 All of it lies in records of the tenant:
 
-- `("hansard", "vectors", conversation, embedder)`: a record a chunk, under its number; `version` in the record `state`
+- `("hansard", "vectors", conversation, embedder)`: a record a chunk, under its number; `version` in the record `state`,
+  and `leases`, the chunks with messages in progress and when to look at them again
 - `("hansard", "embedding")`: a record an embedder, with its place
 """
 
@@ -19,10 +20,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from hansard import rules
 from hansard.backend import Backend
 from hansard.errors import Closed, Conflict, NotFound
 from hansard.model import Conversation, Message, to_micros
@@ -73,6 +75,14 @@ class Refresh(Struct):
     """What it lacks is not all embedded yet."""
 
 
+class Growing(Struct):
+    """A conversation with messages in progress whose leases run: nobody may ever write that they have ended."""
+
+    updated_at: int
+    leases: dict[int, int] = {}
+    """For each chunk, the time in microseconds at which the last of its leases runs out."""
+
+
 class Embeddings:
     """The vectors of one embedder, kept up to date. Shared by all views of a store."""
 
@@ -94,7 +104,9 @@ class Embeddings:
         self._task: Task[None] | None = None
         self._waiting: dict[Key, set[int] | None] = {}
         """Chunks to look at; None for all of the conversation."""
-        self._versions: dict[Key, int] = {}
+        self._seen: dict[Key, tuple[int, int]] = {}
+        """The version of a conversation that is looked at, and when it was written, in microseconds."""
+        self._growing: dict[Key, Growing] = {}
         self._to_list: set[str] = set()
         self._places: dict[str, int] = {}
         self._done: Counter[str] = Counter()
@@ -154,10 +166,13 @@ class Embeddings:
                 await self._step()
         return self._done[tenant] - before
 
-    async def rebuild(self, tenant: str) -> AsyncIterator[int]:
-        """Forgets all vectors of the tenant and makes them anew; yields how many are done."""
+    async def rebuild(self, tenant: str, *, forget_others: bool = False) -> AsyncIterator[int]:
+        """Forgets the embedder's vectors of the tenant and makes them anew; yields how many are done."""
+        own = self.embedder.name
         async with self._alone():
-            await vectoring.forget_all(self._backend, self.context(tenant))
+            await vectoring.forget_embedders(
+                self._backend, self.context(tenant), lambda name: forget_others or name == own
+            )
             await vectoring.place_of(self._backend, self.context(tenant), self.embedder.name)
             before = self._done[tenant]
             self.start_over(tenant)
@@ -202,8 +217,9 @@ class Embeddings:
             await self._work()
 
     async def _list(self, tenant: str) -> None:
-        """Notes the conversations of a tenant that were written since its place."""
+        """Notes the conversations of a tenant that were written since its place, and those whose leases ran out."""
         context = self.context(tenant)
+        self._note_lapsed(context)
         place = self._places.get(tenant)
         if place is None:
             place = await vectoring.place_of(self._backend, context, self.embedder.name) - _LONG_OVERLAP
@@ -227,9 +243,20 @@ class Embeddings:
         for conversation, state in zip(page, states, strict=True):
             version = state.value.get("version") if state is not None else None
             key = (context.tenant, conversation.id)
+            if state is not None and state.value.get("leases") and key not in self._growing:
+                leases = {int(chunk): until for chunk, until in state.value["leases"].items()}
+                self._growing[key] = Growing(to_micros(conversation.updated_at), leases)
+                self._note_lapsed(context)
             # What this process writes it has noted itself; after a start there may be more.
             if version != conversation.version and (conversation.message_count or state is not None):
                 self._waiting[key] = self._waiting.get(key) if are_ours_noted else None
+
+    def _note_lapsed(self, context: Context) -> None:
+        now = to_micros(context.now)
+        for key, growing in self._growing.items():
+            due = {chunk for chunk, until in growing.leases.items() if until < now}
+            if due and key[0] == context.tenant and (chunks := self._waiting.setdefault(key, set())) is not None:
+                chunks |= due
 
     async def _work(self) -> None:
         """Looks at some chunks, embeds what they lack, and writes them.
@@ -259,19 +286,20 @@ class Embeddings:
             for each in looked:
                 self._again(each.key, each.number)
             raise
-        for tenant, id in list(self._versions):
+        for tenant, id in list(self._seen):
             if self._waiting.get((tenant, id)) == set():
                 await self._finish(tenant, id)
 
     async def _pick(self) -> tuple[Key, int] | None:
         """The next chunk, taken off the list."""
         for key in list(self._waiting):
-            if key not in self._versions or self._waiting.get(key, set()) is None:
+            if key not in self._seen or self._waiting.get(key, set()) is None:
                 image = await self._backend.read_image(self.context(key[0]), key[1])
                 if image is None:
                     self._drop(key)
+                    self._growing.pop(key, None)
                     continue
-                self._versions[key] = image.conversation.version
+                self._seen[key] = image.conversation.version, to_micros(image.conversation.updated_at)
                 if self._waiting.get(key, set()) is None:
                     self._waiting[key] = set(range(image.seq // CHUNK + 1))
             if chunks := self._waiting.get(key):
@@ -289,7 +317,7 @@ class Embeddings:
 
     def _drop(self, key: Key) -> None:
         self._waiting.pop(key, None)
-        self._versions.pop(key, None)
+        self._seen.pop(key, None)
 
     async def _look(self, key: Key, number: int) -> Refresh:
         try:
@@ -306,15 +334,32 @@ class Embeddings:
         known = {row.seq: row for row in rows if len(row.vector) == 4 * self.embedder.dimensions}
         kept: list[Row] = []
         lacking: list[tuple[Message, str]] = []
-        async for message in self._messages(context, id, number):
+        leases = [0]
+        async for stored in self._messages(context, id, number):
+            (message,) = rules.settled([stored], context.now)
+            if (left := rules.time_left(message, context.now)) is not None:
+                leases.append(to_micros(context.now + left))
             text = vectors.text_of(message)
             row = known.get(message.seq)
             if row is not None and row.id == message.id and row.digest == vectors.digest_of(text):
                 kept.append(row)
             elif text:
                 lacking.append((message, text))
+        self._keep_lease(key, number, max(leases))
         revision = record.revision if record is not None else 0
         return Refresh(key, number, revision, kept, lacking, bool(lacking) or len(kept) != len(rows))
+
+    def _keep_lease(self, key: Key, number: int, until: int) -> None:
+        """Remembers when to look at a chunk again; 0 for never."""
+        growing = self._growing.get(key)
+        if until:
+            if growing is None:
+                growing = self._growing[key] = Growing(self._seen[key][1])
+            growing.leases[number] = until
+        elif growing is not None:
+            growing.leases.pop(number, None)
+            if not growing.leases:
+                del self._growing[key]
 
     async def _messages(self, context: Context, id: str, number: int) -> AsyncIterator[Message]:
         after, end = max(number * CHUNK - 1, 0), (number + 1) * CHUNK
@@ -353,6 +398,7 @@ class Embeddings:
             return
         except NotFound:
             self._drop(refresh.key)
+            self._growing.pop(refresh.key, None)
             return
         self._done[tenant] += len(fresh)
         there = await self._backend.find_messages(context, id, [row.id for row in fresh])
@@ -362,7 +408,9 @@ class Embeddings:
 
     async def _finish(self, tenant: str, id: str) -> None:
         """Everything of a conversation has its vector, as of the version that was seen before."""
-        value = {"version": self._versions[tenant, id]}
+        value: dict[str, Any] = {"version": self._seen[tenant, id][0]}
+        if growing := self._growing.get((tenant, id)):
+            value["leases"] = {str(chunk): until for chunk, until in growing.leases.items()}
         self._drop((tenant, id))
         write = RecordWrite(self._namespace(id), vectoring.STATE, value, conversation_id=id)
         try:
@@ -372,10 +420,13 @@ class Embeddings:
         await self._save_place(tenant)
 
     async def _save_place(self, tenant: str) -> None:
-        """Keeps the place, once everything before it is done."""
+        """Keeps the place, once everything before it is done. It stays before what is still growing."""
         if tenant in self._places and tenant not in self._to_list and all(key[0] != tenant for key in self._waiting):
-            place = RecordWrite(vectoring.PLACES, self.embedder.name, {"updated_at": self._places[tenant]})
-            await self._backend.write_records(self.context(tenant), [place])
+            growing = (each.updated_at for key, each in self._growing.items() if key[0] == tenant)
+            value = {"updated_at": min((self._places[tenant], *growing))}
+            await self._backend.write_records(
+                self.context(tenant), [RecordWrite(vectoring.PLACES, self.embedder.name, value)]
+            )
 
     def _namespace(self, id: str) -> tuple[str, ...]:
         return vectoring.namespace(id, self.embedder.name)

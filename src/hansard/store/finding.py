@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any, Literal, cast
 
 from msgspec import Struct, structs
@@ -12,6 +14,7 @@ from hansard import cursors
 from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
 from hansard.backend import Indexed
 from hansard.errors import ValidationError
+from hansard.model import Message
 from hansard.requests import Context
 from hansard.search import Hit, Hits, ranking, scan, tokens
 from hansard.store import checks, reading
@@ -38,14 +41,13 @@ class How(Struct, frozen=True):
 
 
 def mode(mode: SearchMode | None, order: object, match: object) -> How:
-    checks.one_of(order, ("relevance", "newest"), "order")
-    checks.one_of(match, (None, "all", "any"), "match")
-    if mode in (None, "words"):
-        return How(newest if order == "newest" else best, "any" if match == "any" else "all")
-    if order == "newest":
-        raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
-    # A question has words that its answer has not.
-    return How(nearest if mode == "meaning" else both, "all" if match == "all" else "any")
+    try:
+        return _HOW[mode, order, match]
+    except (KeyError, TypeError):
+        checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
+        checks.one_of(order, ("relevance", "newest"), "order")
+        checks.one_of(match, (None, "all", "any"), "match")
+        raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'") from None
 
 
 def lookup(query: object, match: WordMatch, **where: Any) -> Lookup:
@@ -65,11 +67,16 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
     matches = await _find(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
+    text = lookup.query.text
     return Hits(
-        (Hit(each.conversation, each.message, 0.0, lookup.query.text) for each in taken),
-        next_cursor=cursors.of_search(_home("newest", lookup), *taken[-1].position) if more and taken else None,
+        [Hit(each.conversation, each.message, 0.0, text) for each in taken],
+        next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
+
+
+def _after(lookup: Lookup, last: Match) -> str:
+    return cursors.of_search(_home("newest", lookup), *last.position)
 
 
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -116,6 +123,19 @@ def _page(
     )
 
 
+def _ways() -> Iterator[tuple[tuple[object, object, object], How]]:
+    for match in (None, "all", "any"):
+        for mode in (None, "words"):
+            yield (mode, "newest", match), How(newest, "any" if match == "any" else "all")
+            yield (mode, "relevance", match), How(best, "any" if match == "any" else "all")
+        # A question has words that its answer has not.
+        yield ("meaning", "relevance", match), How(nearest, "all" if match == "all" else "any")
+        yield ("hybrid", "relevance", match), How(both, "all" if match == "all" else "any")
+
+
+_HOW = dict(_ways())
+
+
 async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     how = view.backend.capabilities.search
     if not lookup.query or not view.backend.capabilities.keeps:
@@ -124,6 +144,19 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     if how == "index":
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
+
+
+async def are_there(view: View, context: Context, hits: Hits) -> bool:
+    """Whether all that was found is still as it was: to read a message is to notice what others did to it."""
+    by_conversation: dict[str, list[Message]] = {}
+    for hit in hits:
+        by_conversation.setdefault(hit.conversation.id, []).append(hit.message)
+
+    async def look(id: str, messages: list[Message]) -> bool:
+        found = await view.backend.find_messages(context, id, [message.id for message in messages])
+        return [each.content for each in found] == [each.content for each in messages]
+
+    return all(await asyncio.gather(*(look(id, messages) for id, messages in by_conversation.items())))
 
 
 async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
@@ -147,5 +180,11 @@ def _capped(matches: list[Match], cap: int | None) -> list[Match]:
 
 
 def _home(order: str, lookup: Lookup) -> str:
-    """What a cursor belongs to. A query may hold characters that no encoding takes."""
-    return hashlib.sha256(f"{order} {lookup.query.text}".encode("utf-8", "surrogatepass")).hexdigest()
+    """What a cursor belongs to."""
+    return _digest(order, lookup.query.text)
+
+
+@lru_cache(256)
+def _digest(order: str, text: str) -> str:
+    """A query may hold characters that no encoding takes."""
+    return hashlib.sha256(f"{order} {text}".encode("utf-8", "surrogatepass")).hexdigest()

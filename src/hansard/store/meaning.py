@@ -132,7 +132,7 @@ class Lines:
             wanted.setdefault(each.conversation_id, []).append(each)
         found: dict[tuple[str, str], Message] = {}
         for id, here in wanted.items():
-            for message in await self._of(id, here):
+            for message in rules.settled(await self._of(id, here), self._context.now):
                 found[id, message.id] = message
         return found
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
     from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
+_LOOKS = 3
+"""How often a search is made anew, while others go on deleting what it finds."""
+
 
 class Searching(Core):
     async def search(
@@ -48,8 +51,9 @@ class Searching(Core):
         """
         from hansard.store import finding  # only now: its tables cost an import that never searches nothing
 
-        checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = finding.mode(checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode"), order, match)
+        if blobs != "inline":
+            checks.one_of(blobs, ("inline", "refs"), "blobs")
+        how = finding.mode(mode, order, match)
         narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,
@@ -70,6 +74,11 @@ class Searching(Core):
         place = checks.optional_text(cursor, "the cursor")
         context = self._view.context()
         hits = await how.search(self._view, context, lookup, place, cap)
+        if self._view.backend.capabilities.changed_elsewhere:
+            for _ in range(_LOOKS):
+                if await finding.are_there(self._view, context, hits):
+                    break
+                hits = await how.search(self._view, context, lookup, place, cap)
         return await finding.with_blobs(self._view, context, hits, blobs)
 
     async def embed(self) -> int:
@@ -85,26 +94,36 @@ class Searching(Core):
         return await meaning.need(self._view).complete(self._view.tenant)
 
     def search_tool(
-        self, conversation_id: str | int | None = None, *, user_id: str | int | None = None, token_cap: int = 2000
+        self,
+        conversation_id: str | int | None = None,
+        *,
+        user_id: str | int | None = None,
+        mode: SearchMode | None = None,
+        token_cap: int = 2000,
     ) -> SearchTool:
         """A `conversation_search` tool for a model, fixed to one conversation, or to all of a user's.
 
-        Through a user's view, and without a conversation, it is fixed to that user.
+        Through a user's view, and without a conversation, it is fixed to that user. With an embedder it searches by
+        words and meaning, otherwise by words, unless `mode` says how.
         """
         from hansard.search.tool import SearchTool
+        from hansard.store import meaning
 
         conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
         owner = self._owner(user_id)
         if conversation is None and owner is None:
             raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
         cap = checks.count(token_cap, "token_cap")
+        if checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode") not in (None, "words"):
+            meaning.need(self._view)
+        how: SearchMode = mode or ("words" if self._view.embeddings is None else "hybrid")
 
-        async def find(query: str, limit: int, match: WordMatch) -> Hits:
+        async def find(query: str, limit: int, match: WordMatch | None) -> Hits:
             return await self.search(
-                query, conversation_id=conversation, user_id=owner, match=match, limit=limit, token_cap=cap
+                query, conversation_id=conversation, user_id=owner, mode=how, match=match, limit=limit, token_cap=cap
             )
 
-        return SearchTool(find, "this user's conversations" if conversation is None else "this conversation")
+        return SearchTool(find, "this user's conversations" if conversation is None else "this conversation", how)
 
     def _owner(self, user_id: str | int | None) -> str | None:
         """Whose conversations are searched: through a user's view, only that user's."""

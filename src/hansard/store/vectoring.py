@@ -5,7 +5,7 @@ A process that deletes need not have an embedder. The records of `PLACES` say wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 
 from msgspec import structs
 
@@ -129,10 +129,18 @@ async def _thin_out(
         return
 
 
-async def forget_all(backend: Backend, context: Context) -> None:
-    """Every vector of a tenant, of every embedder."""
-    await _delete(backend, context, VECTORS)
-    await _delete(backend, context, PLACES)
+async def forget_embedders(backend: Backend, context: Context, is_meant: Callable[[str], bool]) -> None:
+    """Every vector of a tenant that these embedders made, and how far they had come."""
+    doomed: list[Record] = []
+    async for record in _records(backend, context, VECTORS):
+        if is_meant(record.namespace[-1]):
+            doomed.append(record)
+        if len(doomed) == _PAGE:
+            await backend.write_records(context, _deletions(doomed))
+            doomed.clear()
+    doomed += [record async for record in _records(backend, context, PLACES) if is_meant(record.key)]
+    if doomed:
+        await backend.write_records(context, _deletions(doomed))
 
 
 async def _delete(backend: Backend, context: Context, prefix: tuple[str, ...]) -> None:

@@ -1,7 +1,8 @@
 """What a message says, as blocks that a template can show.
 
 Content of any format is read as parts; each part becomes a block. A tool's result is shown inside of the call that it
-answers, where both are on the page. Everything is bounded: what is longer is cut, and the message's own page has more.
+answers, where both are on the page; else each has a link to the other. Everything is bounded: what is longer is cut, and
+the message's own page has more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
 from hansard.web import markdown
-from hansard.web.visits import segment
+from hansard.web.visits import query, segment
 
 MOST = 20_000
 """Characters of one block in a list of messages."""
@@ -44,6 +45,21 @@ class Block(Struct, kw_only=True):
     inside: list[Block] = []
     is_open: bool = False
     """Waiting: a call that nothing has answered."""
+    to: int = 0
+    """The seq of the message at `url`: the result of a call, or the call of a result, which stands elsewhere."""
+
+
+class Other(Struct, frozen=True):
+    """The message that holds the other half of a call and its result."""
+
+    id: str
+    seq: int
+    name: str
+    """Of the tool."""
+
+
+Others = Mapping[str, Other]
+"""By the id of the call."""
 
 
 class Speaker(Struct, frozen=True):
@@ -72,9 +88,11 @@ Results = Mapping[str, tuple[ToolResult, Message]]
 """Results by the id of their call, with the message that holds them."""
 
 
-def blocks_of(message: Message, reading: Reading, results: Results, base: str, most: int = MOST) -> list[Block]:
+def blocks_of(
+    message: Message, reading: Reading, results: Results, others: Others, base: str, most: int = MOST
+) -> list[Block]:
     """The message as blocks. `base` is the way to its conversation."""
-    writer = _Writer(message, base, most)
+    writer = _Writer(message, others, base, most)
     blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
     if len(reading.parts) > _MOST_PARTS:
         blocks.append(Block(kind="text", is_cut=True))
@@ -109,8 +127,9 @@ def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
 class _Writer:
     """Makes blocks of the parts of one message, counting its media."""
 
-    def __init__(self, message: Message, base: str, most: int) -> None:
+    def __init__(self, message: Message, others: Others, base: str, most: int) -> None:
         self._message = message
+        self._others = others
         self._base = base
         self._most = most
         self._seen = 0
@@ -145,10 +164,10 @@ class _Writer:
     def _call(self, call: ToolCall, results: Results) -> Block:
         block = self._json("call", call.arguments, name=call.name, id=call.id, note=_brief(call.arguments))
         if call.id not in results:
-            block.is_open = True
+            block.is_open = not self._link(block)
             return block
         result, holder = results[call.id]
-        answer = _Writer(holder, self._base, self._most)._result(result)
+        answer = _Writer(holder, {}, self._base, self._most)._result(result)
         answer.seq = holder.seq
         block.is_error = result.is_error
         block.inside = [answer]
@@ -156,13 +175,24 @@ class _Writer:
 
     def _result(self, result: ToolResult) -> Block:
         inside = [self._piece(part) for part in kinds.result_parts(result)]
-        return Block(
+        block = Block(
             kind="result",
             id=result.id,
             name=result.name or "result",
             is_error=result.is_error,
             inside=[block for block in inside if block is not None],
         )
+        self._link(block)
+        return block
+
+    def _link(self, block: Block) -> bool:
+        """Gives half of a call and its result the way to the other half; false when nobody knows it."""
+        other = self._others.get(block.id)
+        if other is None:
+            return False
+        block.name, block.to = other.name, other.seq
+        block.url = f"{self._base}{query(at=other.id)}#m{other.seq}"
+        return True
 
     def _piece(self, part: AnyPart) -> Block | None:
         """A part of a result. Text that is JSON is shown as such; other text as it is, for tools write no Markdown."""

@@ -8,17 +8,22 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from markupsafe import Markup
 from msgspec import Meta, Struct
 
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.calls import Answer
-from hansard.web import lines, transcript
+from hansard.web import lines, rendering, transcript
 from hansard.web.looks import ALONE, SAFE, Look, NoForm, see
 from hansard.web.transcript import Setting
 from hansard.web.visits import segment
 
 PAGE = 40
+FIRST = 20
+"""Messages with which a conversation opens: more than a screen has, and the next ones come before they are reached."""
+_BEYOND = 20
+"""Messages on either side of a stretch in which the other half of a call and its result is looked for."""
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -53,12 +58,12 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     )
     shown = stretch.branch or conversation.branch
     base = base_of(look, conversation)
-    setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches))
+    beyond = await beyond_of(look, stretch)
+    setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
     values: dict[str, Any] = {
-        "items": await transcript.items_of(stretch.messages, setting),
+        "transcript": transcript.joined(await transcript.items_of(stretch.messages, setting)),
         "conversation": conversation,
         "base": base,
-        "branches": _tree(branches),
         "shown": shown,
         "stretch": stretch,
         "first": stretch.messages[0].cursor if stretch.messages else None,
@@ -67,7 +72,24 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     if look.visit.wants_piece:
         return look.piece("stretch.html", **values)
     people = _people(stretch.messages)
-    return look.show("conversation.html", people=people, model=look.services.model.name, **values)
+    about = _about(look, conversation, branches, shown, people)
+    return look.show("conversation.html", about=about, people=people, model=look.services.model.name, **values)
+
+
+def _about(
+    look: Look[Any, Any], conversation: Conversation, branches: Sequence[Branch], shown: str, people: Sequence[Person]
+) -> Markup:
+    """What stands beside the messages."""
+    facts = {
+        "conversation": conversation,
+        "base": base_of(look, conversation),
+        "home": look.visit.home,
+        "people": people,
+        "shown": shown,
+        "may_write": look.may("write"),
+        "proof": look.proof,
+    }
+    return rendering.remembered("about.html", (facts, branches), lambda: {**facts, "branches": _tree(branches)})
 
 
 def base_of(look: Look[Any, Any], conversation: Conversation) -> str:
@@ -89,11 +111,23 @@ async def _stretch(look: Look[ShowQuery, NoForm]) -> Stretch:
     if query.after is not None:
         found = await read(after=query.after, limit=PAGE)
         return Stretch(found, query.branch, has_older=True, has_newer=found.has_more)
-    found = await read(last=PAGE)
+    found = await read(last=FIRST)
     return Stretch(found, query.branch, found.has_more, has_newer=False)
 
 
-def _reader(look: Look[ShowQuery, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
+async def beyond_of(look: Look[Any, NoForm], stretch: Stretch) -> list[Message]:
+    """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
+    loose = transcript.loose(stretch.messages)
+    read = _reader(look, stretch.branch)
+    found: list[Message] = []
+    if loose.results and stretch.has_older:
+        found += await read(before=stretch.messages[0].cursor, limit=_BEYOND)
+    if loose.calls and stretch.has_newer:
+        found += await read(after=stretch.messages[-1].cursor, limit=_BEYOND)
+    return found
+
+
+def _reader(look: Look[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
     async def read(**where: object) -> Messages:
         return await look.store.get_messages(look.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
 
@@ -151,8 +185,12 @@ def _tree(branches: Sequence[Branch]) -> list[Twig]:
     return twigs
 
 
-def _people(messages: Sequence[Message]) -> list[tuple[str, str, str]]:
-    """Who takes part in what is shown: id, name, kind."""
+Person = tuple[str, str, str]
+"""Id, name, kind."""
+
+
+def _people(messages: Sequence[Message]) -> list[Person]:
+    """Who takes part in what is shown."""
     found = {}
     for message in messages:
         if message.participant is not None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec import Meta, Struct
 
 from hansard import cursors
@@ -23,14 +23,17 @@ PAGE = 25
 _LOOKED_AT = 3
 """Newest messages of each conversation that its line in the list is made from."""
 _TITLES = 200
-"""Newest conversations whose titles are searched."""
+"""Newest conversations whose titles are searched while somebody types."""
+_OLDER_TITLES = 2_000
+"""The same when older titles are asked for: at each step so many more."""
+_MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles.
 
-    `since` and `until` are days in UTC, both inclusive.
+    `since` and `until` are days in UTC, both inclusive. `titles` is where to go on looking for titles.
     """
 
     q: str | None = None
@@ -43,6 +46,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     sort: Literal["last_message_at", "updated_at"] = "last_message_at"
     after: str | None = None
     before: str | None = None
+    titles: str | None = None
 
 
 class Row(Struct, frozen=True):
@@ -59,9 +63,9 @@ class Row(Struct, frozen=True):
 async def see_conversations(look: Look[ListQuery, NoForm]) -> Answer:
     """Conversations, those with the newest message first."""
     query = look.query
-    values: dict[str, Any] = {"q": query, "next": None, "previous": None, "is_search": bool(query.q)}
+    values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
     if query.q:
-        values["rows"] = await _found(look, query.q)
+        values["rows"], values["titles"] = await _found(look, query.q)
     else:
         page = await _page(look)
         values |= {"rows": await rows(look, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
@@ -74,17 +78,28 @@ async def _page(look: Look[ListQuery, NoForm]) -> Page:
     """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
     query = look.query
     span = _span(query)
-    after = query.after
-    if after is None and query.before is None and span.end is not None:
-        after = cursors.of_conversation(Conversation("", last_message_at=span.end, updated_at=span.end), query.sort)
+    after = query.after or (span.begin(query.sort) if query.before is None else None)
     page = await look.store.list_conversations(
         **_filters(query), sort=query.sort, after=after, before=query.before, limit=PAGE
     )
     inside = [each for each in page.items if span.has(each, query.sort)]
     times = [cursors.sort_time(each, query.sort) for each in page.items]
-    is_last = span.start is not None and any(at < span.start for at in times)
-    is_first = span.end is not None and (query.after is query.before is None or any(at >= span.end for at in times))
-    return Page(inside, None if is_last else page.next_cursor, None if is_first else page.previous_cursor)
+    newer, older = page.previous_cursor, page.next_cursor
+    # Beyond the range there may be others: a link there would lead to an empty page.
+    if newer is not None and span.end is not None:
+        begins = query.after is query.before is None or any(at >= span.end for at in times[:1])
+        newer = None if begins else await _inside(look, span, before=newer)
+    if older is not None and span.start is not None:
+        ends = any(at < span.start for at in times[-1:])
+        older = None if ends else await _inside(look, span, after=older)
+    return Page(inside, older, newer)
+
+
+async def _inside(look: Look[ListQuery, NoForm], span: Span, **where: str) -> str | None:
+    """The cursor, if the next conversation from there is in the range."""
+    query = look.query
+    page = await look.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
+    return next(iter(where.values())) if any(span.has(each, query.sort) for each in page.items) else None
 
 
 class Span(Struct, frozen=True):
@@ -96,6 +111,12 @@ class Span(Struct, frozen=True):
     def has(self, conversation: Conversation, sort: ConversationSort) -> bool:
         at = cursors.sort_time(conversation, sort)
         return (self.start is None or at >= self.start) and (self.end is None or at < self.end)
+
+    def begin(self, sort: ConversationSort) -> str | None:
+        """Where in a listing, newest first, it begins; None for the beginning."""
+        if self.end is None:
+            return None
+        return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
 
 
 def _span(query: ListQuery) -> Span:
@@ -178,29 +199,35 @@ def _value(text: str) -> Any:
 
 # Searching the list
 
+Finding = tuple[Conversation, Markup | None]
+"""A conversation, and what was found in it unless it is the title or the id."""
 
-async def _found(look: Look[ListQuery, NoForm], words: str) -> list[Row]:
-    """Conversations by their id, their title or what was said in them, each once."""
-    query = look.query
-    filters = _filters(query)
-    exact, titled, said = await asyncio.gather(
-        _by_id(look, words), _by_title(look, words, filters), _by_words(look, words, filters)
-    )
-    found: dict[str, tuple[Conversation, Markup | None]] = {}
-    for conversation, snippet in (*exact, *titled, *said):
+
+async def _found(look: Look[ListQuery, NoForm], words: str) -> tuple[list[Row], Titles]:
+    """Conversations by their id, their title or what was said in them, each once; and how far titles were looked at."""
+    filters = _filters(look.query)
+    titles = await _by_title(look, words, filters)
+    if look.query.titles is None:
+        exact, said = await asyncio.gather(_by_id(look, words), _by_words(look, words, filters))
+        found = _once([*exact, *titles.found, *said], look.query)[:PAGE]
+    else:
+        found = _once(titles.found, look.query)
+    ends = await asyncio.gather(*(_end(look, conversation) for conversation, _ in found))
+    return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
+
+
+def _once(findings: Sequence[Finding], query: ListQuery) -> list[Finding]:
+    """Each conversation that is wanted, with what was found in it if anything was."""
+    found: dict[str, Finding] = {}
+    for conversation, snippet in findings:
         if conversation.id not in found or found[conversation.id][1] is None:
             found[conversation.id] = (conversation, snippet)
-    chosen = [each for each in found.values() if _is_wanted(each[0], query)][:PAGE]
-    ends = await asyncio.gather(*(_end(look, conversation) for conversation, _ in chosen))
-    return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(chosen, ends, strict=True)]
+    return [each for each in found.values() if _is_wanted(each[0], query)]
 
 
 def _is_wanted(conversation: Conversation, query: ListQuery) -> bool:
     is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
     return is_right and _span(query).has(conversation, query.sort)
-
-
-Finding = tuple[Conversation, Markup | None]
 
 
 async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
@@ -211,18 +238,31 @@ async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
     return [] if conversation is None else [(conversation, None)]
 
 
-async def _by_title(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
-    """Titles are not in the index: those of the newest conversations are looked at."""
-    wanted = words.casefold()
+class Titles(Struct, frozen=True):
+    """What was found by title."""
+
+    found: list[Finding]
+    looked_at: int
+    next: str | None
+    """Where to go on; None when there are no more."""
+
+
+async def _by_title(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> Titles:
+    """Titles are not in the index: conversations are looked at, newest first, up to a bound."""
+    wanted, span = words.casefold(), _span(look.query)
     found: list[Finding] = []
-    after = None
-    for _ in range(_TITLES // 100):
-        page = await look.store.list_conversations(**filters, after=after, limit=100)
+    looked_at = 0
+    after = look.query.titles or span.begin(look.query.sort)
+    most = _TITLES if look.query.titles is None else _OLDER_TITLES
+    while looked_at < most and len(found) < PAGE:
+        page = await look.store.list_conversations(**filters, sort=look.query.sort, after=after, limit=100)
         found += [(each, None) for each in page.items if each.title and wanted in each.title.casefold()]
+        looked_at += len(page.items)
         after = page.next_cursor
-        if after is None:
-            break
-    return found
+        is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], look.query.sort)
+        if after is None or is_past:
+            return Titles(found, looked_at, None)
+    return Titles(found, looked_at, after)
 
 
 async def _by_words(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
@@ -238,9 +278,9 @@ def marked(snippet: Snippet) -> Markup:
     """A snippet with what was found marked."""
     pieces, end = [], 0
     for start, stop in snippet.highlights:
-        pieces.append(Markup("{}<mark>{}</mark>").format(snippet.text[end:start], snippet.text[start:stop]))
+        pieces += [escape(snippet.text[end:start]), _MARK, escape(snippet.text[start:stop]), _UNMARK]
         end = stop
-    return Markup("").join([*pieces, Markup("{}").format(snippet.text[end:])])
+    return Markup("").join([*pieces, escape(snippet.text[end:])])
 
 
 PAGES = (see("/conversations", see_conversations, query=ListQuery),)

@@ -6,6 +6,7 @@ is declared is guarded, audited and tested.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -22,6 +23,7 @@ from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.store import Store
 from hansard.web import cookies, rendering
+from hansard.web.books import Books
 from hansard.web.chat import Model
 from hansard.web.visits import Visit, unsegment
 
@@ -58,6 +60,7 @@ class Services(Struct, frozen=True):
     settings: Settings
     stopping: Stopping
     model: Model
+    books: Books
 
 
 class Look(Generic[Q, F]):
@@ -81,6 +84,15 @@ class Look(Generic[Q, F]):
     def may(self, scope: Scope) -> bool:
         return scope in self.caller.scopes
 
+    @cached_property
+    def _seed(self) -> tuple[str, Headers]:
+        return cookies.seed_of(self.visit)
+
+    @cached_property
+    def proof(self) -> str:
+        """What every form on the page carries."""
+        return cookies.proof_of(self.visit, self._seed[0])
+
     async def conversation(self) -> Conversation:
         """The conversation that the path names."""
         found = await self.store.get_conversation(self.path[0])
@@ -90,11 +102,10 @@ class Look(Generic[Q, F]):
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> Answer:
         """A whole page."""
-        seed, headers = cookies.seed_of(self.visit)
         facts = {
             "root": self.visit.root,
             "home": self.visit.home,
-            "proof": cookies.proof_of(self.visit, seed),
+            "proof": self.proof,
             "caller": self.caller,
             "may": self.may,
             "tenant": self.store.tenant_id,
@@ -102,7 +113,7 @@ class Look(Generic[Q, F]):
             "is_signed_in": cookies.KEY in self.visit.cookies and self.services.gate.needs_key,
             "can": self.store.capabilities,
         }
-        return shown(template, status, headers, **facts, **values)
+        return shown(template, status, self._seed[1], **facts, **values)
 
     def piece(self, template: str, **values: Any) -> Answer:
         """A part of a page, for the script."""

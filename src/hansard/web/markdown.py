@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from html import escape
+from typing import Any
 
 import nh3
 from markdown_it import MarkdownIt
@@ -21,6 +21,8 @@ from pygments import highlight as pygmentize
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
+
+from hansard.web.memory import Memory, digest
 
 MOST = 20_000
 """Characters that are rendered as Markdown; beyond, text is shown as it was written."""
@@ -50,8 +52,21 @@ _ATTRIBUTES = {
     **{f"h{level}": {"dir"} for level in range(1, 7)},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
-_PLAIN = re.compile(r"(?![-+\d\s])[^\\`*_\[\]<>#!|~&\n\r\t\x00]*")
-"""A line in which no Markdown can be: most short messages."""
+_LINE = r"(?![-+:=|>#\s]|\d{1,9}[.)])(?:[^\\`*_\[\]<~&\n\r\t\x00]|(?<=[^\W_])_(?=[^\W_]))+"
+_PLAIN = re.compile(rf"{_LINE}(?:\n+{_LINE})*\n*")
+"""Lines in which no Markdown can be: most of what people write."""
+_JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
+"""Texts, of which the last may be cut, and other values."""
+_BLANK = re.compile(r"\n\n+")
+_CLEANER = nh3.Cleaner(
+    tags=_TAGS,
+    attributes=_ATTRIBUTES,
+    url_schemes=_SCHEMES,
+    link_rel="noopener noreferrer nofollow",
+    strip_comments=True,
+)
+_memory = Memory(8_000_000)
+_LEXERS: dict[str, Any] = {}
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix="k-")
 _DIRECTED = ("paragraph_open", "heading_open", "list_item_open", "blockquote_open", "table_open")
 
@@ -61,13 +76,26 @@ def render(text: str) -> str:
     if len(text) > MOST or _is_costly(text):
         return plain(text)
     if _PLAIN.fullmatch(text):
-        return f'<p dir="auto">{escape(text)}</p>'
-    return _rendered(text)
+        return _paragraphs(text)
+    key = digest(text.encode("utf-8", "surrogatepass"))
+    html = _memory.get(key)
+    if html is None:
+        html = _rendered(text)
+        _memory.put(key, html)
+    return html
 
 
 def plain(text: str) -> str:
     """The text as it was written."""
     return f'<pre class="plain" dir="auto">{escape(text)}</pre>'
+
+
+def _paragraphs(text: str) -> str:
+    """What the parser makes of plain lines, without it."""
+    return "".join(
+        f'<p dir="auto">{"<br>".join(map(str.rstrip, block.split(chr(10))))}</p>'
+        for block in _BLANK.split(escape(text, quote=False).strip("\n"))
+    )
 
 
 def _is_costly(text: str) -> bool:
@@ -79,33 +107,31 @@ def _is_costly(text: str) -> bool:
     )
 
 
-@lru_cache(maxsize=4096)
 def _rendered(text: str) -> str:
     # Deep nesting costs the parser more than it tells a reader.
     try:
         html = _PARSER.render(text)
     except RecursionError:
         return plain(text)
-    return nh3.clean(
-        html.encode("utf-8", "replace").decode(),  # half a character is none
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
-        url_schemes=_SCHEMES,
-        link_rel="noopener noreferrer nofollow",
-        strip_comments=True,
-    )
+    return _CLEANER.clean(html.encode("utf-8", "replace").decode())  # half a character is none
 
 
-@lru_cache(maxsize=2048)
 def code(text: str, language: str) -> str:
     """Code in colours, where its language is known."""
     if not language or len(text) > _MOST_CODE or _longest_line(text) > _MOST_LINE:
         return escape(text)
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return escape(text)
-    return str(pygmentize(text, lexer, _FORMATTER))
+    lexer = _lexer(language)
+    return escape(text) if lexer is None else str(pygmentize(text, lexer(stripnl=False, ensurenl=False), _FORMATTER))
+
+
+def _lexer(language: str) -> Any:
+    """The class that reads a language, or None. Names are anybody's: only those that are known are remembered."""
+    if language not in _LEXERS:
+        try:
+            _LEXERS[language] = type(get_lexer_by_name(language))
+        except ClassNotFound:
+            return None
+    return _LEXERS[language]
 
 
 def _longest_line(text: str) -> int:
@@ -113,8 +139,16 @@ def _longest_line(text: str) -> int:
 
 
 def json(text: str) -> str:
-    """JSON in colours."""
-    return code(text, "json")
+    """JSON as we write it, in colours."""
+    if len(text) > _MOST_CODE:
+        return escape(text)
+    pieces, end = [], 0
+    for match in _JSON.finditer(text):
+        pieces.append(text[end : match.start()])  # brackets and commas: nothing to escape
+        end, value = match.end(), match.group()
+        colour = "k-mi" if value[0] != '"' else "k-nt" if text[end : end + 1] == ":" else "k-s2"
+        pieces.append(f'<span class="{colour}">{escape(value, quote=False)}</span>')
+    return "".join([*pieces, escape(text[end:])])
 
 
 class _Renderer(RendererHTML):

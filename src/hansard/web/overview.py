@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from markupsafe import Markup
 
 from hansard.errors import Denied, Unsupported
-from hansard.model import Record, Stats, UsageRow
+from hansard.model import Record, Stats
 from hansard.server.calls import Answer, NoQuery
 from hansard.store import Store
 from hansard.web import charts, listing
@@ -20,7 +19,6 @@ from hansard.web.looks import Look, NoForm, see
 
 DAYS = 30
 NEWEST = 8
-BUSIEST = 6
 CHECKS = ("hansard", "checks")
 """Where the result of the last check is kept."""
 _DURABILITY = {
@@ -30,18 +28,14 @@ _DURABILITY = {
 }
 
 
-class Ranked(Struct, frozen=True):
-    name: str
-    tokens: int
-    cost: float
-    messages: int
-
-
 async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
-    stats, rows, newest, checked = await asyncio.gather(
-        _stats(look.store), _usage(look.store, since), listing.newest(look, NEWEST), last_check(look.store)
+    stats, sums, newest, checked = await asyncio.gather(
+        _stats(look.store),
+        look.services.books.sums(look.store, since),
+        listing.newest(look, NEWEST),
+        last_check(look.store),
     )
     if not newest and not (stats and stats.conversations):
         return look.show("empty.html", stats=stats, durability=_DURABILITY[look.store.capabilities.durability])
@@ -51,12 +45,10 @@ async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
         "durability": _DURABILITY[look.store.capabilities.durability],
-        "total": _total(rows),
+        "sums": sums,
         "share": charts.share,
-        **_charts(rows, since),
-        "models": _ranked(rows, lambda row: row.model),
-        "agents": _ranked(rows, lambda row: row.agent_id),
-        "users": _ranked(rows, lambda row: row.user_id),
+        "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
+        "messages_chart": None if stats is None else _chart(stats.active, since, "Messages per day", "messages"),
     }
     return look.show("overview.html", **values)
 
@@ -69,13 +61,6 @@ async def _stats(store: Store) -> Stats | None:
         return None
 
 
-async def _usage(store: Store, since: date) -> list[UsageRow]:
-    try:
-        return await store.usage(since=since)
-    except (Denied, Unsupported):
-        return []
-
-
 async def last_check(store: Store) -> Record | None:
     """What the last check found, for those who may see the whole tenant."""
     if not store.capabilities.records or store.user_id is not None:
@@ -83,43 +68,10 @@ async def last_check(store: Store) -> Record | None:
     return await store.records.get(CHECKS, "last")
 
 
-def _charts(rows: Sequence[UsageRow], since: date) -> dict[str, Any]:
-    tokens: dict[str, int] = defaultdict(int)
-    messages: dict[str, int] = defaultdict(int)
-    for row in rows:
-        tokens[row.day] += row.input_tokens + row.output_tokens
-        messages[row.day] += row.messages
+def _chart(by_day: Mapping[str, int], since: date, title: str, unit: str) -> Markup:
     days = charts.days_between(since, datetime.now(UTC).date())
-    names = [(each.isoformat(), each.strftime("%-d %b")) for each in days]
-    return {
-        "tokens_chart": charts.columns([Bar(name, tokens[day]) for day, name in names], "Tokens per day", "tokens"),
-        "messages_chart": charts.columns(
-            [Bar(name, messages[day]) for day, name in names], "Answers per day", "answers"
-        ),
-    }
-
-
-def _total(rows: Iterable[UsageRow]) -> Ranked:
-    return _sum("", rows)
-
-
-def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> list[Ranked]:
-    groups: dict[str, list[UsageRow]] = defaultdict(list)
-    for row in rows:
-        if (name := by(row)) is not None:
-            groups[name].append(row)
-    found = [_sum(name, each) for name, each in groups.items()]
-    return sorted(found, key=lambda each: (-each.tokens, each.name))[:BUSIEST]
-
-
-def _sum(name: str, rows: Iterable[UsageRow]) -> Ranked:
-    tokens = messages = 0
-    cost = 0.0
-    for row in rows:
-        tokens += row.input_tokens + row.output_tokens
-        messages += row.messages
-        cost += row.cost
-    return Ranked(name, tokens, cost, messages)
+    bars = [Bar(day.strftime("%-d %b"), by_day.get(day.isoformat(), 0)) for day in days]
+    return charts.columns(bars, title, unit)
 
 
 PAGES = (see("/", see_overview),)

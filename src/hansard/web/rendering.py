@@ -1,20 +1,42 @@
-"""Templates into HTML. Everything that a template writes is escaped, unless it was made by `markdown` or a template."""
+"""Templates into HTML. Everything that a template writes is escaped, unless it was made by `markdown` or a template.
+
+A piece that is a pure function of what it shows is remembered by a digest of that: a page that is looked at again, or
+scrolled, costs little more than reading what it shows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from hansard import __version__
 from hansard.web import content, files, visits
+from hansard.web.memory import Memory, digest
+
+_MOST_BYTES = 24_000_000
+"""Of HTML that is remembered."""
+memory = Memory(_MOST_BYTES)
+_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
 
 
 def render(template: str, **values: Any) -> str:
     return named(template).render(values)
+
+
+def remembered(template: str, shown: object, values: Callable[[], Mapping[str, Any]]) -> Markup:
+    """The template with these values, which depend on what is shown and on nothing else."""
+    key = digest(_encode((template, shown)))
+    html = memory.get(key)
+    if html is None:
+        html = named(template).render(values())
+        memory.put(key, html)
+    return Markup(html)
 
 
 @cache

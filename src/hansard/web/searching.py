@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
+from markupsafe import Markup
 from msgspec import Meta, Struct
 
 from hansard.model import ROLES
-from hansard.search.hits import Hits
+from hansard.search.hits import Hit, Hits
 from hansard.server.calls import Answer
 from hansard.store.finding import SearchMode, SearchOrder
-from hansard.web import content, listing
+from hansard.web import content, listing, rendering
 from hansard.web.looks import Look, NoForm, see
 
 PAGE = 20
@@ -42,7 +43,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
 async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
     """What was said, wherever."""
     hits = await _search(look) if look.query.q else Hits()
-    found = [_shown(hit) for hit in hits]
+    found = [_html(hit, look.visit.home) for hit in hits]
     values: dict[str, Any] = {"q": look.query, "found": found, "next": hits.next_cursor, "complete": hits.complete}
     if look.visit.wants_piece:
         return look.piece("hits.html", **values)
@@ -72,14 +73,21 @@ async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
     )
 
 
-def _shown(hit: Any) -> dict[str, Any]:
-    return {
-        "message": hit.message,
-        "conversation": hit.conversation,
-        "title": listing.title_of(hit.conversation),
-        "who": content.speaker_of(hit.message, hit.conversation),
-        "snippet": listing.marked(hit.cut(SNIPPET)),
-    }
+def _html(hit: Hit, home: str) -> Markup:
+    conversation = hit.conversation
+
+    def values() -> dict[str, Any]:
+        return {
+            "home": home,
+            "message": hit.message,
+            "conversation": conversation,
+            "title": listing.title_of(conversation),
+            "who": content.speaker_of(hit.message, conversation),
+            "snippet": listing.marked(hit.cut(SNIPPET)),
+        }
+
+    of = (conversation.id, conversation.title, conversation.user_id, conversation.agent_id)
+    return rendering.remembered("hit.html", (hit.message, of, hit.query, home), values)
 
 
 def _after(day: datetime | None) -> datetime | None:

@@ -15,7 +15,7 @@ from hansard.errors import NotFound
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.calls import Answer, NoQuery
 from hansard.web import content, transcript
-from hansard.web.conversation import ONE, base_of
+from hansard.web.conversation import ONE, Stretch, base_of, beyond_of
 from hansard.web.looks import ALONE, Look, NoForm, see
 from hansard.web.transcript import Setting
 
@@ -41,7 +41,8 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
     conversation = await look.conversation()
     message = await look.store.get_message(conversation.id, look.path[1], blobs="refs")
     base = base_of(look, conversation)
-    setting = Setting(conversation, base, look.may("write"), most=content.WHOLE)
+    beyond = await beyond_of(look, Stretch([message], message.branch, has_older=True, has_newer=True))
+    setting = Setting(conversation, base, look.may("write"), beyond=beyond, most=content.WHOLE)
     html = await asyncio.to_thread(transcript.one, message, setting)
     raw = content.pretty(message)
     return look.show(

@@ -29,6 +29,7 @@ from hansard.server.exchanges import fault_of, left
 from hansard.server.parts import Parts
 from hansard.server.routing import Router
 from hansard.web import cookies, files
+from hansard.web.books import Books
 from hansard.web.chat import Echo, Model
 from hansard.web.looks import FORM, Look, Services, decode, redirect, shown
 from hansard.web.tree import PAGES
@@ -52,7 +53,7 @@ class Site:
     """The pages, as an application."""
 
     def __init__(self, parts: Parts, model: Model | None = None) -> None:
-        self._services = Services(parts.store, parts.gate, parts.settings, parts.stopping, model or Echo())
+        self._services = Services(parts.store, parts.gate, parts.settings, parts.stopping, model or Echo(), Books())
         self._parts = parts
         self._gate = parts.gate
         self._watchers = parts.watchers

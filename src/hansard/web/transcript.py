@@ -1,57 +1,24 @@
-"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover.
-
-The HTML of a message is a pure function of what it shows. So it is remembered by a digest of that, and a page that is
-looked at again, or scrolled, costs little more than reading its messages.
-"""
+"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import date
-from threading import Lock
+from typing import Any
 
-import msgspec
 from markupsafe import Markup
 from msgspec import Struct
 
 from hansard import formats
-from hansard.formats.parts import ToolResult
+from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.web import content, markdown, rendering
 
-_MOST_BYTES = 24_000_000
 _HEAVY = 60_000
 """Characters from which on rendering goes to a thread."""
 _STRUCTURED = 1_000
 """What content that is no text is taken for."""
-
-
-class Memory:
-    """What was rendered lately, up to so many bytes."""
-
-    def __init__(self, most: int = _MOST_BYTES) -> None:
-        self._lock = Lock()
-        self._most = most
-        self._size = 0
-        self._kept: OrderedDict[bytes, Markup] = OrderedDict()
-
-    def get(self, key: bytes) -> Markup | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def put(self, key: bytes, html: Markup) -> None:
-        with self._lock:
-            self._size += len(html) - len(self._kept.pop(key, ""))
-            self._kept[key] = html
-            while self._size > self._most:
-                _, old = self._kept.popitem(last=False)
-                self._size -= len(old)
 
 
 class Setting(Struct, frozen=True):
@@ -63,6 +30,8 @@ class Setting(Struct, frozen=True):
     may_write: bool = False
     branches: Sequence[Branch] = ()
     summaries: Sequence[Summary] = ()
+    beyond: Sequence[Message] = ()
+    """Messages that are not shown, among them the other halves of calls and results that are."""
     most: int = content.MOST
 
 
@@ -75,10 +44,6 @@ class Item(Struct, frozen=True):
     summaries: list[Markup] = []
 
 
-_memory = Memory()
-_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
-
-
 async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
@@ -89,66 +54,114 @@ async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
 
 def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """The messages as HTML, in their order, without those that are shown inside of others."""
-    results, inside = _pair(messages)
+    pairs = _pair(messages, setting.beyond)
     shown: list[Item] = []
     day: date | None = None
-    seen = [message for message in messages if message.seq not in inside]
+    seen = [message for message in messages if message.seq not in pairs.inside]
     covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0)
     for message in seen:
-        html = _html(message, setting, results)
+        html = _html(message, setting, pairs)
         at = message.created_at.date()
         shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
         day = at
     return shown
 
 
+def joined(shown: Iterable[Item]) -> Markup:
+    """The items as one text, with a line where a day begins."""
+    pieces: list[str] = []
+    for item in shown:
+        if item.is_new_day:
+            pieces.append(f'<p class="day"><span>{item.day.strftime("%-d %B %Y")}</span></p>\n')
+        pieces += [item.html, *item.summaries, "\n"]
+    return Markup("".join(pieces))
+
+
 def one(message: Message, setting: Setting) -> Markup:
-    return _html(message, setting, {})
+    return _html(message, setting, _pair([message], setting.beyond))
 
 
-def _pair(messages: Sequence[Message]) -> tuple[dict[str, tuple[ToolResult, Message]], set[int]]:
-    """Results by the call that they answer, and the messages that are nothing but such results."""
-    calls: set[str] = set()
+def loose(messages: Iterable[Message]) -> formats.ToolLinks:
+    """The calls without a result among these messages, and the results without a call."""
+    calls: dict[str, None] = {}
+    results: dict[str, None] = {}
+    for message in messages:
+        links = formats.tool_links(message)
+        for id in links.results:
+            if id in calls:
+                del calls[id]
+            else:
+                results[id] = None
+        calls.update(dict.fromkeys(links.calls))
+    return formats.ToolLinks(tuple(calls), tuple(results))
+
+
+class Pairs(Struct, frozen=True):
+    """Calls and their results."""
+
     results: dict[str, tuple[ToolResult, Message]] = {}
+    """Results by the call that they are shown in."""
     inside: set[int] = set()
+    """Messages that are nothing but such results."""
+    callers: dict[str, Message] = {}
+    answers: dict[str, Message] = {}
+
+
+def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> Pairs:
+    pairs = Pairs({}, set(), {}, {})
+    for message in beyond:
+        _note(pairs, message, formats.tool_links(message))
+    calls: set[str] = set()
     for message in messages:
         links = formats.tool_links(message)
         if links.results and calls.issuperset(links.results):
             found = content.results_in(message)
-            if found and not any(each.id in results for each in found):
-                results.update({each.id: (each, message) for each in found})
-                inside.add(message.seq)
+            if found and not any(each.id in pairs.results for each in found):
+                pairs.results.update({each.id: (each, message) for each in found})
+                pairs.inside.add(message.seq)
         calls.update(links.calls)
-    return results, inside
+        _note(pairs, message, links)
+    return pairs
 
 
-def _html(message: Message, setting: Setting, results: dict[str, tuple[ToolResult, Message]]) -> Markup:
-    answers = [results[id][1] for id in formats.tool_links(message).calls if id in results]
+def _note(pairs: Pairs, message: Message, links: formats.ToolLinks) -> None:
+    for id in links.calls:
+        pairs.callers[id] = message
+    for id in links.results:
+        pairs.answers[id] = message
+
+
+def _others(message: Message, links: formats.ToolLinks, pairs: Pairs) -> dict[str, content.Other]:
+    """Where the other halves of a message's calls and results are, unless they are shown inside of it."""
+    answers = {id: pairs.answers.get(id) for id in links.calls if id not in pairs.results}
+    callers = {id: pairs.callers.get(id) for id in links.results}
+    return {
+        id: content.Other(other.id, other.seq, _tool_name(pairs.callers[id], id))
+        for id, other in (*answers.items(), *callers.items())
+        if other is not None and other.seq != message.seq
+    }
+
+
+def _tool_name(caller: Message, id: str) -> str:
+    calls = (part for part in formats.read(caller).parts if isinstance(part, ToolCall))
+    return next((part.name for part in calls if part.id == id), "call")
+
+
+def _html(message: Message, setting: Setting, pairs: Pairs) -> Markup:
+    links = formats.tool_links(message)
+    answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
+    others = _others(message, links, pairs) if links.calls or links.results else {}
     conversation = setting.conversation
     left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
-    key = hashlib.blake2b(
-        _encode(
-            (
-                message,
-                answers,
-                setting.base,
-                setting.may_write,
-                setting.most,
-                left_at,
-                conversation.user_id,
-                conversation.agent_id,
-            )
-        ),
-        digest_size=20,
-    ).digest()
-    html = _memory.get(key)
-    if html is None:
-        blocks = content.blocks_of(message, formats.read(message), results, setting.base, setting.most)
+
+    def values() -> dict[str, Any]:
+        blocks = content.blocks_of(message, formats.read(message), pairs.results, others, setting.base, setting.most)
         speaker = content.speaker_of(message, conversation)
-        values = {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at}
-        html = Markup(rendering.render("message.html", base=setting.base, may_write=setting.may_write, **values))
-        _memory.put(key, html)
-    return html
+        return {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at, "base": setting.base}
+
+    people = (conversation.user_id, conversation.agent_id)
+    shown = (message, answers, others, setting.base, setting.most, left_at, people)
+    return rendering.remembered("message.html", shown, values)
 
 
 def _ends(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:

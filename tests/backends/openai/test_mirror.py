@@ -33,7 +33,7 @@ class Side:
 
     async def ids(self) -> list[str]:
         listed: Any = await self.client.get("/conversations?limit=100", cast_to=object)
-        return [each["id"] for each in listed["data"]]
+        return [each["id"] for each in listed["data"] if "hansard_index" not in each["metadata"]]
 
     async def texts(self, id: str | None = None) -> list[str]:
         id = id or (await self.ids())[0]

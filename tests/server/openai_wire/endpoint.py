@@ -23,6 +23,8 @@ class Endpoint:
         self.id: str | None = None
         """Of everything that it says, where it does not count."""
         self.done = "data: [DONE]"
+        self.waits: threading.Event | None = None
+        """Until it is set, nothing is answered."""
 
     @property
     def count(self) -> int:
@@ -110,6 +112,8 @@ def endpoint() -> Iterator[Endpoint]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             model.asked.append(body)
             model.keys.append(self.headers.get("authorization"))
+            if model.waits is not None:
+                assert model.waits.wait(60)
             if model.breaks in ("refuse", "fail"):
                 status = 400 if model.breaks == "refuse" else 500
                 error = {"message": "No.", "type": "invalid_request_error", "param": "input", "code": "nope"}

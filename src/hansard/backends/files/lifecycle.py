@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 
 from msgspec import structs
@@ -72,12 +73,15 @@ def _stats(tenant: Tenant) -> Stats:
         blobs=len(sizes),
         blob_bytes=sum(sizes),
         bytes=_size(tenant.layout.home),
+        active=rules.active_days(conversations),
     )
 
 
 def _add(one: Stats, other: Stats) -> Stats:
     fields = ("tenants", "conversations", "messages", "records", "blobs", "blob_bytes", "bytes")
-    return structs.replace(one, **{name: getattr(one, name) + getattr(other, name) for name in fields})
+    sums = {name: getattr(one, name) + getattr(other, name) for name in fields}
+    active = rules.newest_days(Counter(one.active) + Counter(other.active))
+    return structs.replace(one, active=active, **sums)
 
 
 def _size(folder: Path) -> int:

@@ -536,6 +536,9 @@ class MemoryBackend:
                 records=sum(len(each.records) for each in chosen),
                 blobs=sum(len(each.blobs) for each in chosen),
                 blob_bytes=sum(len(blob.data) for each in chosen for blob in each.blobs.values()),
+                active=rules.active_days(
+                    kept.head.conversation for each in chosen for kept in each.conversations.values()
+                ),
                 evicted_conversations=self._evicted_conversations,
                 evicted_messages=self._evicted_messages,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,8 @@ def mapped(*, after_a_write: bool) -> Iterator[None]:
         raise _of_status(error, outcome) from error
     except openai.APIError as error:
         raise Unavailable(f"the API cannot be reached: {error}", outcome=outcome) from error
+    except json.JSONDecodeError as error:
+        raise Unavailable(f"the API answered with broken JSON: {error}", retryable=False, outcome=outcome) from error
 
 
 def _of_status(error: openai.APIStatusError, outcome: Outcome) -> HansardError:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
-from hansard.backends.openai.backend import Mode, OpenAiBackend, now
-from hansard.backends.openai.remotes import Conversations, Remote, Threads
+from hansard.backends.openai.backend import OpenAiBackend
+from hansard.backends.openai.conversations import Conversations
+from hansard.backends.openai.link import Link, Mode
+from hansard.backends.openai.remotes import Remote
 from hansard.backends.openai.states import States
+from hansard.backends.openai.threads import Threads
 from hansard.errors import NotFound, Unsupported, ValidationError
 from hansard.urls import Url
 
 _OPTIONS = ("index", "mode", "pull", "key_file", "timeout", "scheme")
 _INDEX = "sqlite:///hansard-openai.db"
+_HERE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 _REMOTES: dict[str, Callable[[AsyncOpenAI, str], Remote]] = {
     "openai+conversations": Conversations,
     "openai+threads": Threads,
@@ -30,9 +36,12 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
     if "@" in url.netloc:
         raise ValidationError("a key does not belong into a URL, which is logged and shown: use $OPENAI_API_KEY")
     index_url = url.option("index") or _INDEX
+    if index_url.startswith("openai+"):
+        raise ValidationError(f"the index {index_url!r} is a mirror itself: it must be a store of its own")
     mode = url.choice("mode", ("delta", "snapshot"), "delta")
     pulls = url.choice("pull", ("on", "off"), "on") == "on"
-    file, timeout, scheme = url.option("key_file"), url.number("timeout"), url.option("scheme")
+    file, timeout = url.option("key_file"), url.number("timeout")
+    scheme = url.choice("scheme", ("auto", "http", "https"), "auto")
     url.finish(_OPTIONS)
     client = _client(url, file, timeout, scheme)
     # The index is any other backend, so it is opened by the layer that knows them all.
@@ -48,16 +57,22 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
         await index.close()
         raise Unsupported(f"the index {index_url!r} must be a store that keeps records", capability="records")
     states = States(index)
-    remote = _REMOTES[url.scheme](client, await states.mark(now()))
-    return OpenAiBackend(index, remote, states, client, mode=cast(Mode, mode), pull=pulls)
+    try:
+        mark = await states.mark(datetime.now(UTC))
+    except BaseException:
+        await client.close()
+        await index.close()
+        raise
+    link = Link(index, _REMOTES[url.scheme](client, mark), states, mark, cast(Mode, mode), pulls=pulls)
+    return OpenAiBackend(link, client)
 
 
-def _client(url: Url, file: str | None, timeout: int | None, scheme: str | None) -> AsyncOpenAI:
+def _client(url: Url, file: str | None, timeout: int | None, scheme: str) -> AsyncOpenAI:
     key = os.environ.get("OPENAI_API_KEY") or os.environ.get("HANSARD_KEY") if file is None else _read(file)
     options: dict[str, Any] = {"timeout": timeout or 60, "api_key": key or "none"}
     if url.netloc:
-        host = url.netloc.partition(":")[0]
-        scheme = scheme or ("http" if host in ("localhost", "127.0.0.1") else "https")
+        if scheme == "auto":
+            scheme = "http" if _HERE.fullmatch(url.netloc) else "https"
         options["base_url"] = f"{scheme}://{url.netloc}{url.path.rstrip('/') or '/v1'}"
     elif not key:
         raise ValidationError(f"{url.text!r} needs a key: set $OPENAI_API_KEY, or key_file=…")

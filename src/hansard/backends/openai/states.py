@@ -3,52 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard import ids
 from hansard.backend import Backend
+from hansard.errors import Conflict
+from hansard.model import Record
 from hansard.requests import Context, RecordQuery, RecordWrite
 
 TENANT = "hansard:openai"
-_IDENTITY = (("identity",), "mark")
+_MARK = (("identity",), "mark")
+_ANCHOR = (("identity",), "anchor")
+_SWEEP = (("sweep",), "due")
 _PAGE = 100
 
 
 class State(Struct, frozen=True):
+    """How things stand between a conversation and the API."""
+
     remote: str
     """Its id at the API."""
+    born: str | None = None
+    """When the conversation was made: one that expired and began anew has the same id."""
     pushed: int = 0
     """Up to which seq messages were added there."""
     seen: str | None = None
     """Up to which entry others' were taken over."""
     generation: int = 0
     """How often it was written anew: keys differ, because an API may not take a deleted id again."""
+    branch: str | None = None
+    """In snapshots: the branch that was added."""
+    metadata: dict[str, str] | None = None
+    """What the API was last known to hold; None when that is not known."""
+    is_dirty: bool = False
+    """Something was removed or changed here, and may not have been there. Set before it is done here."""
+    is_dying: bool = False
+    """It was being deleted: what is at the API goes, whatever became of it here."""
 
 
 class States:
     def __init__(self, index: Backend) -> None:
         self._index = index
 
+    # Of the index
+
     async def mark(self, now: datetime) -> str:
         """What only this index writes behind its keys."""
         context = Context(TENANT, now)
-        found = (await self._index.get_records(context, [_IDENTITY]))[0]
+        found = await self._one(context, _MARK)
         if found is None:
-            mark = ids.new_id("")[-16:]
-            await self._index.write_records(context, [RecordWrite(*_IDENTITY, mark)])
-            return mark
+            made = RecordWrite(*_MARK, ids.new_id("")[-16:], expected_revision=0)
+            with suppress(Conflict):  # another process was first
+                await self._index.write_records(context, [made])
+            found = await self._one(context, _MARK)
+            assert found is not None
         return str(found.value)
 
-    async def get(self, context: Context, id: str) -> State | None:
-        found = (await self._index.get_records(_ours(context), [(_place(context), id)]))[0]
-        return None if found is None else msgspec.convert(found.value, State)
+    async def anchor(self, context: Context) -> str | None:
+        """A conversation at the API that only this index knows: where it is missing, the API is another one."""
+        found = await self._one(_ours(context), _ANCHOR)
+        return None if found is None else str(found.value)
 
-    async def put(self, context: Context, id: str, state: State) -> None:
-        value = msgspec.to_builtins(state)
-        await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, value)])
+    async def set_anchor(self, context: Context, remote: str) -> bool:
+        """False when there is one."""
+        try:
+            await self._index.write_records(_ours(context), [RecordWrite(*_ANCHOR, remote, expected_revision=0)])
+        except Conflict:
+            return False
+        return True
+
+    async def sweep_is_due(self, context: Context) -> bool:
+        return await self._one(_ours(context), _SWEEP) is not None
+
+    async def set_sweep(self, context: Context, *, due: bool) -> None:
+        """Whether conversations may have expired whose other side is still there."""
+        write = RecordWrite(*_SWEEP, True) if due else RecordWrite(*_SWEEP, delete=True)
+        await self._index.write_records(_ours(context), [write])
+
+    # Of conversations
+
+    async def get(self, context: Context, id: str) -> State | None:
+        found = await self._one(_ours(context), (_place(context), id))
+        return None if found is None else _state(found)
+
+    async def begin(self, context: Context, id: str, state: State) -> bool:
+        """False when there is one: another process was first."""
+        write = RecordWrite(_place(context), id, msgspec.to_builtins(state), expected_revision=0)
+        try:
+            await self._index.write_records(_ours(context), [write])
+        except Conflict:
+            return False
+        return True
+
+    async def change(self, context: Context, id: str, **fields: Any) -> State | None:
+        """Changes only these fields, whatever other processes write beside; None when there is no state."""
+        while True:
+            found = await self._one(_ours(context), (_place(context), id))
+            if found is None:
+                return None
+            state = structs.replace(_state(found), **fields)
+            if state == _state(found):
+                return state
+            value = msgspec.to_builtins(state)
+            write = RecordWrite(_place(context), id, value, expected_revision=found.revision)
+            try:
+                await self._index.write_records(_ours(context), [write])
+            except Conflict:
+                continue
+            return state
 
     async def forget(self, context: Context, id: str) -> None:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])
@@ -60,9 +127,16 @@ class States:
         while more:
             found, more = await self._index.scan_records(_ours(context), query)
             for record in found:
-                yield record.namespace[1], record.key, msgspec.convert(record.value, State)
+                yield record.namespace[1], record.key, _state(record)
             if found:
-                query = msgspec.structs.replace(query, after=(found[-1].namespace, found[-1].key))
+                query = structs.replace(query, after=(found[-1].namespace, found[-1].key))
+
+    async def _one(self, context: Context, key: tuple[tuple[str, ...], str]) -> Record | None:
+        return (await self._index.get_records(context, [key]))[0]
+
+
+def _state(record: Record) -> State:
+    return msgspec.convert(record.value, State)
 
 
 def _ours(context: Context) -> Context:

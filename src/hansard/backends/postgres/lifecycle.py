@@ -56,22 +56,24 @@ async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
 
 
 async def stats(link: Link, tenant: str | None) -> Stats:
+    days = await link.all("count_by_day", tenant)
     if tenant is None:
         row = await link.one("count_all")
         tenants = len(await link.all("list_tenants"))
     else:
         row = await link.one("count_tenant", tenant)
-        tenants = int(bool(row and (row[0] or row[2] or row[3])))
+        tenants = int(bool(row and (days or row[0] or row[1])))
     assert row is not None
     return Stats(
         backend="postgres",
         tenants=tenants,
-        conversations=row[0],
-        messages=row[1],
-        records=row[2],
-        blobs=row[3],
-        blob_bytes=row[4],
-        bytes=row[5] if tenant is None else None,
+        conversations=sum(conversations for _, conversations, _ in days),
+        messages=sum(messages for _, _, messages in days),
+        records=row[0],
+        blobs=row[1],
+        blob_bytes=row[2],
+        bytes=row[3] if tenant is None else None,
+        active=rules.counted_days((day, messages) for day, _, messages in days),
     )
 
 

@@ -467,11 +467,14 @@ SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
+-- count_by_day --
+-- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
+SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)::bigint
+FROM hansard.conversations WHERE $1::text IS NULL OR tenant = $1 GROUP BY 1;
+
 -- count_tenant --
 -- The size of a tenant.
 SELECT
-    (SELECT count(*) FROM hansard.conversations WHERE tenant = $1),
-    (SELECT coalesce(sum(message_count), 0)::bigint FROM hansard.conversations WHERE tenant = $1),
     (SELECT count(*) FROM hansard.records WHERE tenant = $1),
     (SELECT count(*) FROM hansard.blobs WHERE tenant = $1),
     (SELECT coalesce(sum(length(data)), 0)::bigint FROM hansard.blobs WHERE tenant = $1);
@@ -479,8 +482,6 @@ SELECT
 -- count_all --
 -- The size of the whole store.
 SELECT
-    (SELECT count(*) FROM hansard.conversations),
-    (SELECT coalesce(sum(message_count), 0)::bigint FROM hansard.conversations),
     (SELECT count(*) FROM hansard.records),
     (SELECT count(*) FROM hansard.blobs),
     (SELECT coalesce(sum(length(data)), 0)::bigint FROM hansard.blobs),

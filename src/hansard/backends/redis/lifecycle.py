@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from hansard import rules
@@ -154,6 +155,7 @@ class Lifecycle:
 
     async def stats(self, tenant: str | None) -> Stats:
         conversations = messages = records = blobs = blob_bytes = 0
+        active: Counter[str] = Counter()
         chosen = await self.tenants() if tenant is None else [tenant]
         for name in chosen:
             await self._settling.settle(name)
@@ -163,6 +165,7 @@ class Lifecycle:
                 found = [entry.head.conversation for entry in entries if entry]
                 conversations += len(found)
                 messages += sum(each.message_count for each in found)
+                active.update(rules.active_days(found))
             for owner in await self._records.owners(name):
                 records += await self._records.count(name, owner)
             number, size = await beside.measure_blobs(self._nodes, self._keys, name)
@@ -175,6 +178,7 @@ class Lifecycle:
             records=records,
             blobs=blobs,
             blob_bytes=blob_bytes,
+            active=rules.newest_days(active),
         )
 
     # Checking

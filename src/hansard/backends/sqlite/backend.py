@@ -19,6 +19,7 @@ from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
 from hansard.backends.sqlite import beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
+from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.writer import Writer
@@ -108,17 +109,16 @@ class SqliteBackend:
             return self._engine.write(run, erases=erases)
         return await self._engine.submit(run, erases=erases)
 
-    def _read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, run: Callable[[Reader], T]) -> T:
         if self._closed:
             raise Closed("this store was closed")
-        with self._engine.reader() as connection:
-            return run(connection)
+        return self._engine.read(run)
 
     async def _long(self, run: Callable[[], T]) -> T:
         """What may take a while leaves the event loop alone."""
         return run() if self._blocking else await asyncio.to_thread(run)
 
-    async def _long_read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    async def _long_read(self, run: Callable[[Reader], T]) -> T:
         return await self._long(partial(self._read, run))
 
     # Conversations
@@ -204,20 +204,20 @@ class SqliteBackend:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        def run(connection: sqlite3.Connection) -> Matches | None:
+        def run(connection: Reader) -> Matches | None:
             return searching.search(connection, context, lookup)
 
-        read = self._read_here if searching.is_quick(lookup) else self._long_read
-        while (found := await read(run)) is None:
+        is_quick = self._blocking or searching.is_quick(lookup)
+        while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
             await self._write(indexing.index_many)
         return found
 
-    async def _read_here(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        return self._read(run)
-
     async def catch_up(self) -> None:
+        before = self._read(indexing.state_of).indexed
         while await self._write(indexing.index_many):
             pass
+        if self._read(indexing.state_of).indexed - before >= max(before, indexing.LONG_PASS):
+            await self._merge()
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
@@ -226,7 +226,11 @@ class SqliteBackend:
             left = await self._write(indexing.index_many)
             done += indexing.LONG_PASS
             yield done
-        while not await self._write(lambda writer: indexing.clean(writer, 1000)):
+        await self._merge()
+
+    async def _merge(self) -> None:
+        """In steps: others can write in between."""
+        while not await self._write(indexing.merge):
             pass
 
     # Records
@@ -282,7 +286,7 @@ class SqliteBackend:
         return await self._write(lambda writer: beside.sweep(writer, context, limit), erases=True)
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        return self._read(lambda connection: beside.usage(connection, context, since, until))
+        return await self._long_read(lambda connection: beside.usage(connection, context, since, until))
 
     async def stats(self, tenant: str | None) -> Stats:
         return await self._long_read(lambda connection: beside.stats(connection, tenant))

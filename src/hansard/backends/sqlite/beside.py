@@ -22,6 +22,7 @@ from hansard.requests import Context, Participation, RecordQuery, RecordWrite, S
 
 _FIND_RECORD = QUERIES["find_record"]
 _FOREVER = "9999-99-99"
+_MOST_UNINDEXED = 10_000
 _SWEPT_PAGES = 2000
 """Pages of the search index that one sweep may merge."""
 
@@ -191,20 +192,23 @@ def usage(connection: sqlite3.Connection, context: Context, since: str | None, u
 
 
 def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
-    tenants, conversations, messages, records, blobs, blob_bytes = connection.execute(
-        QUERIES["count_tenant"], (tenant,)
-    ).fetchone()
+    tenants, records, blobs, blob_bytes = connection.execute(QUERIES["count_tenant"], (tenant,)).fetchone()
+    days = connection.execute(QUERIES["count_by_day"], (tenant,)).fetchall()
+    indexed = indexing.state_of(connection).indexed
+    unindexed = connection.execute(QUERIES["count_unindexed"], (tenant, indexed, _MOST_UNINDEXED)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
     return Stats(
         backend="sqlite",
         tenants=tenants,
-        conversations=conversations,
-        messages=messages,
+        conversations=sum(conversations for _, conversations, _ in days),
+        messages=sum(messages for _, _, messages in days),
         records=records,
         blobs=blobs,
         blob_bytes=blob_bytes,
         bytes=pages * size if tenant is None else None,
+        unindexed=unindexed,
+        active=rules.counted_days((day, messages) for day, _, messages in days),
     )
 
 

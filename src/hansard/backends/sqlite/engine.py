@@ -26,6 +26,7 @@ from msgspec import structs
 from hansard.backends.signals import Signals
 from hansard.backends.sqlite import indexing, schema
 from hansard.backends.sqlite.errors import map_errors, translate
+from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.writer import Writer
 from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import Receipt
@@ -110,7 +111,7 @@ class Engine:
         self._writer = Writer(self._connection)
         self._writer.unindexed = indexing.state_of(self._connection).tail
         self._lock = threading.RLock()
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[Reader] = []
         self._gathering: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
         """The jobs of the turn that each event loop is in."""
         self._queue: queue.SimpleQueue[list[Job[Any]] | None] = queue.SimpleQueue()
@@ -152,13 +153,9 @@ class Engine:
     # Reading
 
     @contextmanager
-    def reader(self) -> Iterator[sqlite3.Connection]:
+    def reader(self) -> Iterator[Reader]:
         """A connection for one read, on one snapshot: the newest commit. It never waits for a writer."""
-        self._check_alive()
-        try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = self.open_reader()
+        connection = self._take_reader()
         try:
             connection.execute("BEGIN")
             yield connection
@@ -167,12 +164,30 @@ class Engine:
         finally:
             self._give_back(connection)
 
-    def open_reader(self) -> sqlite3.Connection:
+    def read(self, run: Callable[[Reader], T]) -> T:
+        """The same for one function."""
+        connection = self._take_reader()
+        try:
+            connection.execute("BEGIN")
+            return run(connection)
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            self._give_back(connection)
+
+    def _take_reader(self) -> Reader:
+        self._check_alive()
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self.open_reader()
+
+    def open_reader(self) -> Reader:
         self._check_alive()
         with map_errors(str(self.path)):
-            return schema.connect(self.path, self._durability, readonly=True)
+            return schema.connect(self.path, self._durability, Reader, readonly=True)
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: Reader) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         if len(self._readers) < _IDLE_READERS and not self._closed:

@@ -33,6 +33,8 @@ N_MASK = (1 << N_BITS) - 1
 _CLEANED = 64
 """Pages of the index that a deletion merges, a few times over, to be physically gone; beyond, `purge` does it."""
 _MERGES = 4
+_MERGED = 1000
+"""Pages of the index that are merged in one go, where it has become much larger."""
 
 
 class State(Struct, frozen=True, gc=False):
@@ -59,6 +61,12 @@ def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] 
     """The entries of a tenant; None when nothing of it is indexed."""
     row = connection.execute(QUERIES["find_search_tenant"], (tenant,)).fetchone()
     return (row[0] << N_BITS, row[0] << N_BITS | N_MASK) if row else None
+
+
+def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], most: int) -> int:
+    """How many entries of a tenant match, up to a bound."""
+    found: int = connection.execute(QUERIES["count_search_entries"], (match, *between, most)).fetchone()[0]
+    return found
 
 
 @lru_cache(1024)
@@ -173,17 +181,24 @@ def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
     if not state_of(writer.connection).unclean:
         return True
+    for _ in range(_MERGES):
+        if merge(writer, pages):
+            return True
+    return False
+
+
+def merge(writer: Writer, pages: int = _MERGED) -> bool:
+    """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
     # A savepoint makes the index write what it still has in memory; a merge would pass over that.
     writer.execute("SAVEPOINT merging")
     writer.execute("RELEASE merging")
-    for _ in range(_MERGES):
-        before = writer.connection.total_changes
-        writer.run("merge_search", -pages)
-        # The documented sign that there was nothing to merge.
-        if writer.connection.total_changes - before < 2:
-            writer.run("set_unclean", 0)
-            return True
-    return False
+    before = writer.connection.total_changes
+    writer.run("merge_search", -pages)
+    # The documented sign that there was nothing to merge.
+    if writer.connection.total_changes - before >= 2:
+        return False
+    writer.run("set_unclean", 0)
+    return True
 
 
 # Checking

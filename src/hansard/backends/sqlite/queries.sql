@@ -8,6 +8,10 @@ FROM conversations WHERE tenant = ? AND id = ?;
 -- The branches of a conversation.
 SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ?;
 
+-- find_pk --
+-- The number of a conversation.
+SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
+
 -- find_place --
 -- What a read of the active branch needs of its conversation.
 SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
@@ -264,6 +268,16 @@ SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT t
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
 
+-- count_by_day --
+-- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
+SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)
+FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1;
+
+-- count_unindexed --
+-- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.
+SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ?2 ORDER BY n LIMIT ?3) r
+JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE ?1 IS NULL OR c.tenant = ?1;
+
 -- count_tenant --
 -- The size of a tenant, or of all.
 SELECT
@@ -272,8 +286,6 @@ SELECT
             SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs
         ) WHERE ?1 IS NULL OR tenant = ?1
     ),
-    (SELECT count(*) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
-    (SELECT coalesce(sum(message_count), 0) FROM conversations WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT count(*) FROM records WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT count(*) FROM blobs WHERE ?1 IS NULL OR tenant = ?1),
     (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE ?1 IS NULL OR tenant = ?1);
@@ -351,6 +363,10 @@ DELETE FROM search_places WHERE message > ? AND message < ?;
 -- delete_search_row --
 -- A message that is no longer indexed. The last row stays, so that its number is never given again.
 DELETE FROM search_rows WHERE n = ? AND n < (SELECT max(n) FROM search_rows);
+
+-- count_search_entries --
+-- How many entries of a tenant match, up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?);
 
 -- find_search_tenant --
 -- The number of a tenant in the index.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -32,6 +33,8 @@ CREATE TABLE migrations (
 ) STRICT, WITHOUT ROWID
 """
 
+C = TypeVar("C", bound=sqlite3.Connection)
+
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "off": "OFF"}
 
 
@@ -50,11 +53,9 @@ def migrations() -> list[Migration]:
     return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
 
 
-def connect(path: Path, durability: str, *, readonly: bool = False) -> sqlite3.Connection:
+def connect(path: Path, durability: str, kind: type[C], *, readonly: bool = False) -> C:
     """A connection with our settings. Threads take turns on it, under our own locks."""
-    connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
+    connection = kind(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -66,7 +67,7 @@ def prepare(path: Path, durability: str, *, upgrade: bool) -> sqlite3.Connection
     """The writing connection to a file that is made, checked and, if asked, migrated."""
     _check_place(path)
     with map_errors(str(path)):
-        connection = connect(path, durability)
+        connection = connect(path, durability, sqlite3.Connection)
         try:
             _refuse_foreign(connection, path)
             _enter_wal(connection)

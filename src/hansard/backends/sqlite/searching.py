@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from operator import neg
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import structs
 
 from hansard import rules
 from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
 from hansard.analysis.queries import Row as TermRow
-from hansard.backends.sqlite import indexing, reading, rows
-from hansard.backends.sqlite.indexing import State
+from hansard.backends.sqlite import facts, indexing, reading, rows
+from hansard.backends.sqlite.facts import Home, Reader
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.errors import FormatMismatch
@@ -23,63 +28,66 @@ TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _WALKED = 20_000
 """Hits that one search looks at, where filters or times out of order make it look at many."""
-_FEW = 33
-"""With fewer hits in the tenant, those of one conversation are picked out of them: the quicker way to rare words."""
 _COUNTED = 10_000
 """Up to here messages are counted for ranking."""
 _COUNTED_CONVERSATIONS = 1000
+_NOTHING = (None,) * 6
+_LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
+"""Words that look like the terms of owners, which lie in a column of their own."""
 
-# The columns of a row here: the conversation, then those of `tail`.
-_COLUMNS = "m.conversation, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
-_CONVERSATION, _KEY, _CREATED_AT = 0, 1, 6
+# The columns of a row here: those of `tail`, then the conversation, unless it is known.
+_COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
+_KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
-    f"SELECT {_COLUMNS} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
+    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
     "CROSS JOIN messages m ON m.key = r.message {owners} "
     "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
 )
 _UNINDEXED = (
-    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} WHERE r.n > ?{{more}}"
+    f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
+    "WHERE r.n > ?{more}"
 )
-_COUNT = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
-
-
-class Home(NamedTuple):
-    """A conversation that is searched, and the branch of it."""
-
-    conversation: Conversation
-    lane: Lane
+_UNKNOWN = Home(Conversation(""), Lane("", 0))
 
 
 class Search:
     """One search on one snapshot. It works on rows, and makes messages only of those that it gives back."""
 
-    def __init__(self, connection: sqlite3.Connection, context: Context, lookup: Lookup, state: State) -> None:
+    def __init__(self, connection: Reader, context: Context, lookup: Lookup) -> None:
         self.connection = connection
         self.context = context
         self.lookup = lookup
-        self.state = state
-        self.pk: int | None = None
+        self.state = connection.state()
+        self.home: Home | None = None
         """The conversation, where one is asked for."""
+        self.pk: int | None = None
         self.user = context.user if lookup.user_id is None else lookup.user_id
-        self.between = indexing.entry_range(connection, context.tenant)
+        self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, Home | None] = {}
 
     def run(self) -> Matches:
         if not self._locate():
             return Matches([])
         limit = self.lookup.limit
-        found = [row for row in self._tail() if self._is_wanted(row)]
-        walked = self._walk(found, limit + 1)
-        found.sort(key=self._position, reverse=True)
+        found, is_whole = self._found(limit + 1)
         total, counts = self._counts() if self.lookup.counted else (0, ())
-        return Matches(list(self._made(found[:limit])), len(found) > limit, walked < _WALKED, total, counts)
+        return Matches(self._made(found[:limit]), len(found) > limit, is_whole, total, counts)
 
-    def _made(self, found: Iterable[Row]) -> Iterator[Match]:
-        for row in found:
-            home = self._homes[row[_CONVERSATION]]
+    def _made(self, found: Sequence[Row]) -> list[Match]:
+        if self.home is not None:
+            conversation = facts.own(self.home.conversation)
+            return [Match(conversation, message) for message in rows.messages_of(found, conversation.id)]
+        given: dict[int, Conversation] = {}
+        for pk in {row[_CONVERSATION] for row in found}:
+            home = self._homes[pk]
             assert home is not None
-            yield Match(home.conversation, rows.message_of(row[1:], home.conversation.id))
+            given[pk] = facts.own(home.conversation)
+        made: list[Match] = []
+        for row in found:
+            conversation = given[row[_CONVERSATION]]
+            made.append(Match(conversation, rows.message_of(row[:_CONVERSATION], conversation.id)))
+        return made
 
     # Where to search
 
@@ -88,39 +96,37 @@ class Search:
         id = self.lookup.conversation_id
         if id is None:
             return True
-        place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
-        home = None if place is None else self._home(place.pk)
-        if place is None or home is None:
+        pk = self.connection.pk_of(self.context.tenant, id)
+        home = None if pk is None else self._home(pk)
+        if pk is None or home is None:
             return False
-        self.pk = place.pk
-        self._homes[place.pk] = Home(home.conversation, place.lane)
+        if self.lookup.branch is not None:
+            place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
+            assert place is not None
+            home = self._homes[pk] = structs.replace(home, lane=place.lane)
+        self.pk, self.home = pk, home
         return True
 
     def _home(self, pk: int) -> Home | None:
         """None for a conversation that is not searched."""
-        try:
-            return self._homes[pk]
-        except KeyError:
-            home = self._homes[pk] = self._find_home(pk)
-            return home
+        home = self._homes.get(pk, _UNKNOWN)
+        if home is _UNKNOWN:
+            home = self.connection.home_of(pk)
+            home = self._homes[pk] = home if self._is_searched(home.conversation) else None
+        return home
 
-    def _find_home(self, pk: int) -> Home | None:
-        row = self.connection.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
-        conversation = rows.conversation_of(row[:-2], "the search")
+    def _is_searched(self, conversation: Conversation) -> bool:
         lookup = self.lookup
-        if (
-            not rules.is_visible(conversation, self.context)
-            or lookup.user_id not in (None, conversation.user_id)
-            or lookup.agent_id not in (None, conversation.agent_id)
-            or not rules.has_metadata(conversation, lookup.metadata)
-        ):
-            return None
-        path = rows.path_of(row[-1], f"conversation {conversation.id!r}")
-        return Home(conversation, Lane("", row[-2], path))
+        return (
+            rules.is_visible(conversation, self.context)
+            and (lookup.user_id is None or lookup.user_id == conversation.user_id)
+            and (lookup.agent_id is None or lookup.agent_id == conversation.agent_id)
+            and (not lookup.metadata or rules.has_metadata(conversation, lookup.metadata))
+        )
 
     def _is_wanted(self, row: Row) -> bool:
         """Whether a row that matches lies on a branch that is searched, below the place to go on from."""
-        home = self._home(row[_CONVERSATION])
+        home = self.home or self._home(row[_CONVERSATION])
         if home is None:
             return False
         # Most lie on the branch's own line; those on others only as far as it shares them.
@@ -130,13 +136,43 @@ class Search:
         return self.lookup.below is None or self._position(row) < self.lookup.below
 
     def _position(self, row: Row) -> Position:
-        home = self._homes[row[_CONVERSATION]]
+        home = self.home or self._homes[row[_CONVERSATION]]
         assert home is not None
         return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
 
     # The index
 
-    def _walk(self, found: list[Row], wanted: int) -> int:
+    def _found(self, wanted: int) -> tuple[list[Row], bool]:
+        """The newest that match, in order; False when the search stopped at its bound."""
+        found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
+        entries = self._entries()
+        first: list[Row] = []
+        if not found and not self.state.lag and self.lookup.below is None:
+            first = entries.fetchmany(wanted)
+            if self._are_all(first, wanted):
+                return first, True
+        walked = self._walk(chain(first, entries), found, wanted)
+        found.sort(key=self._position, reverse=True)
+        return found, walked < _WALKED
+
+    def _are_all(self, first: list[Row], wanted: int) -> bool:
+        """Whether the first entries, whose times are in order, are what is searched for, and need not be sorted."""
+        if self.lookup.all_branches:
+            return False
+        if self.home is not None:
+            line = self.home.lane.line
+            return all(row[_KEY] >> rows.SEQ_BITS == line for row in first)
+        if len({row[_CREATED_AT] for row in first}) < len(first):
+            return False
+        homes = self._homes
+        for row in first:
+            pk = row[_CONVERSATION]
+            home = homes[pk] if pk in homes else self._home(pk)
+            if home is None or row[_KEY] >> rows.SEQ_BITS != home.lane.line:
+                return False
+        return True
+
+    def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
         """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
 
         Entries are in the order of arrival, and no entry is newer than one before it by more than `lag`. So once that
@@ -145,7 +181,7 @@ class Search:
         times = sorted((row[_CREATED_AT] for row in found), reverse=True)
         lag, walked = self.state.lag, 0
         in_order = not lag and not found
-        for row in self._entries():
+        for row in entries:
             walked += 1
             if walked == _WALKED or (len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]):
                 break
@@ -157,20 +193,34 @@ class Search:
                     insort(times, row[_CREATED_AT], key=neg)
         return walked
 
-    def _entries(self) -> Iterator[Row]:
+    def _entries(self) -> sqlite3.Cursor:
         if self.between is None:
-            return iter(())
-        owner = self._owner()
-        few = self.pk is not None and self._count(expression(self.lookup.query, None), _FEW) < _FEW
+            return self.connection.execute("SELECT 1 WHERE 0")
         first, last = self.between
         last = min(last, first + self._newest_entry())
-        values: list[Any] = [expression(self.lookup.query, None if few else owner), first, last]
-        more = _filters(self.lookup, values)
-        if few:
-            more += " AND m.conversation = ?"
-            values.append(self.pk)
+        anywhere = expression(self.lookup.query, None)
+        if self.pk is None or not self.connection.is_rare(anywhere, self.between):
+            values: list[Any] = [expression(self.lookup.query, self._owner()), first, last]
+            more = _filters(self.lookup, values)
+        else:
+            # Those of one conversation are picked out of a few: the quicker way to rare words.
+            values = [anywhere, first, last]
+            more = _filters(self.lookup, values) + self._picked(values)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
-        return self.connection.execute(_INDEXED.format(owners=owners, more=more), values)
+        return self.connection.execute(_sql(_INDEXED, self._whose(), owners, more), values)
+
+    def _whose(self) -> str:
+        return ", m.conversation" if self.home is None else ""
+
+    def _picked(self, values: list[Any]) -> str:
+        """The condition that a message is of the conversation; of its line, where that is all of the branch."""
+        assert self.home is not None
+        lane = self.home.lane
+        if lane.path or self.lookup.all_branches:
+            values.append(self.pk)
+            return " AND m.conversation = ?"
+        values += rows.run(lane.line)
+        return " AND r.message > ? AND r.message < ?"
 
     def _newest_entry(self) -> int:
         """The highest number that can lie below the place to go on from: so a late page costs what the first does.
@@ -195,19 +245,13 @@ class Search:
             return indexing.conversation_term(self.pk)
         return None if self.user is None else indexing.user_term(self.user)
 
-    def _count(self, match: str, most: int) -> int:
-        """How many entries of the tenant match, up to a bound."""
-        if self.between is None:
-            return 0
-        count: int = self.connection.execute(_COUNT, (match, *self.between, most)).fetchone()[0]
-        return count
+    def _count(self, match: str) -> int:
+        return 0 if self.between is None else indexing.count(self.connection, match, self.between, _COUNTED)
 
     # The tail
 
     def _tail(self) -> Iterator[Row]:
         """The messages behind the index that match."""
-        if not self.state.tail:
-            return
         for row in self._tail_rows():
             if self.lookup.query.matches(analyse(searchable(_message(row)))):
                 yield row
@@ -220,14 +264,14 @@ class Search:
             if value is not None:
                 more += f" AND {condition}"
                 values.append(value)
-        return self.connection.execute(_UNINDEXED.format(more=more), values)
+        return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
 
     # Counting
 
     def _counts(self) -> tuple[int, tuple[int, ...]]:
         """How many messages the owner has, and how many of them have each clause, both bounded."""
         clauses, owner = self.lookup.query.wanted, self._owner()
-        counts = [self._count(_and(_clause(clause), owner), _COUNTED) for clause in clauses]
+        counts = [self._count(_and(_clause(clause), owner)) for clause in clauses]
         if self.state.tail:
             for row in self._tail_rows():
                 terms = analyse(searchable(_message(row)))
@@ -236,9 +280,8 @@ class Search:
 
     def _total(self) -> int:
         tenant, most = self.context.tenant, _COUNTED_CONVERSATIONS
-        if self.pk is not None:
-            home = self._home(self.pk)
-            return home.conversation.message_count if home else 0
+        if self.home is not None:
+            return self.home.conversation.message_count
         if self.user is None:
             found = self.connection.execute(QUERIES["count_messages"], (tenant, most))
         else:
@@ -247,34 +290,38 @@ class Search:
         return total
 
 
-def search(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> Matches | None:
+def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | None:
     """What matches; None when the tail must be indexed first."""
-    state = indexing.state_of(connection)
+    connection.refresh()
+    state = connection.state()
     if state.version != VERSION:
         raise FormatMismatch(
             "the search index was built by another version: run `hansard reindex`",
             found=str(state.version),
             wanted=str(VERSION),
         )
-    return None if state.tail > TAIL else Search(connection, context, lookup, state).run()
+    return None if state.tail > TAIL else Search(connection, context, lookup).run()
 
 
 def is_quick(lookup: Lookup) -> bool:
     """Whether a search ends within a few pages of the index: one word, newest first, nothing to pass over."""
     narrow = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
-    words = all(len(row.parts) == 1 and not row.prefix for clause in lookup.query.wanted for row in clause.rows)
-    return (
-        not lookup.counted
-        and words
-        and len(lookup.query.groups) == 1
-        and not lookup.query.excluded
-        and not lookup.metadata
-        and all(each is None for each in narrow)
-    )
+    return not lookup.counted and not lookup.metadata and narrow == _NOTHING and _is_word(lookup.query)
+
+
+@lru_cache(1024)
+def _is_word(query: Query) -> bool:
+    words = all(len(row.parts) == 1 and not row.prefix for clause in query.wanted for row in clause.rows)
+    return words and len(query.groups) == 1 and not query.excluded
+
+
+@lru_cache(64)
+def _sql(text: str, whose: str, owners: str, more: str) -> str:
+    return text.format(whose=whose, owners=owners, more=more)
 
 
 def _message(row: Row) -> Message:
-    return rows.message_of(row[1:], "")
+    return rows.message_of(row[:_CONVERSATION], "")
 
 
 def _filters(lookup: Lookup, values: list[Any]) -> str:
@@ -299,6 +346,7 @@ def _filters(lookup: Lookup, values: list[Any]) -> str:
 # The language of FTS5. Terms hold no character that it knows, and each stands in quotes.
 
 
+@lru_cache(1024)
 def expression(query: Query, owner: str | None) -> str:
     wanted = " AND ".join(f"({_either(group)})" for group in query.groups)
     if query.excluded:
@@ -320,4 +368,7 @@ def _clause(clause: Clause) -> str:
 
 def _row(row: TermRow) -> str:
     terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
-    return f"{{words more}}: {terms}" if len(row.parts) == 1 else f"{{words}}: ({terms})"
+    if len(row.parts) > 1:
+        return f"{{words}}: ({terms})"
+    # Without columns it is quicker.
+    return f"{{words more}}: {terms}" if row.prefix or _LIKE_AN_OWNER.fullmatch(row.parts[0]) else terms

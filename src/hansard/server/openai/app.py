@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from hansard.errors import HansardError, NotFound, Outcome, TimedOut, Unavailable, ValidationError
 from hansard.server import bodies, keys
@@ -21,7 +22,7 @@ from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Caller
 from hansard.server.exchanges import Exchange, left
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, completions, conversations, items, realtime, responses, threads
+from hansard.server.openai import calls, completions, conversations, items, realtime, relay, responses, threads
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
@@ -40,7 +41,7 @@ _REALTIME_ROUTE = WireEndpoint(
     path=realtime.PATH,
     handler=realtime.realtime,
     scope="write",
-    parameters_known=("model", "conversation", "call_id", "intent"),
+    parameters_known=(*relay.PASSED, "conversation", "relay", "replay", "keep_audio"),
 )
 _SWITCHED = 101
 _LOG = logging.getLogger("hansard.server")
@@ -104,13 +105,19 @@ class OpenAiWire:
         """A WebSocket. What is wrong with the handshake is answered as any other request is."""
         exchange = WireExchange(scope, send, time.perf_counter())
         try:
-            caller = exchange.caller = await admit(self._gate, exchange.headers, scope.get("client"))
+            given = realtime.with_key(exchange.headers, scope.get("subprotocols", ()))
+            caller = exchange.caller = await admit(self._gate, given, scope.get("client"))
             exchange.endpoint = _REALTIME_ROUTE
             self._gate.allow(caller, _REALTIME_ROUTE)
             view = self._gate.view(self._store, caller, exchange.headers)
             exchange.tenant, exchange.user = view.tenant_id, view.user_id
             query = calls.parameters(scope["query_string"], _REALTIME_ROUTE.parameters_known)
-            await realtime.serve(scope, receive, send, view, query, Listening(exchange, send, self._parts))
+            asked = realtime.asked(query, exchange.headers, has_upstream=self._upstream.is_there)
+            socket, guard = WebSocket(scope, receive, send), Listening(exchange, send, self._parts)
+            if asked.relay:
+                await relay.serve(socket, view, asked, guard, self._upstream, self._parts)
+            else:
+                await realtime.serve(socket, view, asked, guard)
         except (HansardError, WireError, Refused) as error:
             answer = self._failed(exchange, error)
             kind = [(b"content-type", JSON.encode()), *answer.headers]
@@ -165,13 +172,18 @@ class Listening:
         self._handshake.more = {"conversation_id": conversation_id}
         self._watchers.answered(self._handshake, _SWITCHED)
 
-    def admit(self, text: str) -> None:
+    def holds(self) -> bool:
+        assert self._handshake.caller is not None
+        return self._gate.holds(self._handshake.caller)
+
+    def admit(self, text: str, *, counts: bool = True) -> None:
         handshake, caller = self._handshake, self._handshake.caller
         assert caller is not None
         self._event = event = WireExchange(handshake.scope, self._send, time.perf_counter())
         event.endpoint, event.caller = handshake.endpoint, caller
         event.tenant, event.user, event.received = handshake.tenant, handshake.user, len(text.encode())
-        self._gate.admit_again(caller)
+        if counts:
+            self._gate.admit_again(caller)
         self._gate.charge(caller, event.received)
 
     def answered(self, on: dict[str, str], failure: Exception | None) -> None:

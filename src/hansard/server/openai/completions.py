@@ -14,12 +14,13 @@ from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
 from hansard.server.calls import Answer
-from hansard.server.openai import retries
+from hansard.server.openai import answers, retries
+from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import event, events, is_done
-from hansard.server.tail import EVENTS
+from hansard.store.records import Delete, Put
 
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
@@ -30,14 +31,19 @@ async def create_completion(call: WireCall) -> Answer:
     id = call.headers.get(b"hansard-conversation")
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
     given = _given(call)
-    body = call.body if conversation is None else await _with_history(call, conversation, given)
+    asking = Asking(call, conversation)
     if call.body.get("stream"):
-        return await _stream(call, body, conversation, given)
-    async with call.upstream.ask("/chat/completions", body) as answer:
-        completion = object_of(await answer.aread())
-    if conversation is not None:
-        await _record(call, conversation, given, _said(completion), completion)
-    return Answer(encoded(completion))
+        return await answers.streamed(_relay(call, conversation, given, asking))
+    async with asking.alone():
+        if (known := await asking.known()) is not None:
+            return Answer(known)
+        body = call.body if conversation is None else await _with_history(call, conversation, given)
+        async with call.upstream.ask("/chat/completions", body) as answer:
+            completion = object_of(await answer.aread())
+        shown = encoded(completion)
+        if conversation is not None:
+            await _record(call, conversation, given, _said(completion), completion, asking=asking, answer=shown)
+    return Answer(shown)
 
 
 def _given(call: WireCall) -> list[dict[str, Any]]:
@@ -74,7 +80,14 @@ def _said(completion: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def _record(
-    call: WireCall, id: str, given: list[dict[str, Any]], said: dict[str, Any] | None, completion: dict[str, Any]
+    call: WireCall,
+    id: str,
+    given: list[dict[str, Any]],
+    said: dict[str, Any] | None,
+    completion: dict[str, Any],
+    *,
+    asking: Asking,
+    answer: bytes,
 ) -> None:
     """Stores what was asked and the first answer in one batch. Without an answer nothing is stored."""
     if said is None:
@@ -82,7 +95,14 @@ async def _record(
     new_id = retries.marked(retries.mark_of(call, id))
     batch = [_message(each, new_id("msg_", 0)) for each in given if each["role"] not in _INSTRUCTIONS]
     batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
+    beside: list[Put | Delete] = [*asking.kept(id, batch[-1].id, answer)]
+    exists = bool(beside) and await call.store.get_conversation(id) is not None
+    if exists:
+        # First: it holds only if the batch is there, and if it is, a retry must find it.
+        await call.store.records.write(beside)
     await call.store.append(id, batch)
+    if beside and not exists:
+        await call.store.records.write(beside)
 
 
 def _usage(completion: dict[str, Any]) -> Usage | None:
@@ -94,39 +114,31 @@ def _usage(completion: dict[str, Any]) -> Usage | None:
     return Usage(asked, answered, model=model if isinstance(model, str) else None)
 
 
-async def _stream(
-    call: WireCall, body: dict[str, Any], conversation: str | None, given: list[dict[str, Any]]
-) -> Answer:
-    relay = _relay(call, body, conversation, given)
-    first = await anext(relay)
-
-    async def whole() -> AsyncIterator[bytes]:
-        yield first
-        async for piece in relay:
-            yield piece
-
-    return Answer(whole(), media_type=EVENTS, is_live=True)
-
-
 async def _relay(
-    call: WireCall, body: dict[str, Any], conversation: str | None, given: list[dict[str, Any]]
+    call: WireCall, conversation: str | None, given: list[dict[str, Any]], asking: Asking
 ) -> AsyncIterator[bytes]:
     """The endpoint's chunks. Its last word is held back until the answer is recorded."""
     parts = Parts()
     begun = ended = False
     try:
-        async with call.upstream.ask("/chat/completions", body) as answer:
-            async for raw, data in events(answer):
-                if is_done(raw):
-                    ended = True
-                    if conversation is not None:
-                        await _record(call, conversation, given, parts.message(), parts.completion)
-                elif isinstance(data, dict):
-                    parts.add(data)
-                begun = True
-                yield raw
-        if not ended:
-            raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
+        async with asking.alone():
+            if (known := await asking.known()) is not None:
+                yield known
+                return
+            body = call.body if conversation is None else await _with_history(call, conversation, given)
+            async with call.upstream.ask("/chat/completions", body) as answer:
+                async for raw, data in events(answer):
+                    if is_done(raw):
+                        ended = True
+                        if conversation is not None:
+                            said, whole = parts.message(), parts.completion
+                            await _record(call, conversation, given, said, whole, asking=asking, answer=raw)
+                    elif isinstance(data, dict):
+                        parts.add(data)
+                    begun = True
+                    yield asking.passed(raw)
+            if not ended:
+                raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
     except (WireError, HansardError) as error:
         if not begun:
             raise

@@ -2,24 +2,26 @@
 
 `realtime.connect` of the SDKs writes, reads, deletes and truncates items; `conversation` in the query names the one
 that is meant, else a new one is made. There is no model here: what asks for one is answered with an error, and the
-session goes on. Items are messages of the format `openai.responses`, as on every other way in. Each event is let in,
-counted and audited like a request of its own: a session may outlive its key by years.
+session goes on; `relay` passes sessions on to one. Items are messages of the format `openai.responses`, as on every
+other way in. Each event is let in, counted and audited like a request of its own: a session may outlive its key by
+years.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from msgspec import Struct
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hansard import ids
 from hansard.errors import HansardError, MessageNotFound, RateLimited, Unauthenticated, Unavailable, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message
+from hansard.server import parameters
 from hansard.server.openai import conversations
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.store import Store
@@ -30,6 +32,8 @@ _NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
 _SHOWN = 256
 """Characters of a name that the audit log keeps: a client may make up any."""
 _ROOT = "root"
+_PROTOCOL = "realtime"
+_KEY = "openai-insecure-api-key."
 _MODEL = ("response.", "input_audio_buffer.", "output_audio_buffer.")
 
 Event = dict[str, Any]
@@ -42,8 +46,14 @@ class Guard(Protocol):
     def begun(self, conversation_id: str) -> None:
         """The handshake is about to be answered."""
 
-    def admit(self, text: str) -> None:
-        """Refuses an event: `Unauthenticated` ends the session, any other error only the event."""
+    def admit(self, text: str, *, counts: bool = True) -> None:
+        """Refuses an event: `Unauthenticated` ends the session, any other error only the event.
+
+        One that does not count as a request is only weighed.
+        """
+
+    def holds(self) -> bool:
+        """Whether the key still holds."""
 
     def answered(self, on: dict[str, str], failure: Exception | None) -> None:
         """Told of an event before it is answered."""
@@ -86,7 +96,7 @@ class Session:
             await self._handler(event["type"])(event)
         except (WireError, openai_items.BadItem, HansardError) as error:
             failure = error
-            self._answers = [_refusal(error, event)]
+            self._answers = [refusal(error, event.get("event_id"))]
         self._guard.answered(self._about(event), failure)
         if isinstance(failure, Unavailable | Unauthenticated) and not isinstance(failure, RateLimited):
             raise failure
@@ -193,9 +203,15 @@ class Session:
         self._emit({"type": "conversation.item.truncated", **told})
 
 
-def _refusal(failure: Exception, event: Event) -> Event:
+def refusal(failure: Exception, event_id: Any) -> Event:
+    """What is wrong with an event of the client, or with the session."""
     error = wire_error(failure, is_trusted=False).error()
-    return {"type": "error", "error": {**error, "event_id": event.get("event_id")}}
+    return {"type": "error", "error": {**error, "event_id": event_id}}
+
+
+def encoded(event: Event) -> str:
+    """An event of our own, as it goes over the wire."""
+    return msgspec.json.encode({"event_id": ids.new_id("event_"), **event}).decode()
 
 
 def _event(text: str) -> Event:
@@ -213,28 +229,89 @@ def _shown(message: Message) -> Event:
     return {**item, "id": message.id, "object": "realtime.item"}
 
 
+# The handshake
+
+
+class Asked(Struct, frozen=True):
+    """What a handshake asks for."""
+
+    conversation: str | None
+    """None: a new one."""
+    creates: bool
+    """The conversation is made when it is missing."""
+    relay: bool
+    replay: bool
+    keep_audio: bool
+    query: dict[str, str]
+
+
+def asked(query: dict[str, list[str]], headers: dict[bytes, bytes], *, has_upstream: bool) -> Asked:
+    given = {name: values[-1] for name, values in query.items()}
+    named, header = given.get("conversation"), headers.get(b"hansard-conversation")
+    if header is not None:
+        by_header = parameters.unquote(header, "the header of the conversation")
+        if named not in (None, by_header):
+            raise invalid("The query and the header name two conversations.", "conversation")
+        named = by_header
+    return Asked(
+        conversation=named,
+        creates=header is not None,
+        relay=_flag(given, "relay", has_upstream),
+        replay=_flag(given, "replay", True),
+        keep_audio=_flag(given, "keep_audio", False),
+        query=given,
+    )
+
+
+def _flag(given: dict[str, str], name: str, usual: bool) -> bool:
+    text = given.get(name)
+    if text not in (None, "true", "false"):
+        raise invalid(f"Invalid value: '{text[:40]}'. Supported values are: 'true' and 'false'.", name)
+    return usual if text is None else text == "true"
+
+
+def with_key(headers: dict[bytes, bytes], subprotocols: Iterable[str]) -> dict[bytes, bytes]:
+    """The headers, with the key that a browser sends as a subprotocol: it can send no header of its own."""
+    sent = next((each for each in subprotocols if each.startswith(_KEY)), None)
+    if sent is None or b"authorization" in headers:
+        return headers
+    return {**headers, b"authorization": b"Bearer " + sent[len(_KEY) :].encode()}
+
+
+def subprotocol(socket: WebSocket) -> str | None:
+    """The one that is agreed on: a browser breaks off when none of those that it offers is."""
+    return _PROTOCOL if _PROTOCOL in socket.scope.get("subprotocols", ()) else None
+
+
+async def find(store: Store, asked: Asked) -> None:
+    """Refuses a conversation that must be there, and is not."""
+    if asked.conversation is not None and not asked.creates:
+        await conversations.need(store, asked.conversation)
+
+
+async def begin(store: Store, asked: Asked) -> str:
+    """The conversation of a session, made where it is missing."""
+    id = asked.conversation or conversations.fresh_id("conv_")
+    if asked.conversation is None or (asked.creates and await store.get_conversation(id) is None):
+        await store.create_conversation(id)
+    return id
+
+
 async def realtime(_: object) -> None:
     """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
 
 
-async def serve(
-    scope: Scope, receive: Receive, send: Send, store: Store, query: dict[str, list[str]], guard: Guard
-) -> None:
+async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard) -> None:
     """A session, from the handshake to the end. The caller was let in."""
-    named = query.get("conversation", [None])[-1]
-    if named is not None:
-        await conversations.need(store, named)
-    id = named or conversations.fresh_id("conv_")
-    if named is None:
-        await store.create_conversation(id)
+    await find(store, asked)
+    id = await begin(store, asked)
     guard.begun(id)
-    socket = WebSocket(scope, receive, send)
-    await socket.accept()
+    await socket.accept(subprotocol(socket))
 
     async def emit(event: Event) -> None:
-        await socket.send_text(msgspec.json.encode({"event_id": ids.new_id("event_"), **event}).decode())
+        await socket.send_text(encoded(event))
 
-    session = Session(store, id, query.get("model", [None])[-1], emit, guard)
+    session = Session(store, id, asked.query.get("model"), emit, guard)
     try:
         await session.begin()
         while (text := await _next(socket)) is not None:

@@ -18,11 +18,12 @@ from hansard.formats import openai_items, registry
 from hansard.formats.openai_responses import FORMAT
 from hansard.model import Message, Usage
 from hansard.server.calls import Answer
-from hansard.server.openai import conversations, retries
+from hansard.server.openai import answers, conversations, retries
+from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.server.openai.upstream import event, events
-from hansard.server.tail import EVENTS
+from hansard.store.records import Delete, Put
 
 _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
@@ -41,20 +42,33 @@ class Plan(Struct, frozen=True):
     """What the caller sent, to be recorded with the answer."""
     body: dict[str, Any]
     """What the endpoint is asked."""
+    exists: bool
+    """The conversation does already."""
     at: str | None = None
     """The message after which it goes on, where that is not the newest."""
 
 
 async def create_response(call: WireCall) -> Answer:
     """Asks the model endpoint, with the history added, and records what was said."""
-    plan = await _plan(call)
+    asking = Asking(call, _place(call.body))
     if call.body.get("stream"):
-        return await _stream(call, plan)
-    async with call.upstream.ask("/responses", plan.body) as answer:
-        response = object_of(await answer.aread())
-    if response.get("status") in _RECORDED:
-        await _record(call, plan, response)
-    return Answer(encoded(_shown(call, plan, response)))
+        return await answers.streamed(_relay(call, asking))
+    async with asking.alone():
+        if (known := await asking.known()) is not None:
+            return Answer(known)
+        plan = await _plan(call)
+        async with call.upstream.ask("/responses", plan.body) as answer:
+            response = object_of(await answer.aread())
+        shown = encoded(_shown(call, plan, response))
+        if response.get("status") in _RECORDED:
+            await _record(call, plan, response, asking, shown)
+    return Answer(shown)
+
+
+def _place(body: dict[str, Any]) -> str | None:
+    """Where a response goes, as far as the request says it."""
+    conversation, previous = _conversation(body), body.get("previous_response_id")
+    return conversation if conversation is not None else f"after {previous}" if isinstance(previous, str) else None
 
 
 async def _plan(call: WireCall) -> Plan:
@@ -79,7 +93,8 @@ async def _plan(call: WireCall) -> Plan:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
     asked["input"] = [*registry.convert(history, FORMAT), *_input(body)]
-    return Plan(id, isinstance(body.get("conversation"), str | dict), given, asked, at)
+    named = isinstance(body.get("conversation"), str | dict)
+    return Plan(id, named, given, asked, conversation is not None, at)
 
 
 def _up_to(history: list[Message], id: str) -> list[Message]:
@@ -139,7 +154,7 @@ async def _is_taken(call: WireCall, conversation_id: str, id: str) -> bool:
 # Recording
 
 
-async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
+async def _record(call: WireCall, plan: Plan, response: dict[str, Any], asking: Asking, answer: bytes) -> None:
     """Stores question and answer in one batch, and remembers where the response is."""
     if call.body.get("store") is False and not plan.named:
         return
@@ -150,16 +165,30 @@ async def _record(call: WireCall, plan: Plan, response: dict[str, Any]) -> None:
         newest = await call.store.get_messages(plan.conversation_id, last=1)
         if newest and newest[0].id != plan.at:
             branch = (await call.store.branch(plan.conversation_id, at=plan.at)).id
+    beside = _beside(call, plan, response, batch, asking, answer)
+    if plan.exists and beside:
+        # First: what they say holds only if the batch is there, and if it is, a retry must find them.
+        await call.store.records.write(beside)
     try:
         await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named, on_duplicate="error")
     except Conflict as error:
         raise conversations.duplicate(error, "input") from error
-    response_id = response.get("id")
-    if not isinstance(response_id, str) or not 0 < len(response_id.encode()) <= _LONGEST:
-        return  # no id to go on from
-    if batch and call.store.capabilities.records:
-        value = {"conversation": plan.conversation_id, "last": batch[-1].id}
-        await call.store.records.put(_RESPONSES, response_id, value, conversation_id=plan.conversation_id)
+    if not plan.exists and beside:
+        await call.store.records.write(beside)
+
+
+def _beside(
+    call: WireCall, plan: Plan, response: dict[str, Any], batch: list[Message], asking: Asking, answer: bytes
+) -> list[Put | Delete]:
+    """Where the response is, for those who go on from it, and its answer, for those who ask again."""
+    if not batch or not call.store.capabilities.records:
+        return []
+    here, last = plan.conversation_id, batch[-1].id
+    writes: list[Put | Delete] = [*asking.kept(here, last, answer)]
+    id = response.get("id")
+    if isinstance(id, str) and 0 < len(id.encode()) <= _LONGEST:
+        writes.append(Put(_RESPONSES, id, {"conversation": here, "last": last}, conversation_id=here))
+    return writes
 
 
 async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
@@ -222,36 +251,28 @@ def _count(value: Any) -> int:
 # Streaming
 
 
-async def _stream(call: WireCall, plan: Plan) -> Answer:
-    """Begins only when the endpoint has: what it refuses is refused as an error, not inside a stream."""
-    relay = _relay(call, plan)
-    first = await anext(relay)
-
-    async def whole() -> AsyncIterator[bytes]:
-        yield first
-        async for piece in relay:
-            yield piece
-
-    return Answer(whole(), media_type=EVENTS, is_live=True)
-
-
-async def _relay(call: WireCall, plan: Plan) -> AsyncIterator[bytes]:
+async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
     """The endpoint's events. The last one is held back until what it ends is recorded."""
     begun = ended = False
     try:
-        async with call.upstream.ask("/responses", plan.body) as answer:
-            async for raw, data in events(answer):
-                kind = data.get("type") if isinstance(data, dict) else None
-                response = data.get("response") if isinstance(data, dict) else None
-                if kind in _LAST and isinstance(response, dict) and response.get("status") in _RECORDED:
-                    await _record(call, plan, response)
-                begun, ended = True, ended or kind in _LAST
-                if isinstance(response, dict):
-                    yield event({**data, "response": _shown(call, plan, response)}, kind)
-                else:
-                    yield raw
-        if not ended:
-            raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
+        async with asking.alone():
+            if (known := await asking.known()) is not None:
+                yield known
+                return
+            plan = await _plan(call)
+            async with call.upstream.ask("/responses", plan.body) as answer:
+                async for raw, data in events(answer):
+                    kind = data.get("type") if isinstance(data, dict) else None
+                    response = data.get("response") if isinstance(data, dict) else None
+                    shown = raw
+                    if isinstance(response, dict):
+                        shown = event({**data, "response": _shown(call, plan, response)}, kind)
+                        if kind in _LAST and response.get("status") in _RECORDED:
+                            await _record(call, plan, response, asking, shown)
+                    begun, ended = True, ended or kind in _LAST
+                    yield asking.passed(shown)
+            if not ended:
+                raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
     except (WireError, HansardError) as error:
         if not begun:
             raise

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -15,7 +16,14 @@ from hansard.errors import Unsupported
 from hansard.server.openai.failures import WireError
 from hansard.server.settings import Settings
 
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
 _SECONDS = 600.0
+_TO_CONNECT = 10.0
+_TO_CLOSE = 5.0
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of an event, either way: audio comes in pieces."""
 _EVENT = b"\n\n"
 
 
@@ -25,8 +33,11 @@ class Upstream:
         self._key = settings.upstream_key
         self._client: Any = None
 
-    def _http(self) -> Any:
-        """The client, made when it is first needed: most servers pass nothing on."""
+    @property
+    def is_there(self) -> bool:
+        return bool(self._address)
+
+    def _need(self) -> None:
         if not self._address:
             raise WireError(
                 501,
@@ -34,6 +45,10 @@ class Upstream:
                 code="no_upstream",
                 headers=((b"x-should-retry", b"false"),),
             )
+
+    def _http(self) -> Any:
+        """The client, made when it is first needed: most servers pass nothing on."""
+        self._need()
         if self._client is None:
             try:
                 import httpx
@@ -65,6 +80,41 @@ class Upstream:
         finally:
             await answer.aclose()
 
+    @asynccontextmanager
+    async def listen(
+        self, path: str, query: dict[str, str], headers: dict[str, str], subprotocols: list[str]
+    ) -> AsyncIterator[ClientConnection]:
+        """A WebSocket to the endpoint. `WireError` when it cannot be reached, or refuses."""
+        self._need()
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidStatus, WebSocketException
+        from websockets.typing import Subprotocol
+
+        class Connect(connect):
+            def process_redirect(self, exc: Exception) -> Exception | str:
+                """Follows nobody elsewhere: the key is for this endpoint alone."""
+                return exc
+
+        address = "ws" + self._address.removeprefix("http") + path + ("?" + urlencode(query) if query else "")
+        try:
+            connection = await Connect(
+                address,
+                additional_headers=headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+                subprotocols=[Subprotocol(each) for each in subprotocols] or None,
+                # Audio hardly gets smaller, and is what most of a session is.
+                compression=None,
+                max_size=_LARGEST,
+                open_timeout=_TO_CONNECT,
+                close_timeout=_TO_CLOSE,
+            )
+        except InvalidStatus as error:
+            answer = error.response
+            raise _refused(answer.status_code, answer.body or b"", answer.headers) from error
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise broken(error) from error
+        async with connection:
+            yield connection
+
 
 def broken(error: Exception) -> WireError:
     return WireError(502, f"The model endpoint broke off: {type(error).__name__}", code="upstream", type="server_error")
@@ -78,7 +128,7 @@ def _refused(status: int, raw: bytes, headers: Any) -> WireError:
         param, code = error.get("param"), error.get("code")
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
         message, kind, param, code = f"The model endpoint answered {status}.", "server_error", None, None
-    if status in (401, 403):
+    if status in (401, 403) or status < 400:
         return WireError(502, "The model endpoint refused the server's key.", code="upstream", type="server_error")
     kept = tuple(
         (name.encode(), headers[name].encode())

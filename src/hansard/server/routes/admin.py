@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
+from hansard.errors import ValidationError
 from hansard.model import Problem, Receipt, Stats
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.server.routes.lifecycle import Problems
@@ -14,6 +15,10 @@ from hansard.store import Store
 
 class Tenants(Struct, frozen=True):
     items: list[str]
+
+
+class ReindexQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    forget_others: bool = False
 
 
 async def list_tenants(call: Call[NoQuery, None]) -> Tenants:
@@ -36,13 +41,16 @@ async def whole_check(call: Call[NoQuery, None]) -> Problems:
     return Problems([found async for found in call.root.admin.check() if isinstance(found, Problem)])
 
 
-async def reindex(call: Call[NoQuery, None]) -> Answer:
+async def reindex(call: Call[ReindexQuery, None]) -> Answer:
     """Builds the search index anew; each line says how many messages are done. Others may read and write meanwhile."""
-    return Answer(_done(call.root), media_type=NDJSON)
+    forget_others = call.query.forget_others
+    if forget_others and call.root.embedder is None:
+        raise ValidationError("forget_others keeps the vectors of the server's embedder, and it has none")
+    return Answer(_done(call.root, forget_others=forget_others), media_type=NDJSON)
 
 
-async def _done(root: Store) -> AsyncIterator[bytes]:
-    async for messages in root.admin.reindex():
+async def _done(root: Store, *, forget_others: bool) -> AsyncIterator[bytes]:
+    async for messages in root.admin.reindex(forget_others=forget_others):
         yield b'{"messages":%d}\n' % messages
 
 
@@ -63,6 +71,14 @@ ROUTES = (
     ),
     Endpoint(method="GET", path="/admin/stats", handler=whole_stats, scope="admin", operator=True, answer=Stats),
     Endpoint(method="GET", path="/admin/check", handler=whole_check, scope="admin", operator=True, answer=Problems),
-    Endpoint(method="POST", path="/admin/reindex", handler=reindex, scope="admin", operator=True, gives=NDJSON),
+    Endpoint(
+        method="POST",
+        path="/admin/reindex",
+        handler=reindex,
+        scope="admin",
+        operator=True,
+        query=ReindexQuery,
+        gives=NDJSON,
+    ),
     Endpoint(method="POST", path="/admin/sweep", handler=sweep, scope="admin", operator=True, answer=Receipt),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,24 @@ class TestStats(Contract):
         assert (stats.conversations, stats.messages) == (2, 3)
         whole = store.admin.stats()
         assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
+
+    def test_messages_by_the_day_of_the_last_activity(self, store: Driver) -> None:
+        require(store, "our times")
+        assert store.stats().active == {}
+        first, last = datetime(2026, 3, 1, 23, 59, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
+        store.append("c", [Message("user", "a", created_at=first), Message("user", "b", created_at=last)])
+        store.append("d", [Message("user", "c", created_at=first)])
+        store.tenant("acme").append("c", [Message("user", "x", created_at=first)])
+        assert store.stats().active == {"2026-03-01": 1, "2026-03-02": 2}
+        assert store.admin.stats().active == {"2026-03-01": 2, "2026-03-02": 2}
+
+    def test_what_is_not_indexed_yet_is_counted(self, store: Driver) -> None:
+        if store.capabilities.search != "index":
+            assert store.stats().unindexed is None
+            return
+        say(store, "c", "a", "b")
+        assert store.stats().unindexed in range(3)
+        assert store.tenant("acme").stats().unindexed == 0
 
     def test_of_records_and_blobs(self, store: Driver) -> None:
         require(store, "records", "blobs")

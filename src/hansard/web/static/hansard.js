@@ -127,9 +127,10 @@
     const edge = kind === "older" ? messages[messages.length - extra - 1] : messages[extra];
     const side = kind === "older" ? "newer" : "older";
     $(`.further[data-${side}]`, log)?.remove();
-    const from = kind === "older" ? gone[0] : log.firstElementChild;
-    const until = kind === "older" ? null : edge;
-    for (let each = from; each && each !== until;) { const next = each.nextElementSibling; each.remove(); each = next; }
+    const range = document.createRange();  // with the space between them, which would stay
+    if (kind === "older") range.setStartBefore(gone[0]); else range.setStartBefore(log.firstChild);
+    if (kind === "older") range.setEndAfter(log.lastChild); else range.setEndBefore(edge);
+    range.deleteContents();
     const link = further(side, edge.dataset.cursor);
     if (side === "newer") { log.append(link); stopTail(); } else log.prepend(link);
     watcher.observe(link);
@@ -212,6 +213,17 @@
     addEventListener("pagehide", stopTail);
     addEventListener("pageshow", (event) => { if (event.persisted) startTail(); });
   }
+
+  // A call and its result that stand apart: no need to load what is here already
+
+  log?.addEventListener("click", (event) => {
+    const there = document.getElementById(event.target.closest?.("a[data-to]")?.dataset.to ?? "");
+    if (!there) return;
+    event.preventDefault();
+    const message = there.closest(".message") ?? there;
+    message.scrollIntoView({ block: "center" });
+    message.focus({ preventScroll: true });
+  });
 
   // Writing: the answer comes by the tail
 

@@ -1,0 +1,38 @@
+"""A quick look at a text that tells most of those a query cannot match from the rest, which are then analysed.
+
+In a text of ASCII, East Asian characters and emoji every term stands as it is, but for its case, an apostrophe, and the
+`y` of a singular (`replies`, `reply`). So a word that is not part of the lowered text is no term of it. Any other text
+passes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hansard.analysis.queries import Clause, Query, Row
+from hansard.analysis.words import POINTS, SINGLES
+
+_NOT_PLAIN = re.compile(
+    rf"[^\x00-\x7f{POINTS}{SINGLES}\u2600-\u2775\u2794-\u27bf\ufe0f\U0001f300-\U0001f64f\U0001f680-\U0001faff]"
+)
+
+
+class Sieve:
+    """Lets every text pass that a query matches, and few others."""
+
+    def __init__(self, query: Query) -> None:
+        self._groups = [[row for clause in group for row in _needles(clause)] for group in query.groups]
+
+    def passes(self, text: str) -> bool:
+        if not text.isascii() and _NOT_PLAIN.search(text):
+            return True
+        plain = text.lower().replace("'", "").replace("’", "")
+        return all(any(all(needle in plain for needle in needles) for needles in group) for group in self._groups)
+
+
+def _needles(clause: Clause) -> list[tuple[str, ...]]:
+    return [_needles_of(row) for row in clause.rows]
+
+
+def _needles_of(row: Row) -> tuple[str, ...]:
+    return tuple(part.removesuffix("y") for part in row.parts)

@@ -1,0 +1,152 @@
+"""The Conversations API: items, with ids of our own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import openai
+from openai import AsyncOpenAI
+
+from hansard.backends.openai import naming
+from hansard.backends.openai.naming import Name
+from hansard.backends.openai.remotes import Entry, Piece, missing_is_none, pages
+from hansard.errors import Unsupported
+from hansard.formats import openai_items
+from hansard.formats.parts import as_text
+from hansard.model import Message
+
+CHUNK = 20
+_LARGEST = 10_000_000
+"""OpenAI takes no longer texts."""
+_MOST_PIECES = 0xFFFF
+
+
+class Conversations:
+    name = "openai-conversations"
+    prefix = "conv_"
+    takes_ids = True
+
+    def __init__(self, client: AsyncOpenAI, mark: str) -> None:
+        self._client = client
+        self._api = client.conversations
+        # A request that adds is repeated by us, who look first whether it was done.
+        self._once = client.with_options(max_retries=0)
+        self._mark = mark
+
+    async def create(self, metadata: dict[str, str]) -> str:
+        return (await self._once.conversations.create(metadata=metadata)).id
+
+    async def find(self, id: str) -> dict[str, Any] | None:
+        with missing_is_none():
+            found = await self._api.retrieve(id)
+            return found.metadata if isinstance(found.metadata, dict) else {}
+        return None
+
+    async def update(self, id: str, metadata: dict[str, str]) -> None:
+        await self._api.update(id, metadata=metadata)
+
+    async def delete(self, id: str) -> None:
+        with missing_is_none():
+            await self._api.delete(id)
+
+    def pieces(self, message: Message, stem: str) -> list[Piece]:
+        items = openai_items.items_of(message)[:_MOST_PIECES]
+        found = []
+        for number, item in enumerate(items):
+            sendable = _sendable(item)
+            found.append(self._piece(sendable, Name(message.seq, stem, number, len(items))))
+        return found
+
+    def _piece(self, item: dict[str, Any], name: Name) -> Piece:
+        id = openai_items.prefix_of(item) + naming.write(name, self._mark)
+        return Piece(id, name, {**item, "id": id})
+
+    async def add(self, id: str, pieces: Sequence[Piece]) -> None:
+        for start in range(0, len(pieces), CHUNK):
+            chunk = pieces[start : start + CHUNK]
+            try:
+                await self._create(id, chunk)
+            except (openai.BadRequestError, openai.APIConnectionError) as error:
+                # The first attempt may have been done, its answer lost; or another process was here first.
+                missing = [piece for piece in chunk if not await self.has(id, piece.key)]
+                if len(missing) == len(chunk) and isinstance(error, openai.APIConnectionError):
+                    raise
+                for piece in missing:
+                    await self._create_in_any_words(id, piece)
+
+    async def _create_in_any_words(self, id: str, piece: Piece) -> None:
+        """One that the API refuses goes as text: it must not keep those behind it from being added."""
+        try:
+            await self._create(id, [piece])
+        except openai.BadRequestError:
+            said = openai_items.checked({"role": "assistant", "content": as_text(piece.body)}, "item")
+            await self._create(id, [self._piece(said, piece.name)])
+
+    async def _create(self, id: str, pieces: Sequence[Piece]) -> None:
+        items: Any = [piece.body for piece in pieces]
+        path = f"/conversations/{quote(id, safe='')}/items"
+        answer: Any = await self._once.post(path, cast_to=object, body={"items": items})
+        given = [item.get("id") for item in answer["data"]] if isinstance(answer, dict) and "data" in answer else []
+        if given != [piece.key for piece in pieces]:
+            raise Unsupported(
+                "this API gives items ids of its own, so that what was added cannot be known again", capability="ids"
+            )
+
+    async def has(self, id: str, entry_id: str) -> bool:
+        with missing_is_none():
+            await self._api.items.retrieve(entry_id, conversation_id=id)
+            return True
+        return False
+
+    def entries(self, id: str, after: str | None) -> AsyncIterator[Entry]:
+        return self._listed(id, "asc", after)
+
+    def newest(self, id: str) -> AsyncIterator[Entry]:
+        return self._listed(id, "desc", None)
+
+    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[Entry]:
+        path = f"/conversations/{quote(id, safe='')}/items"
+
+        async def fetch(query: dict[str, Any]) -> Any:
+            return await self._client.get(path, cast_to=object, options={"params": query})
+
+        async for native in pages(fetch, order, after):
+            yield Entry(native["id"], naming.read(native["id"], self._mark), _message(native))
+
+    async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
+        for entry_id in entry_ids:
+            with missing_is_none():
+                await self._api.items.delete(entry_id, conversation_id=id)
+
+
+def _message(native: dict[str, Any]) -> Message:
+    """An item as a message, whatever an API says of it."""
+    kind = openai_items.kind_of(native)
+    whole = {**native, "type": kind}
+    if kind == "message" and not isinstance(native.get("role"), str):
+        whole["role"] = "assistant"
+    return openai_items.message_of(whole, native["id"])
+
+
+def _sendable(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as the API takes it; what it would refuse goes as text, and what is too large as a note."""
+    if (size := len(msgspec.json.encode(item))) > _LARGEST:
+        note = f"({size:,} bytes, which the API does not take)"
+        item = {"type": "message", "role": item.get("role", "assistant"), "content": note}
+    if item.get("type") == "message" and item.get("role") not in openai_items.INPUT_ROLES:
+        item = {**item, "role": "assistant"}
+    try:
+        return openai_items.checked({**item, "content": _said(item)} if item.get("type") == "message" else item, "item")
+    except openai_items.BadItem:
+        return openai_items.checked({"role": "assistant", "content": as_text(item)}, "item")
+
+
+def _said(item: dict[str, Any]) -> Any:
+    """The content of a message; as text where it has parts that the API does not know."""
+    content = item.get("content")
+    if isinstance(content, list) and not all(openai_items.is_piece(piece) for piece in content):
+        return as_text(content)
+    return content

@@ -1,0 +1,149 @@
+"""The two sides of a mirror, and what both directions between them need to know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from msgspec import structs
+
+from hansard import codec
+from hansard.backend import Backend
+from hansard.backends.openai import naming
+from hansard.backends.openai.remotes import Entry, Piece, Remote
+from hansard.backends.openai.states import State, States
+from hansard.errors import Unavailable
+from hansard.model import Conversation, Message
+from hansard.requests import Context, Row
+
+Mode = Literal["delta", "snapshot"]
+PULLED = "openai.pulled"
+"""In the metadata of a message that others added at the API: a hash of it as it was there."""
+OURS = "hansard_"
+"""How the names of metadata begin that only a mirror writes at the API."""
+_ROWS, _BYTES = 200, 8_000_000
+_PAIRS, _KEY, _VALUE = 12, 64, 512
+
+
+class Link:
+    def __init__(self, index: Backend, remote: Remote, states: States, mark: str, mode: Mode, *, pulls: bool) -> None:
+        self.index = index
+        self.remote = remote
+        self.states = states
+        self.mark = mark
+        self.mode = mode
+        self.pulls = pulls
+        self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def one_at_a_time(self, context: Context, id: str) -> AsyncIterator[None]:
+        """In this process. Others are told apart by what they write."""
+        place = context.tenant, id
+        lock, users = self._locks.get(place) or (asyncio.Lock(), 0)
+        self._locks[place] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[place]
+            self._locks[place] = lock, users - 1
+            if users == 1:
+                del self._locks[place]
+
+    # Messages and what stands for them
+
+    async def rows(self, context: Context, id: str, after: int = 0) -> AsyncIterator[list[Row]]:
+        while rows := await self.index.read_rows(context, id, after, _ROWS, _BYTES):
+            yield rows
+            after = rows[-1].message.seq
+
+    def stem(self, context: Context, id: str, message: Message, state: State) -> tuple[int, str]:
+        return message.seq, naming.stem_of(context, id, message, state.generation)
+
+    async def pieces(self, context: Context, id: str, messages: Iterable[Message], state: State) -> list[Piece]:
+        """What is to be added for messages."""
+        found: list[Piece] = []
+        for message in await self._whole(context, list(messages)):
+            found += self.remote.pieces(message, self.stem(context, id, message, state)[1])
+        return found
+
+    async def _whole(self, context: Context, messages: list[Message]) -> list[Message]:
+        """The messages with their blobs put back."""
+        digests = {ref.sha256 for message in messages for ref in message.blobs}
+        if not digests:
+            return messages
+        found = await self.index.get_blobs(context, list(digests))
+        return [
+            structs.replace(message, content=codec.restore(message.content, message.blobs, found), blobs=())
+            for message in messages
+        ]
+
+    # The API itself
+
+    async def anchored(self, context: Context) -> None:
+        """Sees to it that the API can be known again."""
+        if await self.states.anchor(context) is None:
+            made = await self.remote.create({f"{OURS}index": self.mark})
+            if not await self.states.set_anchor(context, made):
+                await self.remote.delete(made)
+
+    async def is_gone(self, context: Context, state: State) -> bool:
+        """Whether somebody deleted the conversation there. Another server, or another account, knows none of ours."""
+        if await self.remote.find(state.remote) is not None:
+            return False
+        anchor = await self.states.anchor(context)
+        if anchor is None or await self.remote.find(anchor) is None:
+            raise Unavailable(
+                "the API knows neither this conversation nor this index: is it another server, or another key?",
+                retryable=False,
+            )
+        return True
+
+
+class Seen:
+    """What was seen at the API."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._others: dict[str, Entry] = {}
+        self._parts: dict[tuple[int, str], set[int]] = {}
+        self._counts: dict[tuple[int, str], int] = {}
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.name is None:
+            self._others[entry.id] = entry
+            return
+        self._parts.setdefault(entry.name.of, set()).add(entry.name.number)
+        self._counts[entry.name.of] = entry.name.count
+
+    def other(self, id: str) -> Entry | None:
+        """What others have added under this id."""
+        return self._others.get(id)
+
+    def has(self, message: Message, stem: tuple[int, str]) -> bool:
+        """Whether a message is there with all its parts."""
+        if is_pulled(message) and message.id in self._others:
+            return True
+        return len(self._parts.get(stem, ())) == self._counts.get(stem, -1)
+
+
+def is_pulled(message: Message) -> bool:
+    return bool(message.metadata and message.metadata.get(PULLED))
+
+
+def metadata_of(context: Context, conversation: Conversation) -> dict[str, str]:
+    """What the API keeps beside the items: whose it is, and as much of the metadata as it takes."""
+    fits = {
+        key: value
+        for key, value in conversation.metadata.items()
+        if isinstance(value, str) and len(key) <= _KEY and len(value) <= _VALUE and not key.startswith(OURS)
+    }
+    ours = {f"{OURS}tenant": context.tenant[:_VALUE], f"{OURS}id": conversation.id[:_VALUE]}
+    return {**dict(list(fits.items())[:_PAIRS]), **ours}
+
+
+def ids_of(entries: Sequence[Entry]) -> list[str]:
+    return [entry.id for entry in entries]

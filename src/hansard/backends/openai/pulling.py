@@ -1,0 +1,297 @@
+"""From the API: what others have added, changed or deleted there.
+
+What is new is taken over before a read. What a read finds is looked for at the API, around where it must be: so the
+cost of a look follows what was read, not the history. What is not there any more was deleted by somebody, and goes
+here too; never on a guess: the state must be as before, and each is asked for by its id where the API can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import openai
+from msgspec import structs
+
+from hansard import codec
+from hansard.backends.openai.errors import mapped
+from hansard.backends.openai.link import OURS, PULLED, Link, Seen, is_pulled
+from hansard.backends.openai.remotes import Entry
+from hansard.backends.openai.states import State
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
+from hansard.limits import Limits
+from hansard.model import DEFAULT_TENANT, Conversation, Message
+from hansard.requests import Append, Context, ConversationChange, Draft, MessageChange, MessageQuery, Remove
+
+
+class Puller:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    # What is new
+
+    async def pull(self, context: Context, id: str, *, metadata: bool = False) -> None:
+        """Takes over what others have added since the last time; with `metadata`, what they have set too."""
+        if not self._link.pulls:
+            return
+        of = Context(context.tenant, context.now)
+        async with self._link.one_at_a_time(of, id):
+            with mapped(after_a_write=False):
+                state = await self._link.states.get(of, id)
+                if state is None and context.user is None:
+                    state = await self._adopt(of, id)
+                if state is None or state.is_dying:
+                    return
+                try:
+                    state = await self._take_over(of, id, state, await self._newer(state))
+                    if metadata:
+                        await self._take_metadata(of, id, state)
+                except openai.NotFoundError:
+                    await self._drop_if_gone(of, id, state)
+
+    async def _adopt(self, context: Context, id: str) -> State | None:
+        """A conversation that was made at the API, by somebody who did not say that it is another tenant's."""
+        link = self._link
+        if not id.startswith(link.remote.prefix) or await link.index.get_conversation(context, id) is not None:
+            return None
+        metadata = await link.remote.find(id)
+        if metadata is None or metadata.get(f"{OURS}tenant", DEFAULT_TENANT) != context.tenant:
+            return None
+        if f"{OURS}index" in metadata:
+            return None
+        await link.anchored(context)
+        theirs = _theirs(metadata)
+        made = Conversation(id, metadata=dict(theirs), created_at=context.now, updated_at=context.now)
+        with suppress(Conflict):
+            await link.index.create_conversation(context, made)
+        stored = await link.index.get_conversation(context, id)
+        if stored is not None:
+            await link.states.begin(context, id, State(id, stored.created_at.isoformat(), metadata=metadata))
+        return await link.states.get(context, id)
+
+    async def _newer(self, state: State) -> list[Entry]:
+        entries = self._link.remote.entries
+        try:
+            return [entry async for entry in entries(state.remote, state.seen)]
+        except (openai.BadRequestError, openai.NotFoundError):
+            if state.seen is None:
+                raise
+            # The place is gone: all is looked at again, and what is stored already is not stored twice.
+            return [entry async for entry in entries(state.remote, None)]
+
+    async def _take_over(self, context: Context, id: str, state: State, entries: Sequence[Entry]) -> State:
+        if not entries:
+            return state
+        index = self._link.index
+        drafts = tuple([_draft(entry) for entry in entries if entry.name is None])
+        if drafts and await index.get_conversation(context, id) is not None:
+            await index.append(context, id, Append(drafts, None))
+        return await self._link.states.change(context, id, seen=entries[-1].id) or state
+
+    async def _take_metadata(self, context: Context, id: str, state: State) -> None:
+        found = await self._link.remote.find(state.remote)
+        if found is None:
+            await self._drop_if_gone(context, id, state)
+            return
+        there, known = _theirs(found), _theirs(state.metadata or {})
+        if state.metadata is None or there == known:
+            return
+        change: dict[str, Any] = {key: None for key in known if key not in there}
+        change |= {key: value for key, value in there.items() if known.get(key) != value}
+        with suppress(ConversationNotFound):
+            await self._link.index.update_conversation(context, id, ConversationChange(metadata=change))
+            await self._link.states.change(context, id, metadata=found)
+
+    async def _drop_if_gone(self, context: Context, id: str, state: State) -> None:
+        """Somebody deleted the conversation at the API."""
+        if await self._link.is_gone(context, state):
+            await self._link.index.delete_conversation(context, id)
+            await self._link.states.forget(context, id)
+
+    # What is gone or was changed
+
+    async def look(self, context: Context, id: str, messages: Sequence[Message]) -> bool:
+        """Looks for what was read. True when something of it went or was changed: then it is read again."""
+        if not self._link.pulls or not messages:
+            return False
+        of = Context(context.tenant, context.now)
+        async with self._link.one_at_a_time(of, id):
+            with mapped(after_a_write=False):
+                state = await self._link.states.get(of, id)
+                if state is None or state.is_dying:
+                    return False
+                expected = await self._expected(of, id, messages, state)
+                return bool(expected) and await self._look(of, id, expected, state)
+
+    async def look_at_all(self, context: Context, id: str) -> None:
+        """Before everything of a conversation is read."""
+        async for rows in self._link.rows(Context(context.tenant, context.now), id):
+            await self.look(context, id, [row.message for row in rows])
+
+    async def settle(self, context: Context, id: str, state: State, seen: Seen) -> State:
+        """Takes over what was seen, all of it: before it is written anew."""
+        if not self._link.pulls:
+            return state
+        state = await self._take_over(context, id, state, behind(seen.entries, state.seen))
+        try:
+            query = MessageQuery(branch=state.branch)
+            messages = (await self._link.index.get_messages(context, id, query)).messages
+        except NotFound:
+            return state
+        expected = await self._expected(context, id, messages, state)
+        await self._apply(context, id, expected, state, seen)
+        return state
+
+    async def _expected(self, context: Context, id: str, messages: Sequence[Message], state: State) -> list[Message]:
+        """What must be at the API."""
+        found = [
+            message
+            for message in messages
+            if message.status != "in_progress"
+            and (message.seq <= state.pushed or (is_pulled(message) and not state.is_dirty))
+        ]
+        if self._link.mode == "delta":
+            return found
+        return [message for message in found if await self._is_on(context, id, state.branch, message)]
+
+    async def _is_on(self, context: Context, id: str, branch: str | None, message: Message) -> bool:
+        query = MessageQuery(branch=branch, above=(0, message.seq - 1), below=(0, message.seq + 1), limit=1)
+        try:
+            return bool((await self._link.index.get_messages(context, id, query)).messages)
+        except NotFound:
+            return False
+
+    async def _look(self, context: Context, id: str, expected: list[Message], state: State) -> bool:
+        seen = Seen()
+        try:
+            async for entry in self._around(context, id, expected, state):
+                seen.add(entry)
+            if self._missing(context, id, expected, state, seen):
+                # Somewhere else, or nowhere: all of it is looked at.
+                seen = Seen()
+                async for entry in self._link.remote.entries(state.remote, None):
+                    seen.add(entry)
+        except openai.NotFoundError:
+            await self._drop_if_gone(context, id, state)
+            return True
+        return await self._apply(context, id, expected, state, seen)
+
+    async def _around(self, context: Context, id: str, expected: list[Message], state: State) -> AsyncIterator[Entry]:
+        """The part of the API's list where messages must be, as far as that can be told."""
+        remote, seqs = self._link.remote, [message.seq for message in expected]
+        if not remote.takes_ids:
+            async for entry in remote.newest(state.remote):
+                if entry.name is not None and entry.name.seq < min(seqs):
+                    return
+                yield entry
+            return
+        first = await self._first(context, id, expected, state)
+        if first is None:
+            return
+        behind = remote.entries(state.remote, first.id)
+        is_there = False
+        try:
+            async for entry in behind:
+                if not is_there:
+                    yield first
+                is_there = True
+                if entry.name is not None and entry.name.seq > max(seqs):
+                    return
+                yield entry
+        except openai.BadRequestError:
+            return  # it is gone itself
+        if not is_there:
+            yield first
+
+    async def _first(self, context: Context, id: str, expected: list[Message], state: State) -> Entry | None:
+        """Where to look from. That it is there is known when the API lists what is behind it."""
+        message = min(expected, key=lambda each: each.seq)
+        if is_pulled(message):
+            return Entry(message.id, None, message)
+        pieces = await self._link.pieces(context, id, [message], state)
+        return Entry(pieces[0].key, pieces[0].name, message) if pieces else None
+
+    def _missing(self, context: Context, id: str, expected: list[Message], state: State, seen: Seen) -> list[Message]:
+        link = self._link
+        return [
+            message
+            for message in expected
+            if not seen.has(message, link.stem(context, id, message, state))
+            and (is_pulled(message) or self._was_added(message))
+        ]
+
+    def _was_added(self, message: Message) -> bool:
+        """Threads cannot say everything: what was edited since may have been nothing that they could say."""
+        if self._link.remote.takes_ids:
+            return True
+        return message.updated_at is None and bool(self._link.remote.pieces(message, ""))
+
+    async def _apply(self, context: Context, id: str, expected: list[Message], state: State, seen: Seen) -> bool:
+        """Does here what was done there."""
+        missing = self._missing(context, id, expected, state, seen)
+        gone = [message for message in missing if not await self._is_there(context, id, message, state)]
+        changed = [(message, entry) for message in expected if (entry := _changed(message, seen)) is not None]
+        if not gone and not changed:
+            return False
+        if await self._link.states.get(context, id) != state:
+            return True  # another process is at work: what was seen is its doing
+        for message, entry in changed:
+            await self._change(context, id, message, entry)
+        if gone:
+            stems = {self._link.stem(context, id, message, state) for message in gone}
+            await self._link.index.remove_messages(context, id, Remove("ids", tuple(each.id for each in gone)))
+            rest = [entry.id for entry in seen.entries if entry.name is not None and entry.name.of in stems]
+            await self._link.remote.remove(state.remote, rest)
+        return True
+
+    async def _is_there(self, context: Context, id: str, message: Message, state: State) -> bool:
+        """Asked for by its id: a list may lag behind."""
+        remote = self._link.remote
+        if is_pulled(message):
+            return await remote.has(state.remote, message.id)
+        if not remote.takes_ids or message.updated_at is not None:
+            return False
+        pieces = await self._link.pieces(context, id, [message], state)
+        return all([await remote.has(state.remote, piece.key) for piece in pieces])
+
+    async def _change(self, context: Context, id: str, message: Message, entry: Entry) -> None:
+        draft = _draft(entry)
+        change = MessageChange(draft=draft, metadata=draft.message.metadata)
+        with suppress(MessageNotFound, ConversationNotFound):
+            await self._link.index.update_message(context, id, message.id, change)
+
+
+def behind(entries: Sequence[Entry], seen: str | None) -> Sequence[Entry]:
+    """What was not looked at yet: all of it where the place is gone."""
+    return entries[place(entries, seen) :]
+
+
+def place(entries: Sequence[Entry], seen: str | None) -> int:
+    """How many of the entries were looked at: none where the place is gone."""
+    return next((at + 1 for at, entry in enumerate(entries) if entry.id == seen), 0)
+
+
+def _changed(message: Message, seen: Seen) -> Entry | None:
+    """What others have made of a message of theirs, if it is not what was taken over."""
+    entry = seen.other(message.id)
+    if entry is None or entry.message is message or not is_pulled(message):
+        return None
+    return entry if (message.metadata or {})[PULLED] != _hash(entry.message) else None
+
+
+def _draft(entry: Entry) -> Draft:
+    metadata = {**(entry.message.metadata or {}), PULLED: _hash(entry.message)}
+    message = structs.replace(entry.message, metadata=metadata)
+    body = codec.body_of(message.content, message.format, Limits(blob_bytes=0))
+    return Draft(structs.replace(message, content=body.content), body.text, body.size, given_id=True)
+
+
+def _hash(message: Message) -> str:
+    return codec.sha256_of(msgspec.json.encode([message.role, message.content, message.metadata]))[:16]
+
+
+def _theirs(metadata: dict[str, Any]) -> dict[str, str]:
+    """What people have set; not what a mirror has."""
+    return {key: value for key, value in metadata.items() if isinstance(value, str) and not key.startswith(OURS)}

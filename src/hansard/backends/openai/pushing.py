@@ -1,0 +1,241 @@
+"""To the API: makes it hold what the index holds.
+
+The index has decided and stored; what fails here is made good by the next write. In the mode `delta` what was said is
+added once, from where the last addition ended; in `snapshot` the API reads what the active branch reads.
+"""
+
+from __future__ import annotations
+
+import openai
+from msgspec import structs
+
+from hansard.backends.openai.errors import mapped
+from hansard.backends.openai.link import Link, Seen, ids_of, is_pulled, metadata_of
+from hansard.backends.openai.pulling import Puller, place
+from hansard.backends.openai.remotes import Piece
+from hansard.backends.openai.states import State
+from hansard.errors import NotFound
+from hansard.model import Conversation, Message
+from hansard.requests import Context, MessageQuery, Remove
+
+_MOST_CLEAN = 10_000
+
+
+class Pusher:
+    def __init__(self, link: Link, puller: Puller) -> None:
+        self._link = link
+        self._puller = puller
+        self._clean: dict[tuple[str, str], int] = {}
+        """How far this process itself has added, where nothing failed since: what lies behind is not there."""
+
+    async def push(self, context: Context, id: str, *, removed: tuple[Message, ...] | None = None) -> None:
+        """After a write. `removed` is what went, where that is known."""
+        of = Context(context.tenant, context.now)
+        async with self._link.one_at_a_time(of, id):
+            conversation = await self._link.index.get_conversation(of, id)
+            if conversation is None:
+                return
+            with mapped(after_a_write=True):
+                await self._push(of, conversation, removed)
+
+    async def _push(self, context: Context, conversation: Conversation, removed: tuple[Message, ...] | None) -> None:
+        state = await self._state(context, conversation)
+        clean = self._clean.pop((context.tenant, conversation.id), None)
+        try:
+            await self._push_to(context, conversation, state, removed, is_clean=clean == state.pushed)
+        except openai.NotFoundError:
+            if not await self._link.is_gone(context, state):
+                raise
+            state = await self._after_a_deletion(context, conversation, state)
+            await self._push_to(context, conversation, state, None, is_clean=True)
+
+    async def _push_to(
+        self,
+        context: Context,
+        conversation: Conversation,
+        state: State,
+        removed: tuple[Message, ...] | None,
+        *,
+        is_clean: bool,
+    ) -> None:
+        state = await self._tell_metadata(context, conversation, state)
+        if self._link.mode == "snapshot":
+            await self._write_anew(context, conversation, state)
+            return
+        if state.is_dirty:
+            await self._remove_lost(context, conversation.id, state, removed)
+        await self._add_new(context, conversation.id, state, is_clean=is_clean)
+
+    async def soil(self, context: Context, id: str) -> None:
+        """Before something is removed or changed here: what then breaks off is known, and made good."""
+        of = Context(context.tenant, context.now)
+        async with self._link.one_at_a_time(of, id):
+            await self._link.states.change(of, id, is_dirty=True)
+
+    # Conversations
+
+    async def _state(self, context: Context, conversation: Conversation) -> State:
+        link = self._link
+        state = await link.states.get(context, conversation.id)
+        born = conversation.created_at.isoformat()
+        if state is not None and (state.is_dying or state.born != born):
+            # It was deleted or expired, and began anew before its other side had gone.
+            await self.bury(context, conversation.id, state)
+            state = None
+        return state or await self._begin(context, conversation)
+
+    async def _begin(self, context: Context, conversation: Conversation) -> State:
+        link = self._link
+        await link.anchored(context)
+        metadata = metadata_of(context, conversation)
+        born = conversation.created_at.isoformat()
+        state = State(await link.remote.create(metadata), born=born, metadata=metadata)
+        if await link.states.begin(context, conversation.id, state):
+            self._clean[context.tenant, conversation.id] = 0
+            return state
+        await link.remote.delete(state.remote)
+        found = await link.states.get(context, conversation.id)
+        return found or await self._begin(context, conversation)
+
+    async def bury(self, context: Context, id: str, state: State) -> None:
+        """What is at the API goes; then what is known of it."""
+        await self._link.remote.delete(state.remote)
+        await self._link.states.forget(context, id)
+
+    async def _after_a_deletion(self, context: Context, conversation: Conversation, state: State) -> State:
+        """Somebody deleted it there, and then it was written to here: what was there is gone, and it begins anew."""
+        link, gone = self._link, []
+        async for rows in link.rows(context, conversation.id):
+            messages = [row.message for row in rows]
+            gone += [each.id for each in messages if each.seq <= state.pushed or is_pulled(each)]
+        if gone:
+            await link.index.remove_messages(context, conversation.id, Remove("ids", tuple(gone)))
+        await link.states.forget(context, conversation.id)
+        return await self._begin(context, conversation)
+
+    async def _tell_metadata(self, context: Context, conversation: Conversation, state: State) -> State:
+        link = self._link
+        wanted, known = metadata_of(context, conversation), state.metadata or {}
+        if wanted == known:
+            return state
+        # Others may have set theirs meanwhile: only what was changed here is changed there.
+        there = await link.remote.find(state.remote) or {}
+        kept = {key: value for key, value in there.items() if key not in known or key in wanted}
+        changed = {key: value for key, value in wanted.items() if known.get(key) != value}
+        merged = dict(list({**kept, **changed}.items())[-16:])
+        await link.remote.update(state.remote, merged)
+        return await link.states.change(context, conversation.id, metadata=wanted) or state
+
+    # Delta
+
+    async def _add_new(self, context: Context, id: str, state: State, *, is_clean: bool) -> None:
+        link = self._link
+        there: Seen | None = None
+        async for rows in link.rows(context, id, state.pushed):
+            # One that still grows is added when it has ended, with what came after it.
+            ended = next((at for at, row in enumerate(rows) if row.message.status == "in_progress"), len(rows))
+            new = [row.message for row in rows[:ended] if not is_pulled(row.message)]
+            pieces = await link.pieces(context, id, new, state)
+            if pieces and not is_clean and not link.remote.takes_ids:
+                there = there or await self._added_behind(state)
+                names = {entry.name for entry in there.entries}
+                pieces = [piece for piece in pieces if piece.name not in names]
+            await link.remote.add(state.remote, pieces)
+            if ended:
+                state = await link.states.change(context, id, pushed=rows[ended - 1].message.seq) or state
+            if ended < len(rows):
+                break
+        if len(self._clean) >= _MOST_CLEAN:
+            self._clean.clear()
+        self._clean[context.tenant, id] = state.pushed
+
+    async def _added_behind(self, state: State) -> Seen:
+        """What of ours was added by an attempt that did not come to its end."""
+        seen = Seen()
+        async for entry in self._link.remote.newest(state.remote):
+            if entry.name is not None:
+                if entry.name.seq <= state.pushed:
+                    break
+                seen.add(entry)
+        return seen
+
+    async def _remove_lost(self, context: Context, id: str, state: State, removed: tuple[Message, ...] | None) -> None:
+        """Removes at the API what is on no branch any more."""
+        link = self._link
+        if removed is not None and link.remote.takes_ids and all(map(_is_as_added, removed)):
+            # What another branch shares was taken off one, and stays.
+            kept = {each.id for each in await link.index.find_messages(context, id, [each.id for each in removed])}
+            lost = [each for each in removed if each.id not in kept]
+            pieces = await link.pieces(context, id, [each for each in lost if not is_pulled(each)], state)
+            ours = [piece.key for piece in pieces]
+            await link.remote.remove(state.remote, [*ours, *(each.id for each in lost if is_pulled(each))])
+        else:
+            await self._compare(context, id, state, removed or ())
+        await link.states.change(context, id, is_dirty=False)
+
+    async def _compare(self, context: Context, id: str, state: State, removed: tuple[Message, ...]) -> None:
+        link = self._link
+        stems: set[tuple[int, str]] = set()
+        kept: set[str] = set()
+        async for rows in link.rows(context, id):
+            stems.update(link.stem(context, id, row.message, state) for row in rows)
+            kept.update(row.message.id for row in rows if is_pulled(row.message))
+        there = [entry async for entry in link.remote.entries(state.remote, None)]
+        # Of what others added, only what was here once: what came since is theirs.
+        was_here = {entry.id for entry in there[: place(there, state.seen)]} | {each.id for each in removed}
+        lost = [
+            entry
+            for entry in there
+            if (entry.name.of not in stems if entry.name is not None else entry.id in was_here - kept)
+        ]
+        await link.remote.remove(state.remote, ids_of(lost))
+
+    # Snapshot
+
+    async def _write_anew(self, context: Context, conversation: Conversation, state: State) -> None:
+        """Makes the API hold the active branch, exactly. What is right at its beginning stays, unless it changed."""
+        link, id = self._link, conversation.id
+        seen = Seen()
+        async for entry in link.remote.entries(state.remote, None):
+            seen.add(entry)
+        state = await self._puller.settle(context, id, state, seen)
+        messages = await self._read(context, id, conversation.branch)
+        planned = await self._planned(context, id, messages, state, seen)
+        there = ids_of(seen.entries)
+        if state.is_dirty or there != [at for at, _ in planned[: len(there)]]:
+            fields = {"generation": state.generation + 1, "pushed": 0, "seen": None, "is_dirty": True}
+            # Before anything is removed: another process must not take it for somebody's deletions.
+            state = await link.states.change(context, id, **fields) or structs.replace(state, **fields)
+            await link.remote.remove(state.remote, there)
+            planned, there = await self._planned(context, id, messages, state, Seen()), []
+        await link.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
+        pushed = messages[-1].seq if messages else 0
+        await link.states.change(context, id, pushed=pushed, branch=conversation.branch, is_dirty=False)
+
+    async def _planned(
+        self, context: Context, id: str, messages: list[Message], state: State, seen: Seen
+    ) -> list[tuple[str | None, Piece | None]]:
+        """What shall be there, in order: where it is already, and what to add if it is not."""
+        by_name = {entry.name: entry.id for entry in seen.entries if entry.name is not None}
+        planned: list[tuple[str | None, Piece | None]] = []
+        for message in messages:
+            if is_pulled(message) and seen.other(message.id) is not None:
+                planned.append((message.id, None))
+            else:
+                pieces = await self._link.pieces(context, id, [message], state)
+                planned += [(by_name.get(piece.name), piece) for piece in pieces]
+        return planned
+
+    async def _read(self, context: Context, id: str, branch: str) -> list[Message]:
+        """The branch up to what still grows."""
+        try:
+            found = (await self._link.index.get_messages(context, id, MessageQuery(branch=branch))).messages
+        except NotFound:
+            return []
+        ended = next((at for at, each in enumerate(found) if each.status == "in_progress"), len(found))
+        return found[:ended]
+
+
+def _is_as_added(message: Message) -> bool:
+    """Whether its keys can be told from what it is now. The bytes of its blobs may be gone with it."""
+    return message.updated_at is None and not message.blobs

@@ -1,0 +1,131 @@
+"""The Threads API: messages of users and assistants, whose ids it gives itself. Ours are known by their metadata.
+
+The SDK marks its own methods for it as deprecated, and warns at every call. Whoever opens this backend knows that; so
+the requests go through the SDK, but not through those methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import openai
+from openai import AsyncOpenAI
+
+from hansard.backends.openai import naming
+from hansard.backends.openai.naming import Name
+from hansard.backends.openai.remotes import Entry, Piece, missing_is_none, pages
+from hansard.errors import Unavailable
+from hansard.formats import openai_threads
+from hansard.formats.openai_items import BadItem
+from hansard.model import Message
+
+_KEY = "hansard_key"
+_HEADERS = {"OpenAI-Beta": "assistants=v2"}
+
+
+class Threads:
+    name = "openai-threads"
+    prefix = "thread_"
+    takes_ids = False
+
+    def __init__(self, client: AsyncOpenAI, mark: str) -> None:
+        self._client = client.with_options(default_headers=_HEADERS)
+        # A request that adds is repeated by us, who look first whether it was done.
+        self._once = self._client.with_options(max_retries=0)
+        self._mark = mark
+
+    async def create(self, metadata: dict[str, str]) -> str:
+        made: Any = await self._once.post("/threads", cast_to=object, body={"metadata": metadata})
+        if not isinstance(made, dict) or not isinstance(made.get("id"), str):
+            raise Unavailable("the API made a thread without an id", retryable=False)
+        return str(made["id"])
+
+    async def find(self, id: str) -> dict[str, Any] | None:
+        with missing_is_none():
+            found: Any = await self._client.get(_thread(id), cast_to=object)
+            return dict(found.get("metadata") or {}) if isinstance(found, dict) else {}
+        return None
+
+    async def update(self, id: str, metadata: dict[str, str]) -> None:
+        await self._client.post(_thread(id), cast_to=object, body={"metadata": metadata})
+
+    async def delete(self, id: str) -> None:
+        with missing_is_none():
+            await self._client.delete(_thread(id), cast_to=object)
+
+    def pieces(self, message: Message, stem: str) -> list[Piece]:
+        content = openai_threads.content_of(message)
+        if content is None:
+            return []
+        name = Name(message.seq, stem, 0, 1)
+        key = naming.write(name, self._mark)
+        parts = [_input_part(part) for part in content]
+        role = "user" if message.role == "user" else "assistant"
+        return [Piece(key, name, {"role": role, "content": parts, "metadata": {_KEY: key}})]
+
+    async def add(self, id: str, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            try:
+                await self._once.post(_thread(id) + "/messages", cast_to=object, body=piece.body)
+            except openai.APIConnectionError:
+                # The first attempt may have been done, its answer lost.
+                if not await self._has_name(id, piece.name):
+                    raise
+
+    async def _has_name(self, id: str, name: Name) -> bool:
+        """It would be the newest of ours."""
+        async for entry in self.newest(id):
+            if entry.name is not None:
+                return entry.name == name
+        return False
+
+    async def has(self, id: str, entry_id: str) -> bool:
+        with missing_is_none():
+            await self._client.get(_message(id, entry_id), cast_to=object)
+            return True
+        return False
+
+    def entries(self, id: str, after: str | None) -> AsyncIterator[Entry]:
+        return self._listed(id, "asc", after)
+
+    def newest(self, id: str) -> AsyncIterator[Entry]:
+        return self._listed(id, "desc", None)
+
+    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[Entry]:
+        async def fetch(query: dict[str, Any]) -> Any:
+            return await self._client.get(_thread(id) + "/messages", cast_to=object, options={"params": query})
+
+        async for native in pages(fetch, order, after):
+            yield self._entry(native)
+
+    def _entry(self, native: dict[str, Any]) -> Entry:
+        metadata = dict(native.get("metadata") or {})
+        name = naming.read(str(metadata.pop(_KEY, "")), self._mark)
+        try:
+            content = [_input_part(part) for part in native["content"]]
+            given = {"role": native["role"], "content": content or "", "attachments": native.get("attachments")}
+            return Entry(native["id"], name, openai_threads.message_of(given, native["id"], metadata, ""))
+        except (BadItem, KeyError, TypeError, AttributeError) as error:
+            what = f"the API listed a message that is none: {native['id']}: {error!r}"
+            raise Unavailable(what, retryable=False) from error
+
+    async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
+        for entry_id in entry_ids:
+            with missing_is_none():
+                await self._client.delete(_message(id, entry_id), cast_to=object)
+
+
+def _thread(id: str) -> str:
+    return f"/threads/{quote(id, safe='')}"
+
+
+def _message(id: str, message_id: str) -> str:
+    return f"{_thread(id)}/messages/{quote(message_id, safe='')}"
+
+
+def _input_part(part: dict[str, Any]) -> dict[str, Any]:
+    """Threads take a text as it is, and give it with annotations. They give refusals, and take none."""
+    text = part["text"]["value"] if part["type"] == "text" else part.get("refusal")
+    return part if text is None else {"type": "text", "text": text}

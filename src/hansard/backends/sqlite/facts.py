@@ -1,0 +1,111 @@
+"""What a reading connection knows of the file, for as long as nobody writes.
+
+A search needs the state of the index, the number of its tenant, and the conversation of every hit: several lookups, each
+as dear as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
+`data_version` says that another connection, of whatever process, has committed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from copy import deepcopy
+from typing import Any
+
+from msgspec import Struct, structs
+
+from hansard.backends.sqlite import indexing, rows
+from hansard.backends.sqlite.indexing import State
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.model import Conversation
+from hansard.requests import Lane
+
+_MOST = 1000
+"""Of each kind of fact."""
+_FEW = 256
+_LONG = 500
+"""Characters of a query that is not worth remembering."""
+
+
+class Home(Struct, frozen=True, gc=False):
+    """A conversation, and a branch of it."""
+
+    conversation: Conversation
+    lane: Lane
+
+
+class Reader(sqlite3.Connection):
+    """A connection that reads, with what it knows."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._version = -1
+        self._state: State | None = None
+        self._ranges: dict[str, tuple[int, int] | None] = {}
+        self._pks: dict[tuple[str, str], int | None] = {}
+        self._homes: dict[int, Home] = {}
+        self._rare: set[tuple[int, str]] = set()
+        self._common: set[tuple[int, str]] = set()
+        """What matches many messages. It stays so, or nearly: nothing but speed depends on it."""
+
+    def refresh(self) -> None:
+        """Forgets what may have changed. To be called at the beginning of a transaction."""
+        version = self.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._version = version
+            self._state = None
+            for kind in (self._ranges, self._pks, self._homes, self._rare):
+                kind.clear()
+
+    def state(self) -> State:
+        if self._state is None:
+            self._state = indexing.state_of(self)
+        return self._state
+
+    def entries_of(self, tenant: str) -> tuple[int, int] | None:
+        """The range of a tenant's entries; None when nothing of it is indexed."""
+        try:
+            return self._ranges[tenant]
+        except KeyError:
+            found = _room(self._ranges)[tenant] = indexing.entry_range(self, tenant)
+            return found
+
+    def pk_of(self, tenant: str, id: str) -> int | None:
+        try:
+            return self._pks[tenant, id]
+        except KeyError:
+            row = self.execute(QUERIES["find_pk"], (tenant, id)).fetchone()
+            found = _room(self._pks)[tenant, id] = row[0] if row else None
+            return found
+
+    def home_of(self, pk: int) -> Home:
+        """A conversation with its active branch, not to be given away: see `own`."""
+        home = self._homes.get(pk)
+        if home is None:
+            *columns, line, path = self.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
+            conversation = rows.conversation_of(tuple(columns), "the search")
+            lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
+            home = _room(self._homes)[pk] = Home(conversation, lane)
+        return home
+
+    def is_rare(self, match: str, between: tuple[int, int]) -> bool:
+        """Whether few entries of a tenant match: then the quickest way is to look at each."""
+        key = (between[0], match)
+        if key in self._common or len(match) > _LONG:
+            return False
+        if key not in self._rare:
+            is_rare = indexing.count(self, match, between, _FEW) < _FEW
+            _room(self._rare if is_rare else self._common).add(key)
+            return is_rare
+        return True
+
+
+def own(conversation: Conversation) -> Conversation:
+    """The same, for a caller who may change what lies in its metadata."""
+    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
+
+
+def _room(kind: Any) -> Any:
+    """The same, emptied when it is full."""
+    if len(kind) >= _MOST:
+        kind.clear()
+    return kind

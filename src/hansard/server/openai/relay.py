@@ -1,0 +1,313 @@
+"""`GET /realtime`, passed on to a model endpoint: a live session, recorded as it goes.
+
+Texts go through as they are, both ways. What the endpoint says is recorded before the client hears it, by
+`hansard.realtime.Recorder`. What is stored already is given to the endpoint first, before anything of the client. When
+either side ends, the other is ended with the same code; what the endpoint has said until then is still recorded, and
+what it had begun is interrupted. A session that cannot be recorded is ended, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.exceptions import ConnectionClosed
+
+from hansard.errors import HansardError, RateLimited, Unauthenticated, Unavailable
+from hansard.realtime import Recorder
+from hansard.server.openai import conversations, realtime
+from hansard.server.openai.failures import WireError
+from hansard.server.openai.realtime import Asked, Guard
+from hansard.server.openai.upstream import Upstream, broken
+from hansard.server.parts import Parts
+from hansard.store import Store
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+PASSED = ("model", "intent", "call_id")
+"""What of the query is for the endpoint."""
+_PASSED_HEADERS = (b"openai-beta", b"openai-safety-identifier")
+_PASSED_PROTOCOLS = ("realtime", "openai-beta.")
+_AUDIO = "input_audio_buffer.append"
+"""Comes many times a second: weighed, but neither counted as a request nor audited."""
+_DONE, _GOING_AWAY, _NOT_TEXT, _NO_LONGER, _FAILED = 1000, 1001, 1003, 1008, 1011
+_NO_CODE, _NO_CLOSE, _NO_TLS = 1005, 1006, 1015
+"""Codes that nobody sends: they say that there was none."""
+_LOOK = 1.0
+"""Seconds between two looks at the key and at the recording."""
+_GRACE = 8.0
+"""Seconds for which the last words of the endpoint are passed on to a client that does not read them."""
+_NOT_RECORDED = "not_recorded"
+_SHOWN = 256
+_LOG = logging.getLogger("hansard.server")
+
+
+class End(NamedTuple):
+    """How a session ends."""
+
+    code: int
+    reason: str = ""
+    failure: Exception | None = None
+    """What the client is told before."""
+    by_client: bool = False
+
+
+class _Item(Struct):
+    id: Any = None
+
+
+class _Heard(Struct):
+    """What matters here of an event of the client."""
+
+    type: Any = None
+    event_id: Any = None
+    item_id: Any = None
+    item: _Item | None = None
+
+
+_decode = msgspec.json.Decoder(_Heard).decode
+
+
+async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, upstream: Upstream, parts: Parts) -> None:
+    """A session, from the handshake to the end. The endpoint has taken it before the client is told so."""
+    await realtime.find(store, asked)
+    query = {name: value for name, value in asked.query.items() if name in PASSED}
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in socket.scope["headers"]
+        if name in _PASSED_HEADERS
+    }
+    protocols = [each for each in socket.scope.get("subprotocols", ()) if each.startswith(_PASSED_PROTOCOLS)]
+    with parts.relays.one():
+        async with upstream.listen(realtime.PATH, query, headers, protocols) as connection:
+            id = await realtime.begin(store, asked)
+            # Not made again: one that is deleted while a session goes on stays deleted.
+            recorder = Recorder(store, id, create=False, keep_audio=asked.keep_audio)
+            guard.begun(id)
+            named = (b"hansard-conversation", quote(id).encode())
+            await socket.accept(realtime.subprotocol(socket), headers=[named])
+            await Relay(socket, connection, recorder, guard, parts).run(replay=asked.replay)
+
+
+class Relay:
+    """A client, an endpoint, and the recorder between them."""
+
+    def __init__(
+        self, client: WebSocket, upstream: ClientConnection, recorder: Recorder, guard: Guard, parts: Parts
+    ) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._recorder = recorder
+        self._guard = guard
+        self._relays = parts.relays
+        self._stopping = parts.stopping
+        self._patience = parts.settings.recording_seconds
+        self._is_gone = False
+        """The client is."""
+        self._is_closed = False
+        """The recording is."""
+
+    async def run(self, *, replay: bool) -> None:
+        down = asyncio.create_task(self._down())
+        stop = self._stopping.watch()
+        others = [asyncio.create_task(each) for each in (self._up(down, replay), self._keep(), _stopped(stop))]
+        try:
+            done, _ = await asyncio.wait({down, *others}, return_when=asyncio.FIRST_COMPLETED)
+            end = _end_of(next(iter(done)))
+            await _cancel(*others)
+            await self._finish(end, down)
+        finally:
+            self._stopping.forget(stop)
+            await _cancel(down, *others)
+            if not self._is_closed:
+                await self._recorder.close()
+
+    # What goes through
+
+    async def _down(self) -> End:
+        """From the endpoint to the client, until the endpoint has ended."""
+        while True:
+            try:
+                said = await self._upstream.recv()
+            except ConnectionClosed:
+                return self._ended_by_upstream()
+            if isinstance(said, str):
+                await self._recorder.feed(said)
+            self._relays.from_models += 1
+            await self._tell(said)
+
+    async def _tell(self, said: str | bytes) -> None:
+        if self._is_gone:
+            return
+        try:
+            await (self._client.send_text(said) if isinstance(said, str) else self._client.send_bytes(said))
+        except (WebSocketDisconnect, RuntimeError):
+            # Its end is heard where the client is listened to.
+            self._is_gone = True
+
+    def _ended_by_upstream(self) -> End:
+        code = self._upstream.close_code or _NO_CLOSE
+        if code in (_NO_CLOSE, _NO_TLS):
+            return End(_FAILED, "upstream", broken(ConnectionError()))
+        return End(_DONE if code == _NO_CODE else code, self._upstream.close_reason or "")
+
+    async def _up(self, down: asyncio.Task[End], replay: bool) -> End:
+        """From the client to the endpoint, until the client has ended."""
+        try:
+            if not await self._recorder.flush():
+                return End(_FAILED, Unavailable.code, Unavailable("the store does not answer"))
+            if replay:
+                await self._recorder.restore(_Sending(self._upstream))
+            while True:
+                message = await self._client.receive()
+                if message["type"] == "websocket.disconnect":
+                    return _ended_by_client(message)
+                text = message.get("text")
+                if text is None:
+                    return End(_NOT_TEXT, "events are texts")
+                if await self._lets_pass(text):
+                    await self._upstream.send(text)
+                    self._relays.from_clients += 1
+        except ConnectionClosed:
+            return await asyncio.shield(down)
+
+    async def _lets_pass(self, text: str) -> bool:
+        """Whether an event may be passed on. One that may not is answered, and the session goes on."""
+        heard = _heard(text)
+        counts = heard.type != _AUDIO
+        failure: Exception | None = None
+        try:
+            self._guard.admit(text, counts=counts)
+            self._refuse_known(heard)
+        except (WireError, HansardError) as error:
+            failure = error
+        if counts or failure is not None:
+            self._guard.answered(self._about(heard), failure)
+        if failure is None:
+            return True
+        if isinstance(failure, Unavailable | Unauthenticated) and not isinstance(failure, RateLimited):
+            raise failure
+        await self._tell(realtime.encoded(realtime.refusal(failure, heard.event_id)))
+        return False
+
+    def _refuse_known(self, heard: _Heard) -> None:
+        """An id from before the session is one that the endpoint does not know: the item would be taken for that."""
+        id = heard.item.id if heard.item is not None else None
+        if heard.type == "conversation.item.create" and isinstance(id, str) and self._recorder.is_earlier(id):
+            raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
+
+    def _about(self, heard: _Heard) -> dict[str, str]:
+        """For the audit: ids only."""
+        named = {"event": heard.type, "item_id": heard.item_id or (heard.item.id if heard.item is not None else None)}
+        shown = {name: value[:_SHOWN] for name, value in named.items() if isinstance(value, str)}
+        return {"conversation_id": self._recorder.conversation_id, **shown}
+
+    # What must hold
+
+    async def _keep(self) -> End:
+        """Ends the session with its key, and when it can no longer be recorded."""
+        behind_since: float | None = None
+        while True:
+            await asyncio.sleep(_LOOK)
+            if not self._guard.holds():
+                return End(_NO_LONGER, failure=Unauthenticated("the key no longer holds"))
+            if self._recorder.counts.refused:
+                return self._unrecorded("The store refuses what was said: the session can no longer be recorded.")
+            if not self._recorder.is_behind or await self._recorder.flush():
+                behind_since = None
+                continue
+            behind_since = behind_since or time.monotonic()
+            if time.monotonic() - behind_since >= self._patience:
+                return self._unrecorded("The store does not answer: the session can no longer be recorded.")
+
+    def _unrecorded(self, why: str) -> End:
+        return End(_FAILED, _NOT_RECORDED, WireError(503, why, code=_NOT_RECORDED, type="server_error"))
+
+    # The end
+
+    async def _finish(self, end: End, down: asyncio.Task[End]) -> None:
+        """Ends the endpoint's side, records its last words, and only then ends the client's."""
+        self._is_gone = self._is_gone or end.by_client
+        closing = asyncio.create_task(self._upstream.close(end.code, end.reason))
+        # It reads to the end by itself, unless the client keeps it waiting. What it waits with is recorded.
+        await asyncio.wait({down}, timeout=_GRACE)
+        if not down.done():
+            self._is_gone = True
+            await _cancel(down)
+            await self._down()
+        await closing
+        self._is_closed = True
+        is_stored = await self._recorder.close() and not self._recorder.counts.refused
+        if not is_stored:
+            self._relays.unrecorded += 1
+            if end.failure is None:
+                end = self._unrecorded("The store does not answer: it lacks what was said last.")
+        await self._leave(end)
+
+    async def _leave(self, end: End) -> None:
+        if end.failure is not None:
+            _LOG.warning("a relayed session ended: %s", end.failure)
+            await self._tell(realtime.encoded(realtime.refusal(end.failure, None)))
+        if self._is_gone:
+            return
+        try:
+            await self._client.close(end.code, end.reason)
+        except (WebSocketDisconnect, RuntimeError):
+            self._is_gone = True
+
+
+class _Sending:
+    """The endpoint, as a recorder speaks to one."""
+
+    def __init__(self, upstream: ClientConnection) -> None:
+        self._upstream = upstream
+
+    async def send(self, event: dict[str, Any]) -> None:
+        await self._upstream.send(msgspec.json.encode(event).decode())
+
+
+def _heard(text: str) -> _Heard:
+    """What is no event says nothing: the endpoint will say what is wrong with it."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return _Heard()
+
+
+def _ended_by_client(message: Any) -> End:
+    """One that says nothing of a close has been lost."""
+    if "reason" not in message:
+        return End(_GOING_AWAY, by_client=True)
+    code = message["code"]
+    return End(_DONE if code == _NO_CODE else code, message["reason"] or "", by_client=True)
+
+
+async def _stopped(stop: asyncio.Event) -> End:
+    await stop.wait()
+    return End(_GOING_AWAY, "the server ends")
+
+
+def _end_of(task: asyncio.Task[End]) -> End:
+    """How a task says that the session ends, or why it failed."""
+    failure = task.exception()
+    if failure is None:
+        return task.result()
+    if isinstance(failure, Unauthenticated):
+        return End(_NO_LONGER, failure=failure)
+    if isinstance(failure, HansardError | WireError):
+        return End(_FAILED, getattr(failure, "code", None) or "failed", failure)
+    _LOG.error("a relayed session failed", exc_info=failure)
+    return End(_FAILED, "failed", HansardError("the server failed"))
+
+
+async def _cancel(*tasks: asyncio.Task[End]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,431 @@
+"""What others do at the API: noticed when it is read, and then nowhere to be found; what broke off, made good."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.backends.http.test_http import Cutting
+from tests.backends.openai.test_mirror import Side, both, every_kind, say, scenario, url_of
+from tests.server.kit import serving
+
+from hansard import connect
+from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
+from hansard.model import Message
+from hansard.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")
+every_mode = pytest.mark.parametrize("mode", ["delta", "snapshot"])
+
+
+async def remove(side: Side, id: str, text: str) -> None:
+    """Deletes what says this, as another client would."""
+    if side.kind == "threads":
+        async for message in side.client.beta.threads.messages.list(id, limit=100):
+            if message.content[0].text.value == text:  # type: ignore[union-attr]
+                await side.client.beta.threads.messages.delete(message.id, thread_id=id)
+        return
+    async for item in side.client.conversations.items.list(id, limit=100):
+        if item.content[0].text == text:  # type: ignore[union-attr,index]
+            await side.client.conversations.items.delete(item.id or "", conversation_id=id)
+
+
+async def texts(store: Store, id: str = "c", **options: Any) -> list[str]:
+    return [message.text async for message in store.iter_messages(id, **options)]
+
+
+@every_kind
+@every_mode
+def test_what_others_delete(kind: str, mode: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        stored = (await store.append("c", say("one", "zebra two", "three", "four"))).messages
+        (id,) = await side.ids()
+        await side.say(id, "zebra five")
+        assert await texts(store) == ["one", "zebra two", "three", "four", "zebra five"]
+        await remove(side, id, "zebra two")
+        assert [hit.message.text for hit in await store.search("zebra")] == ["zebra five"], "a search reads too"
+        assert await texts(store) == ["one", "three", "four", "zebra five"]
+        await remove(side, id, "zebra five")
+        await remove(side, id, "one")
+        assert [each.text for each in await store.get_messages("c", last=10)] == ["three", "four"]
+        assert await store.search("zebra") == []
+        with pytest.raises(MessageNotFound):
+            await store.get_message("c", stored[0].id)
+        await remove(side, id, "four")
+        with pytest.raises(MessageNotFound):
+            await store.get_message("c", stored[3].id)
+        found = await store.get_conversation("c")
+        assert found is not None
+        assert found.message_count == 1
+        await store.append("c", say("six"))
+        assert await side.texts(id) == ["three", "six"], "and is not brought back"
+
+    scenario(kind, play, mode=mode)
+
+
+@every_kind
+@every_mode
+def test_a_write_brings_nothing_back_that_others_deleted(kind: str, mode: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say("one", "two"))
+        (id,) = await side.ids()
+        await remove(side, id, "one")
+        await side.say(id, "theirs")
+        await store.append("c", say("three"))
+        assert sorted(await side.texts(id)) == ["theirs", "three", "two"]
+        assert await texts(store) == ["two", "three", "theirs"], "they stand behind what was here by then"
+        if mode == "snapshot":
+            assert await side.texts(id) == ["two", "three", "theirs"]
+
+    scenario(kind, play, mode=mode)
+
+
+@every_kind
+@every_mode
+def test_a_deletion_here_spares_what_others_have_just_added(kind: str, mode: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        stored = (await store.append("c", say("one", "two"))).messages
+        (id,) = await side.ids()
+        await side.say(id, "theirs")
+        await store.delete_message("c", stored[0].id)
+        assert await side.texts(id) == ["two", "theirs"]
+        await side.say(id, "more")
+        await store.replace_messages("c", say("anew"))
+        assert await side.texts(id) == ["anew"], "what was read in time goes with the rest"
+        await side.say(id, "later")
+        await store.clear_messages("c")
+        await side.say(id, "last")
+        assert (await texts(store))[-1] == "last"
+
+    scenario(kind, play, mode=mode)
+
+
+@every_kind
+@pytest.mark.parametrize("index", ["memory://", "sqlite:///{0}/index.db"])
+def test_a_conversation_that_others_delete(kind: str, index: str, tmp_path: Path) -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("kept", say("zebra"))
+        await store.append("c", say("zebra one"), metadata={"a": "b"})
+        await store.append("d", say("zebra two"))
+        ids = {(await retrieve(side, id)).metadata["hansard_id"]: id for id in await side.ids()}
+        for name in ("c", "d"):
+            gone: Any = side.client.beta.threads if kind == "threads" else side.client.conversations
+            await gone.delete(ids[name])
+        found = [hit.message.text for hit in await store.search("zebra")]
+        assert found == ["zebra"], "what was found is read, and what is gone is noticed"
+        assert await store.get_conversation("c") is None
+        assert await store.get_messages("d") == []
+        assert [each.id for each in (await store.list_conversations()).items] == ["kept"]
+        await store.append("c", say("anew"))
+        assert await texts(store) == ["anew"]
+        assert len(await side.ids()) == 2
+
+    scenario(kind, play, index=index.format(tmp_path))
+
+
+async def retrieve(side: Side, id: str) -> Any:
+    return await side.client.conversations.retrieve(id)
+
+
+@every_kind
+@every_mode
+def test_writing_to_a_conversation_that_others_have_deleted(kind: str, mode: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say("one", "two"))
+        await side.client.conversations.delete((await side.ids())[0])
+        await store.append("c", say("three"))
+        assert await side.texts() == ["three"]
+        assert await texts(store) == ["three"], "what was there is gone, what was said since is not"
+
+    scenario(kind, play, mode=mode)
+
+
+@every_kind
+def test_another_server_deletes_nothing(kind: str, tmp_path: Path) -> None:
+    """An index that is opened on an API that never saw it must not be emptied for that."""
+    index = f"sqlite:///{tmp_path}/index.db"
+
+    async def fill(store: Store, _: Side) -> None:
+        await store.append("c", say("one"))
+
+    async def look(store: Store, _: Side) -> None:
+        for read in (store.get_conversation, store.get_messages):
+            with pytest.raises(Unavailable, match="another server") as refused:
+                await read("c")
+            assert not refused.value.retryable
+        with pytest.raises(Unavailable, match="another server"):
+            await store.append("c", say("two"))
+
+    scenario(kind, fill, index)
+    scenario(kind, look, index)
+
+    async def read() -> list[str]:
+        async with connect(index) as store:
+            return await texts(store)
+
+    assert asyncio.run(read()) == ["one", "two"]
+
+
+@every_kind
+def test_metadata_that_others_set(kind: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say("one"), metadata={"mood": "good", "n": 1, "old": "x"})
+        (id,) = await side.ids()
+        there: Any = (await retrieve(side, id)).metadata
+        api: Any = side.client.beta.threads if kind == "threads" else side.client.conversations
+        await api.update(id, metadata={**{k: v for k, v in there.items() if k != "old"}, "mood": "bad", "new": "y"})
+        found = await store.get_conversation("c")
+        assert found is not None
+        assert found.metadata == {"mood": "bad", "n": 1, "new": "y"}
+        await api.update(id, metadata={**(await retrieve(side, id)).metadata, "theirs": "z"})
+        await store.update_conversation("c", metadata={"mood": "calm"})
+        there = (await retrieve(side, id)).metadata
+        assert (there["mood"], there["theirs"], there["new"]) == ("calm", "z", "y"), "each changes only its own"
+        found = await store.get_conversation("c")
+        assert found is not None
+        assert found.metadata == {"mood": "calm", "n": 1, "new": "y", "theirs": "z"}
+
+    scenario(kind, play)
+
+
+def test_what_others_change_of_theirs() -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say("one"))
+        (id,) = await side.ids()
+        await side.say(id, "theirs")
+        (_, theirs) = await store.get_messages("c")
+        await store.update_message("c", theirs.id, content="edited here", metadata={"seen": True})
+        assert await texts(store) == ["one", "edited here"], "what is changed here stays"
+        await side.client.beta.threads.messages.update(theirs.id, thread_id=id, metadata={"mood": "bad"})
+        found = (await store.get_messages("c"))[1]
+        assert (found.text, (found.metadata or {})["mood"]) == ("theirs", "bad")
+        await store.append("c", say("two"))
+        assert await side.texts(id) == ["one", "theirs", "two"], "and is not added again"
+
+    scenario("threads", play)
+
+
+def test_one_of_several_items_of_a_message() -> None:
+    blocks = [{"type": "text", "text": "Let me see."}, {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]
+
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", [*say("one"), Message("assistant", blocks, format="anthropic"), *say("two")])
+        (id,) = await side.ids()
+        items = [item async for item in side.client.conversations.items.list(id, order="asc")]
+        assert [item.type for item in items] == ["message", "message", "function_call", "message"]
+        await side.client.conversations.items.delete(items[2].id or "", conversation_id=id)
+        assert await texts(store) == ["one", "two"]
+        assert await side.texts(id) == ["one", "two"], "the rest of it goes too"
+
+    scenario("conversations", play)
+
+
+@every_kind
+def test_edited_messages_are_not_taken_for_deleted_ones(kind: str) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
+
+    async def play(store: Store, side: Side) -> None:
+        stored = (await store.append("c", say("one", "two", "three"))).messages
+        await store.update_message("c", stored[0].id, content="ONE")
+        await store.update_message("c", stored[1].id, content=[call, call], format="openai.responses")
+        assert len(await store.get_messages("c")) == 3
+        await store.delete_message("c", stored[2].id)
+        assert await side.texts() == ["one", "two"], "they keep their first words"
+        assert len(await store.get_messages("c")) == 2
+        await store.delete_message("c", stored[1].id)
+        assert await side.texts() == ["one"]
+
+    scenario(kind, play)
+
+
+@every_kind
+def test_a_long_conversation(kind: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say(*(f"m{number}" for number in range(250))))
+        (id,) = await side.ids()
+        for text in ("m3", "m120", "m249"):
+            if kind == "threads":
+                found = [e async for e in side.client.beta.threads.messages.list(id, limit=100)]
+                (at,) = [e.id for e in found if e.content[0].text.value == text]  # type: ignore[union-attr]
+                await side.client.beta.threads.messages.delete(at, thread_id=id)
+            else:
+                await remove(side, id, text)
+        assert [each.text for each in await store.get_messages("c", last=2)] == ["m247", "m248"]
+        page = await store.get_messages("c", limit=5)
+        assert [each.text for each in page] == ["m0", "m1", "m2", "m4", "m5"]
+        assert len(await texts(store)) == 247
+
+    scenario(kind, play)
+
+
+# --- what breaks off -------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@every_mode
+def test_whatever_breaks_is_made_good(kind: str, mode: str) -> None:
+    """Each write is cut off at each of its calls to the API: repeated, or followed by another, both sides agree."""
+
+    async def run() -> None:
+        with serving() as api:
+            async with (
+                Cutting(api.address) as wire,
+                connect(url_of(kind, wire.address, "memory://", mode=mode)) as store,
+                openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x") as client,
+            ):
+                side = Side(client, api, kind)
+                await strike(store, side, wire)
+
+    async def strike(store: Store, side: Side, wire: Cutting) -> None:
+        for number, act in enumerate(ACTS):
+            for cut in ("request", "answer"):
+                name = f"c{number}{cut}"
+                await store.append(name, [Message("user", text, id=text) for text in ("a", "b", "c")])
+                wire.cut, wire.times = cut, 1
+                with suppress(Unavailable):
+                    await act(store, name)
+                wire.times = 0
+                await store.append(name, say("last"))
+                (id,) = [id for id in await side.ids() if (await retrieve(side, id)).metadata["hansard_id"] == name]
+                assert await side.texts(id) == await texts(store, name), f"{number} {cut}"
+
+    asyncio.run(run())
+
+
+async def _delete(store: Store, id: str) -> None:
+    await store.delete_message(id, "b")
+
+
+async def _append(store: Store, id: str) -> None:
+    await store.append(id, [Message("user", text, id=text) for text in ("d", "e", "f")])
+
+
+async def _replace(store: Store, id: str) -> None:
+    await store.replace_messages(id, [Message("user", "z", id="z")])
+
+
+async def _clear(store: Store, id: str) -> None:
+    await store.clear_messages(id)
+
+
+async def _begin_anew(store: Store, id: str) -> None:
+    await store.delete_conversation(id)
+
+
+ACTS = (_append, _delete, _replace, _clear, _begin_anew)
+
+
+@every_kind
+def test_a_deletion_that_broke_off(kind: str) -> None:
+    async def run() -> None:
+        with serving() as api:
+            async with (
+                Cutting(api.address) as wire,
+                connect(url_of(kind, wire.address, "memory://")) as store,
+                openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x") as client,
+            ):
+                side = Side(client, api, kind)
+                await store.append("c", say("one"))
+                wire.cut, wire.times = "request", 99
+                with pytest.raises(Unavailable) as lost:
+                    await store.delete_conversation("c")
+                assert lost.value.outcome == "unknown"
+                wire.times = 0
+                assert len(await side.ids()) == 1
+                assert not await store.delete_conversation("c"), "here it is gone"
+                assert await side.ids() == [], "and a retry makes good what is left there"
+
+    asyncio.run(run())
+
+
+@every_kind
+def test_one_that_expired_goes_at_the_api_too(kind: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        soon = datetime.now(UTC) + timedelta(milliseconds=50)
+        await store.append("c", say("old"), expires_at=soon)
+        await store.append("kept", say("kept"))
+        await asyncio.sleep(0.1)
+        await store.append("c", say("new"))
+        assert await texts(store) == ["new"]
+        assert sorted([await side.texts(id) for id in await side.ids()]) == [["kept"], ["new"]]
+        await store.update_conversation("c", expires_at=datetime.now(UTC) + timedelta(milliseconds=50))
+        await asyncio.sleep(0.1)
+        await store.purge(timedelta(days=1))
+        assert [await side.texts(id) for id in await side.ids()] == [["kept"]]
+
+    scenario(kind, play)
+
+
+class Strict:
+    """An API that refuses what ours would take: every item of one type."""
+
+    def __init__(self, app: ASGIApp, refused: bytes) -> None:
+        self._app = app
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event: Any = await receive() if scope["type"] == "http" and scope["method"] == "POST" else None
+        if event is not None and self._refused in event.get("body", b""):
+            body = b'{"error": {"message": "no such items here", "type": "invalid_request_error"}}'
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
+        events = [event] if event is not None else []
+
+        async def again() -> Any:
+            return events.pop() if events else await receive()
+
+        await self._app(scope, again, send)
+
+
+def test_an_item_that_the_api_refuses_goes_as_text() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
+
+    async def run() -> None:
+        with serving(wrap=lambda app, _: Strict(app, b'"type":"function_call"')) as api:
+            async with both(api, "conversations", "memory://") as (store, side):
+                await store.append("c", [*say("one"), Message("assistant", call, format="openai.responses")])
+                await store.append("c", say("two"))
+                found = await side.texts()
+                assert [found[0], found[2]] == ["one", "two"]
+                assert "function_call" in found[1]
+                assert [each.content for each in await store.get_messages("c")][1] == call
+
+    asyncio.run(run())
+
+
+def test_the_tenant_of_the_index_is_walled() -> None:
+    async def play(store: Store, side: Side) -> None:
+        await store.append("c", say("one"))
+        inside = store.tenant("hansard:openai")
+        for call in (
+            lambda: inside.append("c", say("x")),
+            lambda: inside.records.put(["state"], "c", 1),
+            inside.list_conversations,
+            lambda: inside.get_messages("c"),
+            lambda: store.admin.delete_tenant("hansard:openai"),
+        ):
+            with pytest.raises(ValidationError, match="hansard:openai"):
+                await call()
+        assert await store.admin.tenants() == ["default"]
+
+    scenario("conversations", play)
+
+
+def test_writing_first_to_a_conversation_that_was_made_there() -> None:
+    async def play(store: Store, side: Side) -> None:
+        made = await side.client.conversations.create(items=[{"role": "user", "content": "hello"}])
+        await store.append(made.id, say("hi"))
+        assert await texts(store, made.id) == ["hello", "hi"]
+        assert await side.texts(made.id) == ["hello", "hi"]
+        with pytest.raises(ConversationNotFound):
+            await store.append("conv_never", say("x"), create=False)
+
+    scenario("conversations", play)
