@@ -145,13 +145,13 @@ class Search:
         first: list[Row] = []
         if not found and not self.state.lag and self.lookup.below is None:
             first = entries.fetchmany(wanted)
-            if self._are_all(first, wanted):
+            if self._are_all(first):
                 return first, True
         walked = self._walk(chain(first, entries), found, wanted)
         found.sort(key=self._position, reverse=True)
         return found, walked < _WALKED
 
-    def _are_all(self, first: list[Row], wanted: int) -> bool:
+    def _are_all(self, first: list[Row]) -> bool:
         """Whether the first entries, whose times are in order, are what is searched for, and need not be sorted."""
         if self.lookup.all_branches:
             return False
