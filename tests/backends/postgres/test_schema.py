@@ -287,7 +287,7 @@ def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Looku
     """A common word sorts nothing: the index of times gives the order, and as much of it as is needed."""
     for walked in (500, None):
         sql, values = searching.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
-        for settings in ({}, options_of(full).settings):
+        for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
             assert "Index Scan Backward using search_by_time" in plan, plan
@@ -299,11 +299,23 @@ def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
     """A rare word scans nothing: its rows are found by their terms, and only those are sorted."""
     for terms in ("'rare'", "'t' & ('rare' | 'any')"):
         sql, values = searching.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
-        for settings in ({}, options_of(full).settings):
+        for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
             assert "Bitmap Index Scan on search_by_terms" in plan, plan
             assert "search_by_time" not in plan, plan
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> None:
+    sql, values = searching.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 5000)
+    for settings in (None, options_of(full).settings):
+        plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+        assert_indexed(plan)
+        assert "Index Scan Backward using search_by_time" in plan, plan
+        assert "Bitmap Index Scan on search_by_terms" in plan, plan
+        assert plan.count("Sort Key") == 1, plan
+        assert re.search(r"Sort Key: found\.created_at DESC", plan), plan
 
 
 def test_what_waits_to_be_indexed_is_found_by_its_key(full: str) -> None:

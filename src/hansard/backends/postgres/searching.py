@@ -27,7 +27,8 @@ TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _ANY_TAIL = 1 << 40
 _WALKED = 500
-"""Messages that are walked over before the terms are looked up."""
+"""Messages that are walked over before the terms are looked up, and as many for each hit as `_WALKED_EACH`."""
+_WALKED_EACH = 10
 _SORTED = 5000
 """Hits of the terms that are sorted, and as many for each one that is wanted as `_SORTED_EACH`."""
 _SORTED_EACH = 40
@@ -40,9 +41,15 @@ _LONG = 1_000_000
 """Bytes of bodies that are looked at on the event loop; more go to a thread."""
 
 _ORDER = "created_at DESC, seq DESC, conversation DESC"
+_OF_S = "s.created_at DESC, s.seq DESC, s.conversation DESC"
 # The columns of a row here: those of a message, then its conversation, and whether it has to be looked at.
 _COLUMNS = "m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra, s.conversation, s.loose"
 _SEQ, _BODY, _CREATED_AT, _CONVERSATION, _LOOSE = 1, 5, 6, 8, 9
+_WIDTH = 10
+_CONVERSATION_COLUMNS = (
+    "id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
+    "message_count, version, branch, expires_at, archived_at"
+)
 
 
 class Statement:
@@ -113,38 +120,75 @@ class Statement:
             if names is not None:
                 yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
 
+    def walked(self, terms: str, below: Position | None, limit: int, walked: int | None) -> str:
+        """The newest that match, of so many messages that are walked over in order."""
+        return (
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
+            f"ORDER BY {_ORDER} LIMIT {self.value(walked, 'bigint')}) AS s {self.joined()}"
+            f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+        )
+
+    def found(self, terms: str, below: Position | None, bound: str) -> str:
+        """What has the terms, as far as a bound, and one more where there is more.
+
+        The tenant is one of the terms. That the columns are compared in another way than an index could leaves the
+        planner no choice but the index of terms.
+        """
+        return (
+            f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
+            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE LIMIT {bound} + 1"
+        )
+
+    def sorted(self, bound: str, limit: int) -> str:
+        """The newest of `found`, unless it is beyond the bound."""
+        return (
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
+            f"{self.joined()}ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+        )
+
 
 def select_walked(
     context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, walked: int | None
 ) -> tuple[str, list[Any]]:
-    """The newest that match, of so many messages that are walked over in order."""
+    """A page by the index of times."""
     one = Statement(context, lookup)
-    sql = (
-        f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{one.between(below)} "
-        f"ORDER BY {_ORDER} LIMIT {one.value(walked, 'bigint')}) AS s {one.joined()}"
-        f"WHERE s.{one.terms(terms)}{one.owned('s.')} "
-        f"ORDER BY {_of_s(_ORDER)} LIMIT {one.value(limit, 'bigint')}"
-    )
-    return sql, one.values
+    return one.walked(terms, below, limit, walked), one.values
 
 
 def select_sorted(
     context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
 ) -> tuple[str, list[Any]]:
-    """The newest of what has the terms, behind a first row's count of that; more than `most` are not looked at.
-
-    The tenant is one of the terms. That the columns are compared in another way than an index could leaves the planner
-    no choice but the index of terms.
-    """
+    """A page by the index of terms, behind the number of what has them; more than `most` are not looked at."""
     one = Statement(context, lookup)
     bound = one.value(most, "bigint")
     sql = (
-        f"WITH found AS MATERIALIZED (SELECT conversation, line, seq, created_at, loose FROM hansard.search "
-        f"WHERE {one.terms(terms)} AND (tenant = $1{one.between(below)}{one.owned()}) IS TRUE LIMIT {bound} + 1), "
+        f"WITH found AS MATERIALIZED ({one.found(terms, below, bound)}), "
         f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
-        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ("
-        f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
-        f"{one.joined()}ORDER BY {_of_s(_ORDER)} LIMIT {one.value(limit, 'bigint')}) AS page ON true"
+        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ({one.sorted(bound, limit)}) AS page ON true"
+    )
+    return sql, one.values
+
+
+def select_quick(context: Context, lookup: Lookup, terms: str, limit: int, most: int) -> tuple[str, list[Any]]:
+    """The first two steps in one, with the conversations: what most searches need, on the snapshot of one statement.
+
+    Behind the version of the index, whether there is a tail, and the number of what has the terms, if it was counted.
+    """
+    one = Statement(context, lookup)
+    bound, size = one.value(most, "bigint"), one.value(limit, "bigint")
+    walked = one.walked(terms, lookup.below, limit, _walked(limit) if lookup.conversation_id is None else 0)
+    found = one.found(terms, lookup.below, bound).replace(
+        " LIMIT ", f" AND (SELECT count(*) FROM walked) < {size} LIMIT "
+    )
+    sql = (
+        f"WITH walked AS MATERIALIZED ({walked}), found AS MATERIALIZED ({found}), "
+        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
+        f"SELECT state.version, EXISTS (SELECT 1 FROM hansard.search_queue WHERE tenant = $1), counted.number, page.*, "
+        f"c.* FROM hansard.search_state AS state CROSS JOIN counted LEFT JOIN LATERAL ("
+        f"SELECT * FROM walked WHERE (SELECT count(*) FROM walked) = {size} "
+        f"UNION ALL SELECT * FROM ({one.sorted(bound, limit)}) AS sorted) AS page ON true "
+        f"LEFT JOIN LATERAL (SELECT {_CONVERSATION_COLUMNS} FROM hansard.conversations "
+        f"WHERE tenant = $1 AND id = page.conversation OFFSET 0) AS c ON true"
     )
     return sql, one.values
 
@@ -168,10 +212,6 @@ def select_count(tenant: str, terms: str, most: int, *, walled: bool) -> tuple[s
     return sql, [terms, tenant, most]
 
 
-def _of_s(order: str) -> str:
-    return ", ".join(f"s.{column}" for column in order.split(", "))
-
-
 class Search:
     """One search on one snapshot."""
 
@@ -184,6 +224,29 @@ class Search:
         self.owner = self._owner()
         self.expression: Expression = lexemes.expression_of(lookup.query, self.owner)
         self._homes: dict[str, Conversation] = {}
+
+    async def quick(self) -> Matches | None:
+        """In one statement; None when that does not serve."""
+        lookup, size = self.lookup, self.lookup.limit + 1
+        if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
+            return None
+        most = _most(size)
+        found = await self._fetch(*select_quick(self.context, lookup, self.expression.text, size, most))
+        state = found[0] if found else None
+        check_version(state[0] if state else None)
+        if state is None or state[1] or state[2] > most:
+            return None
+        page = [row[3:] for row in found if row[3] is not None]
+        if any(row[_LOOSE] for row in page):
+            return None
+        for row in page:
+            if row[_CONVERSATION] not in self._homes:
+                self._homes[row[_CONVERSATION]] = rows.conversation_of(row[_WIDTH:], "the search")
+        page.sort(key=_position, reverse=True)
+        # How common a word is need not be of the very same moment.
+        total, counts = await self._counts([]) if lookup.counted else (0, ())
+        made = await _off_the_loop(self._made, page[: lookup.limit])
+        return Matches(made, len(page) > lookup.limit, True, total, counts)
 
     async def run(self, tail: int) -> Matches:
         lookup = self.lookup
@@ -264,10 +327,10 @@ class Search:
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
-                page = await self._fetch(*select_walked(*given, _WALKED))
+                page = await self._fetch(*select_walked(*given, _walked(size)))
                 if len(page) == size:
                     return page
-            most = max(_SORTED, _SORTED_EACH * size)
+            most = _most(size)
             counted = await self._fetch(*select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
@@ -313,19 +376,37 @@ class Search:
         return row[0] if row else 0
 
 
+async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
+    """What matches, in one statement; None when it takes more."""
+    return await Search(link, context, lookup, walled=walled).quick()
+
+
 async def search(
     link: Link, context: Context, lookup: Lookup, *, walled: bool, any_tail: bool = False
 ) -> Matches | None:
-    """What matches; None when the tail must be indexed first."""
+    """What matches, on one snapshot; None when the tail must be indexed first."""
     most = _ANY_TAIL if any_tail else TAIL
     state = await link.one("search_state", context.tenant, most + 1)
-    if state is None or state[0] != VERSION:
+    check_version(state[0] if state else None)
+    assert state is not None
+    return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
+
+
+def check_version(found: int | None) -> None:
+    if found != VERSION:
         raise FormatMismatch(
             "the search index was built by another version: run `hansard reindex`",
-            found=str(state[0] if state else None),
+            found=str(found),
             wanted=str(VERSION),
         )
-    return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
+
+
+def _walked(size: int) -> int:
+    return max(_WALKED, _WALKED_EACH * size)
+
+
+def _most(size: int) -> int:
+    return max(_SORTED, _SORTED_EACH * size)
 
 
 def _position(row: Row) -> Position:
