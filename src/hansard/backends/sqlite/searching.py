@@ -161,6 +161,7 @@ class Search:
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
         homes = self._homes
+        self.connection.find_homes({row[_CONVERSATION] for row in first})
         for row in first:
             pk = row[_CONVERSATION]
             home = homes[pk] if pk in homes else self._home(pk)
