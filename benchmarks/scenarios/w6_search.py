@@ -1,7 +1,7 @@
 """W6: search. Words of known frequency in one conversation and over everything, beside a plain FTS5 table.
 
 No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is, and through the async
-one. What search costs a writer is measured by `indexing`.
+one. What search costs a writer is measured by `indexing`. On PostgreSQL, see `w6_postgres`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.arena import Arena
 from benchmarks.measure import Lane, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched
+from benchmarks.scenarios import searched, w6_postgres
 from benchmarks.scenarios.searched import Raw, Text
 from hansard import Store, connect, sync
 
@@ -25,6 +25,9 @@ CALLS = 10
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
+    if arena.options.url.startswith(("postgresql:", "postgres:")):
+        yield from w6_postgres.run(arena)
+        return
     arena.needs_files()
     messages = arena.size(1_000_000, quick=20_000)
     ours, theirs = (arena.place()[0].with_suffix(".db") for _ in range(2))

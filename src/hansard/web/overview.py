@@ -9,8 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hansard.errors import Denied, Unsupported
-from hansard.model import Record, Stats
+from hansard.model import Record
 from hansard.server.calls import Answer, NoQuery
 from hansard.store import Store
 from hansard.web import charts, listing
@@ -31,12 +30,12 @@ _DURABILITY = {
 async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
-    stats, sums, newest, checked = await asyncio.gather(
-        _stats(look.store),
+    sums, newest, checked = await asyncio.gather(
         look.services.books.sums(look.store, since),
         listing.newest(look, NEWEST),
         last_check(look.store),
     )
+    stats = sums.stats
     if not newest and not (stats and stats.conversations):
         return look.show("empty.html", stats=stats, durability=_DURABILITY[look.store.capabilities.durability])
     values: dict[str, Any] = {
@@ -51,14 +50,6 @@ async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
         "messages_chart": None if stats is None else _chart(stats.active, since, "Messages per day", "messages"),
     }
     return look.show("overview.html", **values)
-
-
-async def _stats(store: Store) -> Stats | None:
-    """Counts, except where the store cannot tell, or a user's view may not know."""
-    try:
-        return await store.stats()
-    except (Denied, Unsupported):
-        return None
 
 
 async def last_check(store: Store) -> Record | None:

@@ -34,6 +34,8 @@ SLOW = {
     "test_a_killed_writer_loses_nothing": "hundreds of messages, each through the SDK, in processes",
     "test_a_large_batch": "thousands of messages through the SDK, 20 a call",
     "test_a_long_one": "thousands of messages through the SDK, 20 a call",
+    "test_five_megabytes": "large bodies, several times through the SDK",
+    "test_exactly_what_must_come_back": "hundreds of conversations through the SDK, to judge the index's search",
 }
 """What takes longer than all the rest: only where all is run."""
 ALL = os.environ.get("HANSARD_MIRRORS") == "all"

@@ -9,7 +9,8 @@ last addition ended: so one that broke off is made good by the next write. A rea
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import openai
 from msgspec import UNSET, structs
 
 from hansard.backend import Capabilities
+from hansard.backends.openai import checking
 from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.link import PULLED, Link, is_pulled
 from hansard.backends.openai.pulling import Puller
 from hansard.backends.openai.pushing import Pusher
 from hansard.backends.openai.states import TENANT
 from hansard.errors import Conflict, Unsupported, ValidationError
-from hansard.model import Appended, Branch, Conversation, Message, Receipt, Stats
+from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Stats
 from hansard.requests import (
     Append,
     Context,
@@ -251,6 +253,13 @@ class OpenAiBackend:
             return found
         ours = await self._index.stats(TENANT)
         return structs.replace(found, tenants=found.tenants - 1, records=found.records - ours.records)
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        async for found in self._index.check(tenant):
+            yield found
+        if self._link.pulls:
+            async for problem in checking.check(self._link, Context(TENANT, datetime.now(UTC)), tenant):
+                yield problem
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(

@@ -134,15 +134,16 @@ class Puller:
         """Takes over what was seen, all of it: before it is written anew."""
         if not self._link.pulls:
             return state
-        state = await self._take_over(context, id, state, behind(seen.entries, state.seen))
+        after = await self._take_over(context, id, state, behind(seen.entries, state.seen))
         try:
             query = MessageQuery(branch=state.branch)
             messages = (await self._link.index.get_messages(context, id, query)).messages
         except NotFound:
-            return state
+            return after
+        # By how things stood before the API was listed: another process may have removed and added since.
         expected = await self._expected(context, id, messages, state)
         await self._apply(context, id, expected, state, seen)
-        return state
+        return after
 
     async def _expected(self, context: Context, id: str, messages: Sequence[Message], state: State) -> list[Message]:
         """What must be at the API."""
@@ -235,7 +236,7 @@ class Puller:
         changed = [(message, entry) for message in expected if (entry := _changed(message, seen)) is not None]
         if not gone and not changed:
             return False
-        if await self._link.states.get(context, id) != state:
+        if not state.is_as(await self._link.states.get(context, id)):
             return True  # another process is at work: what was seen is its doing
         for message, entry in changed:
             await self._change(context, id, message, entry)

@@ -10,7 +10,7 @@ import openai
 from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import Link, Seen, ids_of, is_pulled, metadata_of
+from hansard.backends.openai.link import OURS, PAIRS, Link, Seen, fitting, grows, ids_of, is_pulled, told
 from hansard.backends.openai.pulling import Puller, place
 from hansard.backends.openai.remotes import Piece
 from hansard.backends.openai.states import State
@@ -46,6 +46,8 @@ class Pusher:
         except openai.NotFoundError:
             if not await self._link.is_gone(context, state):
                 raise
+            if await self._link.index.get_conversation(context, conversation.id) is None:
+                return  # it was deleted here meanwhile
             state = await self._after_a_deletion(context, conversation, state)
             await self._push_to(context, conversation, state, None, is_clean=True)
 
@@ -87,7 +89,7 @@ class Pusher:
     async def _begin(self, context: Context, conversation: Conversation) -> State:
         link = self._link
         await link.anchored(context)
-        metadata = metadata_of(context, conversation)
+        metadata = told(context, conversation)
         born = conversation.created_at.isoformat()
         state = State(await link.remote.create(metadata), born=born, metadata=metadata)
         if await link.states.begin(context, conversation.id, state):
@@ -114,17 +116,24 @@ class Pusher:
         return await self._begin(context, conversation)
 
     async def _tell_metadata(self, context: Context, conversation: Conversation, state: State) -> State:
+        """What was changed here is changed there: others may have set theirs meanwhile."""
         link = self._link
-        wanted, known = metadata_of(context, conversation), state.metadata or {}
-        if wanted == known:
-            return state
-        # Others may have set theirs meanwhile: only what was changed here is changed there.
-        there = await link.remote.find(state.remote) or {}
-        kept = {key: value for key, value in there.items() if key not in known or key in wanted}
+        known, fits = state.metadata or {}, fitting(conversation)
+        wanted = {key: value for at, (key, value) in enumerate(fits.items()) if key in known or at < PAIRS - 2}
         changed = {key: value for key, value in wanted.items() if known.get(key) != value}
-        merged = dict(list({**kept, **changed}.items())[-16:])
-        await link.remote.update(state.remote, merged)
-        return await link.states.change(context, conversation.id, metadata=wanted) or state
+        removed = [key for key in known if key not in fits and not key.startswith(OURS)]
+        if not changed and not removed:
+            return state
+        there = await link.remote.find(state.remote)
+        merged = {key: str(value) for key, value in (there or {}).items() if key not in removed}
+        for key, value in changed.items():
+            if key in merged or len(merged) < PAIRS:
+                merged[key] = value
+        if merged != there:
+            await link.remote.update(state.remote, merged)
+        # What others have set is left for the next read to notice.
+        kept = {key: value for key, value in merged.items() if key in known or key in changed}
+        return await link.states.change(context, conversation.id, metadata=kept) or state
 
     # Delta
 
@@ -133,7 +142,7 @@ class Pusher:
         there: Seen | None = None
         async for rows in link.rows(context, id, state.pushed):
             # One that still grows is added when it has ended, with what came after it.
-            ended = next((at for at, row in enumerate(rows) if row.message.status == "in_progress"), len(rows))
+            ended = next((at for at, row in enumerate(rows) if grows(row.message, context.now)), len(rows))
             new = [row.message for row in rows[:ended] if not is_pulled(row.message)]
             pieces = await link.pieces(context, id, new, state)
             if pieces and not is_clean and not link.remote.takes_ids:
@@ -175,12 +184,13 @@ class Pusher:
 
     async def _compare(self, context: Context, id: str, state: State, removed: tuple[Message, ...]) -> None:
         link = self._link
+        # The API first: what is added meanwhile was here before it was there.
+        there = [entry async for entry in link.remote.entries(state.remote, None)]
         stems: set[tuple[int, str]] = set()
         kept: set[str] = set()
         async for rows in link.rows(context, id):
             stems.update(link.stem(context, id, row.message, state) for row in rows)
             kept.update(row.message.id for row in rows if is_pulled(row.message))
-        there = [entry async for entry in link.remote.entries(state.remote, None)]
         # Of what others added, only what was here once: what came since is theirs.
         was_here = {entry.id for entry in there[: place(there, state.seen)]} | {each.id for each in removed}
         lost = [
@@ -203,14 +213,20 @@ class Pusher:
         planned = await self._planned(context, id, messages, state, seen)
         there = ids_of(seen.entries)
         if state.is_dirty or there != [at for at, _ in planned[: len(there)]]:
-            fields = {"generation": state.generation + 1, "pushed": 0, "seen": None, "is_dirty": True}
             # Before anything is removed: another process must not take it for somebody's deletions.
-            state = await link.states.change(context, id, **fields) or structs.replace(state, **fields)
+            state = await link.states.rewrite(context, id, _begun_anew) or _begun_anew(state)
             await link.remote.remove(state.remote, there)
             planned, there = await self._planned(context, id, messages, state, Seen()), []
         await link.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
         pushed = messages[-1].seq if messages else 0
-        await link.states.change(context, id, pushed=pushed, branch=conversation.branch, is_dirty=False)
+
+        def done(now: State) -> State:
+            # If another process has begun anew meanwhile, what was added here may be gone: the next write sees to it.
+            if now.generation != state.generation:
+                return structs.replace(now, is_dirty=True)
+            return structs.replace(now, pushed=pushed, branch=conversation.branch, is_dirty=False)
+
+        await link.states.rewrite(context, id, done)
 
     async def _planned(
         self, context: Context, id: str, messages: list[Message], state: State, seen: Seen
@@ -232,10 +248,14 @@ class Pusher:
             found = (await self._link.index.get_messages(context, id, MessageQuery(branch=branch))).messages
         except NotFound:
             return []
-        ended = next((at for at, each in enumerate(found) if each.status == "in_progress"), len(found))
+        ended = next((at for at, each in enumerate(found) if grows(each, context.now)), len(found))
         return found[:ended]
 
 
 def _is_as_added(message: Message) -> bool:
     """Whether its keys can be told from what it is now. The bytes of its blobs may be gone with it."""
     return message.updated_at is None and not message.blobs
+
+
+def _begun_anew(state: State) -> State:
+    return structs.replace(state, generation=state.generation + 1, pushed=0, seen=None, is_dirty=True)

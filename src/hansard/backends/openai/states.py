@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -44,6 +44,12 @@ class State(Struct, frozen=True):
     """Something was removed or changed here, and may not have been there. Set before it is done here."""
     is_dying: bool = False
     """It was being deleted: what is at the API goes, whatever became of it here."""
+
+    def is_as(self, other: State | None) -> bool:
+        """Whether nobody has added or removed anything since, as far as the API's side goes."""
+        if other is None:
+            return False
+        return structs.replace(self, seen=None, metadata=None) == structs.replace(other, seen=None, metadata=None)
 
 
 class States:
@@ -102,20 +108,23 @@ class States:
 
     async def change(self, context: Context, id: str, **fields: Any) -> State | None:
         """Changes only these fields, whatever other processes write beside; None when there is no state."""
+        return await self.rewrite(context, id, lambda state: structs.replace(state, **fields))
+
+    async def rewrite(self, context: Context, id: str, change: Callable[[State], State]) -> State | None:
+        """Changes what is there now, which may be more than was read."""
         while True:
             found = await self._one(_ours(context), (_place(context), id))
             if found is None:
                 return None
-            state = structs.replace(_state(found), **fields)
-            if state == _state(found):
+            before = _state(found)
+            state = change(before)
+            if state == before:
                 return state
             value = msgspec.to_builtins(state)
             write = RecordWrite(_place(context), id, value, expected_revision=found.revision)
-            try:
+            with suppress(Conflict):
                 await self._index.write_records(_ours(context), [write])
-            except Conflict:
-                continue
-            return state
+                return state
 
     async def forget(self, context: Context, id: str) -> None:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])

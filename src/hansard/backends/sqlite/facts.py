@@ -1,7 +1,7 @@
 """What a reading connection knows of the file, for as long as nobody writes.
 
-A search needs the state of the index, the number of its tenant, and the conversation of every hit: several lookups, each
-as dear as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
+A search needs the state of the index, the number of its tenant, and the conversation of every hit: lookups that take
+as long as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
 `data_version` says that another connection, of whatever process, has committed.
 """
 
@@ -101,7 +101,9 @@ class Reader(sqlite3.Connection):
 
 def own(conversation: Conversation) -> Conversation:
     """The same, for a caller who may change what lies in its metadata."""
-    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
+    copied: Conversation = conversation.__copy__()  # type: ignore[attr-defined]  # every Struct has it
+    structs.force_setattr(copied, "metadata", deepcopy(conversation.metadata) if conversation.metadata else {})
+    return copied
 
 
 def _room(kind: Any) -> Any:

@@ -268,10 +268,11 @@ SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT t
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
 
--- count_by_day --
--- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
-SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)
-FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1;
+-- count_by_days --
+-- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
+SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
+    message_count, count(*)
+FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1, 2, 3;
 
 -- count_unindexed --
 -- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.

@@ -15,7 +15,7 @@ from hansard.testing import processes
 from hansard.testing.contract.base import Contract, require, require_url, say
 from hansard.testing.targets import Driver, Target
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds, only so that a fault does not hang: a tail that works answers at once."""
 
 

@@ -1,0 +1,66 @@
+"""Whether both sides agree: what broke off and waits for a write, and what others deleted and nobody has read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import openai
+
+from hansard.backends.openai.errors import mapped
+from hansard.backends.openai.link import Link, Seen, grows, is_pulled
+from hansard.backends.openai.states import State
+from hansard.model import Message, Problem
+from hansard.requests import Context
+
+
+async def check(link: Link, context: Context, tenant: str | None) -> AsyncIterator[Problem]:
+    """Nothing is changed."""
+    async for owner, id, state in link.states.all(context, tenant):
+        of = Context(owner, context.now)
+        with mapped(after_a_write=False):
+            async for what in _differences(link, of, id, state):
+                yield Problem(f"{owner}/{id}", what)
+
+
+async def _differences(link: Link, context: Context, id: str, state: State) -> AsyncIterator[str]:
+    if await link.index.get_conversation(context, id) is None:
+        yield f"it is gone here, and may still be at the API, as {state.remote}: the next purge removes it there"
+        return
+    if state.is_dirty:
+        yield "a change broke off before it was made at the API: the next write makes it good"
+        return
+    try:
+        seen = Seen()
+        async for entry in link.remote.entries(state.remote, None):
+            seen.add(entry)
+    except openai.NotFoundError:
+        yield f"the API does not have it, as {state.remote}"
+        return
+    if link.mode == "delta":
+        missing, waiting = await _counted(link, context, id, state, seen)
+        if missing:
+            yield f"{missing:,} of its messages were deleted at the API: a read will notice"
+        if waiting:
+            yield f"{waiting:,} of its messages are not at the API yet: the next write adds them"
+
+
+async def _counted(link: Link, context: Context, id: str, state: State, seen: Seen) -> tuple[int, int]:
+    missing = waiting = 0
+    async for rows in link.rows(context, id):
+        for row in rows:
+            message = row.message
+            if grows(message, context.now) and message.seq > state.pushed:
+                return missing, waiting
+            if seen.has(message, link.stem(context, id, message, state)) or not _can_be_there(link, message):
+                continue
+            if message.seq > state.pushed and not is_pulled(message):
+                waiting += 1
+            else:
+                missing += 1
+    return missing, waiting
+
+
+def _can_be_there(link: Link, message: Message) -> bool:
+    if link.remote.takes_ids or is_pulled(message):
+        return True
+    return message.updated_at is None and bool(link.remote.pieces(message, ""))
