@@ -245,6 +245,11 @@ _SCROLL = """async ([kind, stretches]) => {
 }"""
 
 
+_PAINT = """() => new Promise((done) => new PerformanceObserver((seen) => {
+  for (const each of seen.getEntriesByName("first-contentful-paint")) done(each.startTime);
+}).observe({ type: "paint", buffered: true }))"""
+
+
 def scrolled(url: str, stretches: int) -> dict[str, Any]:
     """What Chromium holds while it scrolls so many stretches up in the long conversation, and down again."""
     from playwright.sync_api import sync_playwright
@@ -257,7 +262,7 @@ def scrolled(url: str, stretches: int) -> dict[str, Any]:
         sizes: dict[str, int] = {}
         page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
         page.goto(address + "/c/long")
-        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        paint = page.evaluate(_PAINT)
         needed = {url.rpartition("/")[2]: size for url, size in sizes.items() if "/tail" not in url}
         session = page.context.new_cdp_session(page)
         for kind in ("older", "newer"):

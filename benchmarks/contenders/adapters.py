@@ -39,7 +39,7 @@ class OurLangGraph(LangGraph):
 
     async def open(self) -> None:
         self._store = await connect(self.url)
-        self._saver = self._store.langgraph_checkpointer
+        self.saver = self._store.langgraph_checkpointer
 
     async def close(self) -> None:
         await self._store.close()

@@ -36,7 +36,7 @@ class LangGraph(Contender):
     async def open(self) -> None:
         self._stack = AsyncExitStack()
         opening = saver.AsyncSqliteSaver.from_conn_string(str(self.path.with_suffix(".langgraph")))
-        self._saver = await self._stack.enter_async_context(opening)
+        self.saver = await self._stack.enter_async_context(opening)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -62,7 +62,7 @@ class LangGraph(Contender):
 
     async def _load(self, conversation: str) -> tuple[Any, list[Any]]:
         config = {"configurable": {"thread_id": conversation, "checkpoint_ns": ""}}
-        found = await self._saver.aget_tuple(config)
+        found = await self.saver.aget_tuple(config)
         if found is None:
             return config, []
         return found.config, found.checkpoint["channel_values"]["messages"]
@@ -74,4 +74,4 @@ class LangGraph(Contender):
         checkpoint["channel_values"] = {"messages": [*history, *map(_message, samples)]}
         checkpoint["channel_versions"] = {"messages": version}
         metadata = {"source": "loop", "step": len(history), "parents": {}}
-        await self._saver.aput(config, checkpoint, metadata, {"messages": version})
+        await self.saver.aput(config, checkpoint, metadata, {"messages": version})

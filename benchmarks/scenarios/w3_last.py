@@ -23,7 +23,7 @@ TARGETS = {
     "sqlite": {
         ("ours", "raw"): 1.5,
         ("our-openai-agents", "openai-agents"): 0.8,
-        ("our-google-adk", "google-adk"): None,  # most of it is the making of ADK's own events, in both
+        ("our-google-adk", "google-adk"): 0.2,
     },
     "postgresql": {("ours", "raw"): 1.5},
 }

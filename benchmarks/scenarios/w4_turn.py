@@ -21,7 +21,7 @@ TARGETS = {
         ("ours", "raw"): None,
         ("our-openai-agents", "openai-agents"): 0.8,
         ("our-langgraph", "langgraph"): 0.3,
-        ("our-google-adk", "google-adk"): None,
+        ("our-google-adk", "google-adk"): 0.2,
     },
     "postgresql": {("ours", "openai-agents"): 0.25, ("ours", "raw"): None},
 }

@@ -1,7 +1,7 @@
 """W6: search. Words of known frequency in one conversation and over everything, beside a plain FTS5 table.
 
 No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is, and through the async
-one. What search costs a writer is measured by `indexing`.
+one. What search costs a writer is measured by `indexing`. On PostgreSQL, see `w6_postgres`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.measure import Lane, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched
+from benchmarks.scenarios import searched, w6_postgres
 from benchmarks.scenarios.searched import Raw, Text
 from hansard import Store, connect, sync
 
@@ -25,6 +25,9 @@ CALLS = 10
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
+    if arena.options.url.startswith(("postgresql:", "postgres:")):
+        yield from w6_postgres.run(arena)
+        return
     arena.needs_files()
     messages = arena.size(1_000_000, quick=20_000)
     ours, theirs = (arena.place()[0].with_suffix(".db") for _ in range(2))
@@ -84,29 +87,31 @@ def _check(store: sync.Store, raw: Raw, word: str, *, in_big: bool) -> None:
         check(found == [row[3] for row in raw.newest(word, in_big=True)], f"{word}: other messages than FTS5's")
 
 
-def _timed(arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None) -> dict[str, list[float]]:
+def _timed(
+    arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None
+) -> dict[str, list[float]]:
     def portion(timed: Any, _round: int) -> float:
         timed(1)
         seconds: float = timed(calls)
         return seconds / calls * 1e6
 
-    times = arena.size(20, quick=5) if rounds is None else rounds
+    times = arena.size(100, quick=5) if rounds is None else rounds
     return by_turns([Lane(name, partial(portion, timed), times) for name, timed in lanes.items()])
 
 
 def _slice(call: Any, calls: int) -> float:
-    begin = perf_counter()
+    begin = process_time()
     for _ in range(calls):
         call()
-    return perf_counter() - begin
+    return process_time() - begin
 
 
 async def _awaited(store: Store, word: str, calls: int, *, in_big: bool) -> float:
     id = searched.BIG if in_big else None
-    begin = perf_counter()
+    begin = process_time()
     for _ in range(calls):
         await store.search(word, conversation_id=id, order="newest", limit=20, token_cap=None)
-    return perf_counter() - begin
+    return process_time() - begin
 
 
 # Rebuilding

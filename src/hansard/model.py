@@ -319,7 +319,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     unindexed: int | None = None
     """Messages that the search index does not have yet, counted up to 10,000; None where there is no index."""
     active: dict[str, int] = {}
-    """Messages by day, each on the day when its conversation was last active: of the newest 60 days with any."""
+    """Messages by day, of the newest 60 days with any. Each conversation's are spread evenly over the days from its
+    making to its last activity: so they are exact where it lasted a day, and an estimate where it lasted longer."""
     evicted_conversations: int = 0
     evicted_messages: int = 0
 

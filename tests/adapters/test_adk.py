@@ -198,6 +198,43 @@ async def test_an_event_that_is_sent_again_is_stored_once(store: Store) -> None:
     await service.append_event(session, event("On"))
 
 
+@pytest.mark.parametrize("config", [{}, {"num_recent_events": 3}])
+async def test_what_is_remembered_is_what_is_stored(store: Store, config: dict[str, Any]) -> None:
+    service, other = store.adk_session_service(), store.adk_session_service()
+    session = await service.create_session(**WHO, session_id="s")
+    call = types.Part(function_call=types.FunctionCall(name="f", args={"a": [1, {"b": 2}]}, id="c"))
+    parts = [types.Part(text="said"), call, types.Part(inline_data=types.Blob(data=b"\x00\xff", mime_type="x/y"))]
+    first = Event(author="helper", invocation_id="i", content=types.Content(role="model", parts=parts))
+    await service.append_event(session, first)
+    for number in range(4):
+        session = await loaded(service, **config)
+        assert session == await loaded(other, **config)
+        assert session.events[0] == (first if number < 3 or not config else session.events[0])
+        # Whoever gets a session may do with it as they like.
+        for each in session.events:
+            for part in (each.content or content("")).parts or []:
+                part.text = "spoilt"
+                if part.function_call and part.function_call.args:
+                    part.function_call.args["a"].append("spoilt")
+            each.actions.state_delta["spoilt"] = 1
+        session = await loaded(service, **config)
+        assert "spoilt" not in repr(session)
+        await service.append_event(session, event(f"n{number}"))
+    session = await loaded(service, **config)
+    assert texts(session)[-3:] == ["n1", "n2", "n3"]
+    gone, changed = session.events[-2].id, session.events[-1].id
+    await store.delete_message("s", gone)
+    row = await store.get_message("s", changed)
+    await store.update_message("s", changed, content={**row.content, "author": "someone"}, format="adk")
+    session = await loaded(service, **config)
+    assert [each.id for each in session.events][-1:] == [changed]
+    assert gone not in [each.id for each in session.events]
+    assert session.events[-1].author == "someone"
+    await store.delete_conversation("s")
+    await service.create_session(**WHO, session_id="s")
+    assert (await loaded(service, **config)).events == []
+
+
 async def test_two_writers_lose_nothing(store: Store) -> None:
     service = store.adk_session_service()
     await service.create_session(**WHO, session_id="s")

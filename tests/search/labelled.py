@@ -127,7 +127,82 @@ Version 2.13.4 broke the export.
 The meeting with Dr. Aleksandra Wojciechowska is on Tuesday.
 Mr. Okonkwo asked for the figures of the third quarter.
 Frau Müller-Lüdenscheidt possesses the only key to the archive.
-Use the branch feature/retry-budget for the fix.""".splitlines()
+Use the branch feature/retry-budget for the fix.
+The pod payments-7f9c is in CrashLoopBackOff since the rollout.
+Redis answers MOVED 3999 because the client does not speak cluster.
+The webhook of Stripe is rejected with signature_verification_failed.
+Our nightly backup of db-eu-3 did not finish, the volume was full.
+get_window() cuts the tool result off when max_tokens is below 500.
+The health check of /v2/status times out behind the load balancer.
+TypeError: unhashable type: 'dict' comes from cache_key in session.py.
+Rollback of migration 0042_add_region failed half way.
+Please raise the quota of project atlas-prod to 64 vCPUs.
+CVE-2026-1188 is fixed in the patch of last night.
+The flag ENABLE_NEW_EDITOR must stay off for customers in Japan.
+Pull request 5123 waits for a second review.
+The sensor reports E-17 when the filter is clogged.
+My serial number is SN-8842-KX-19, the label is hard to read.
+The IBAN ends in 4470, and the money never came.
+Flight LH1789 now leaves from gate B22.
+Room 3.041 is taken until noon, use 3.014 instead.
+Invoice 2026-0093 was paid twice, invoice 2026-0039 never.
+The contract with Brightwater GmbH ends in September.
+Ms. Nakagawa from the Osaka office will call you on Thursday.
+Professor Achterberg wants the slides two days before the talk.
+Tell Siobhan that the keys are under the flower pot.
+Our contact at Pemberton & Sons is called Rhys.
+The nurse's name was Ifeoma, she was very kind.
+I met Bartholomew at the conference in Ghent.
+My little brother broke his arm on the trampoline.
+She has been coughing for three weeks, and the syrup does not help.
+I get dizzy when I stand up too fast.
+I stopped smoking on New Year's Eve.
+My glasses are too weak by now, I hold every book at arm's length.
+The stairs to the platform are too steep for the pram.
+We missed the connection in Cologne and slept in the waiting hall.
+The suitcase came out of the aeroplane without its wheels.
+The hotel gave our room away, although we had a confirmation.
+The beach was full of plastic bottles and old nets.
+I burned the rice again, the whole kitchen smells.
+Bread without yeast rises with soda and sour milk.
+We have far too many courgettes, does anybody want some?
+My mother keeps calling me at work.
+He proposed to me on top of the tower.
+We are getting a divorce lawyer, it is over.
+My father forgets my name more and more often.
+I feel alone since the children have left home.
+The teacher says that he cannot sit still for five minutes.
+Her marks got better after she changed schools.
+The kindergarten has no place for us before autumn.
+I would rather work four days a week for less pay.
+Nobody told me that the office moves to the suburbs.
+My application was turned down because I have no degree.
+The customer wants to pay in three instalments.
+The price went up by ten percent without a letter.
+I gave the wrong size, the shoes pinch.
+The jacket lost its colour in the first wash.
+The remote control does nothing, and the batteries are new.
+The fridge hums so loudly that we close the door at night.
+A pipe burst, and the water stands in the hallway.
+The lift has been out of order since Monday, and I am on crutches.
+Mice have eaten through the bag of flour.
+The moths got into my winter sweaters.
+The hedge must be cut before the birds begin to nest.
+A storm broke the apple tree in two.
+Please read it to me, my eyes are tired.
+Make the letters larger, I cannot read this.
+Do not save what I tell you now.
+Switch to German, please.
+I need a poem for a colleague who retires.
+The translation sounds stiff, make it warmer.
+Count how many words the essay has.
+The chart needs a legend and darker lines.
+Who won the match last night?
+The mayor resigned after the report about the bridge.
+The museum gave the masks back to Benin.
+Scientists taught a parrot to ask for its friends.
+The comet can be seen with the naked eye until Sunday.
+Whales sleep upright, close to the surface.""".splitlines()
 
 MESSAGES += [
     line
@@ -140,6 +215,23 @@ MESSAGES += [
         f"The app shows ERR_{'ABCDEFGHIJ'[number % 10]}_{number} on start.",
     )
 ]
+
+# The same for the other things that have names of their own: in a real history each is one of hundreds.
+ALIKE = [
+    line
+    for number in range(1, 31)
+    for line in (
+        f"The pod payments-{number * 7919 % 65536:04x} was restarted by the rollout.",
+        f"Pull request {5100 + 7 * number} was merged after the second review.",
+        f"Invoice 2026-{100 + number:04} was paid in time.",
+        f"Flight LH{1700 + 11 * number} leaves from gate B{number}.",
+        f"CVE-2026-{1100 + 13 * number} does not concern us.",
+        f"The sensor in hall {number} reports E-{20 + number}.",
+        f"Migration {50 + number:04}_add_column ran without an error.",
+        f"Room 3.{100 + number:03} is free in the afternoon.",
+    )
+]
+MESSAGES += ALIKE
 
 QUESTIONS: dict[str, list[str]] = {
     "the package did not get here": ["My parcel still has not arrived"],
@@ -188,6 +280,89 @@ QUESTIONS: dict[str, list[str]] = {
     "Mueller archive": ["Frau Müller"],
     "retry-budget": ["Use the branch feature"],
     "api.example.org": ["The certificate of"],
+    # In other words.
+    "keyboard does not type": ["My son spilled juice"],
+    "send me proof of payment again": ["Can you send the receipt"],
+    "voucher does not work": ["The discount code"],
+    "where should the goods be delivered": ["Please change the delivery address", "We moved to a bigger flat"],
+    "kitchen appliance defect": ["The kettle stopped heating", "The fridge hums"],
+    "display problem of a notebook": ["The screen flickers"],
+    "trip disrupted by bad weather": ["The flight to Oslo"],
+    "travel sickness": ["I prefer a window seat"],
+    "entry permit for a foreign country": ["Do I need a visa"],
+    "long distance running": ["I ran my first marathon"],
+    "tooth extraction": ["The dentist had to pull"],
+    "sick plants": ["The tomatoes on the balcony"],
+    "drought": ["It has not rained"],
+    "water coming through the ceiling": ["The roof leaks"],
+    "housing costs go up": ["My landlord wants"],
+    "exchange rate": ["The euro fell"],
+    "job interview nerves": ["I am nervous about"],
+    "praise from the manager": ["My boss praised"],
+    "theft": ["My phone was stolen"],
+    "smart home command": ["Turn the lights"],
+    "birthday of an elderly relative": ["Grandma turns ninety"],
+    "pregnancy": ["The baby kicks"],
+    "mourning a pet": ["I was very sad"],
+    "angry about losing a place": ["I was furious"],
+    "bone fracture": ["My little brother broke"],
+    "persistent cough": ["She has been coughing"],
+    "giving up cigarettes": ["I stopped smoking"],
+    "poor eyesight": ["My glasses are too weak", "Make the letters larger"],
+    "missed train": ["We missed the connection"],
+    "damaged luggage": ["The suitcase came out"],
+    "overbooked accommodation": ["The hotel gave our room"],
+    "pollution of the sea": ["The beach was full"],
+    "marriage ends": ["The divorce was final", "We are getting a divorce"],
+    "engagement": ["He proposed"],
+    "dementia": ["My father forgets"],
+    "loneliness": ["My best friend moved", "I feel alone"],
+    "child has trouble concentrating": ["The teacher says"],
+    "day care": ["The kindergarten has"],
+    "part-time": ["I would rather work four days"],
+    "rejected for lack of education": ["My application was turned down"],
+    "pay in parts": ["The customer wants to pay"],
+    "clothes do not fit": ["I gave the wrong size"],
+    "flooded apartment": ["A pipe burst"],
+    "elevator broken": ["The lift has been"],
+    "rodents": ["Mice have eaten"],
+    "off the record": ["Do not save"],
+    "politician steps down": ["The mayor resigned"],
+    "stolen art returned": ["The museum gave the masks"],
+    "sea mammals": ["Whales sleep"],
+    # By the exact name of a thing, alone or with words around it.
+    "CrashLoopBackOff": ["The pod payments-7f9c"],
+    "payments-7f9c": ["The pod payments-7f9c"],
+    "MOVED 3999": ["Redis answers MOVED"],
+    "signature_verification_failed": ["The webhook of Stripe"],
+    "db-eu-3 backup": ["Our nightly backup"],
+    "get_window max_tokens": ["get_window() cuts"],
+    "/v2/status": ["The health check of"],
+    "unhashable type": ["TypeError: unhashable"],
+    "cache_key": ["TypeError: unhashable"],
+    "0042_add_region": ["Rollback of migration"],
+    "quota atlas-prod": ["Please raise the quota"],
+    "CVE-2026-1188": ["CVE-2026-1188"],
+    "ENABLE_NEW_EDITOR": ["The flag ENABLE_NEW_EDITOR"],
+    "what about pull request 5123": ["Pull request 5123"],
+    "error E-17": ["The sensor reports E-17"],
+    "SN-8842-KX-19": ["My serial number"],
+    "LH1789": ["Flight LH1789"],
+    "room 3.014": ["Room 3.041 is taken"],
+    "invoice 2026-0039": ["Invoice 2026-0093"],
+    "Brightwater": ["The contract with Brightwater"],
+    "Nakagawa": ["Ms. Nakagawa"],
+    "when does Professor Achterberg need the slides": ["Professor Achterberg"],
+    "Siobhan keys": ["Tell Siobhan"],
+    "Pemberton": ["Our contact at Pemberton"],
+    "Ifeoma": ["The nurse's name"],
+    "who did I meet in Ghent": ["I met Bartholomew"],
+    "8814-B": ["Order 8814-B"],
+    "INC0012354": ["Ticket INC0012354"],
+    "which version broke the export": ["Version 2.13.4"],
+    "hiking knees": ["The hike took"],
+    "chemistry chapters": ["The exam covers"],
+    "Mahler": ["The orchestra played"],
 }
 
 

@@ -28,6 +28,8 @@ class Served(httpx.Client):
 
 
 Wrap = Callable[[ASGIApp, Store], ASGIApp]
+BEFORE_ALL: list[Wrap] = []
+"""What stands before every application that is served from now on."""
 
 
 def _as_it_is(app: ASGIApp, store: Store) -> ASGIApp:
@@ -73,6 +75,8 @@ def _start(
             served.store, served.loop = store, asyncio.get_running_loop()
             stopping = Stopping()
             app = wrap(create_app(store, settings, stopping), store)
+            for each in BEFORE_ALL:
+                app = each(app, store)
             server = _Quiet(config_of(app), stopping, settings.body_seconds)
             servers.append(server)
             is_ready.set()

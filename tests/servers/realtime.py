@@ -150,7 +150,7 @@ class Talk:
 
     async def _commit(self, event: dict[str, Any]) -> None:
         """A user has spoken. The transcript comes after the item."""
-        part = {"type": "input_audio", "transcript": None}
+        part = {"type": "input_audio"}
         item: dict[str, Any] = {"id": self._new_id(), "object": "realtime.item", "type": "message", "role": "user"}
         item |= {"status": "completed", "content": [part]}
         before = await self._add(item)
@@ -211,7 +211,7 @@ class Talk:
                     await self.say("conversation.item.done", item=item, previous_item_id=before)
                 await self.say("response.output_item.done", item=item, output_index=0, response_id=response["id"])
                 whole = response | {"status": status, "output": [item], "usage": USAGE}
-                await self.say("response.done", response=whole | {"conversation_id": "conv_1" if is_inside else None})
+                await self.say("response.done", response=whole | ({"conversation_id": "conv_1"} if is_inside else {}))
 
 
 class Endpoint:

@@ -9,11 +9,13 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.web.browsing import PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
+from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
 
 from hansard import Message
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
+from hansard.web import files
 
 pytestmark = needs_chromium
 expect.set_options(timeout=PATIENCE)
@@ -102,6 +104,7 @@ def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
     expect(page.locator(".when")).to_have_text("05:05")
     expect(page.locator(".day")).to_have_text("1 February 2026")
     plain = visitor.open(site.api.address, "/c/c", java_script_enabled=False)
+    expect(plain.get_by_role("button", name="Colours")).to_have_count(0)
     expect(plain.locator(".when")).to_have_text("2026-01-31 20:05 UTC")
 
 
@@ -111,6 +114,38 @@ def test_text_runs_as_its_script_does(sample: Site, visitor: Visitor) -> None:
     assert page.eval_on_selector("#m1 .said p", direction) == "rtl"
     assert page.eval_on_selector("h1", direction) == "rtl"
     assert page.eval_on_selector("body", direction) == "ltr"
+
+
+def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    expect(page.get_by_role("button", name="Colours: as your system")).to_be_visible()
+    page.get_by_role("button", name="Colours").click()
+    expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
+    page.keyboard.press("d")
+    expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    dark = page.evaluate(paper)
+    assert dark != light
+    # The server knows before the first paint: the page comes with it.
+    for path in ("/conversations", "/nothing"):
+        visitor.expected = ("404",)
+        page.goto(sample.api.address + path)
+        assert page.evaluate(paper) == dark
+        assert 'data-colours="dark"' in page.request.get(sample.api.address + path).text()
+    page.goto(sample.api.address)
+    page.keyboard.press("d")
+    expect(page.get_by_role("button", name="Colours: as your system")).to_be_visible()
+    assert page.evaluate(paper) == light
+    page.reload()
+    assert page.evaluate(paper) == light
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_the_dark_colours_are_the_same_wherever_they_stand() -> None:
+    sheet = files.content("hansard.css").decode()
+    by_system = sheet.partition(":root:not([data-colours=light]) {")[2].partition("}")[0].split()
+    assert by_system == sheet.partition(":root[data-colours=dark] {")[2].partition("}")[0].split()
 
 
 # Without a script
@@ -127,7 +162,7 @@ def test_reading_needs_no_script(sample: Site, visitor: Visitor) -> None:
     expect(page.get_by_text("held at customs").first).to_be_visible()
     page.goto(sample.api.address + "/c/sample-long")
     page.get_by_role("link", name="Older messages").click()
-    expect(page.locator("#m2330")).to_be_attached()
+    expect(page.locator("#m2350")).to_be_attached()
 
 
 # The keyboard
@@ -203,6 +238,34 @@ def test_the_list_follows_what_is_typed_and_written(site: Site, visitor: Visitor
     expect(page.locator(".row-title")).to_have_text(["Third", "Second", "First"])
 
 
+def test_older_titles_by_click(site: Site, visitor: Visitor) -> None:
+    for number in range(205):
+        site.store.create_conversation(f"c{number}", title="A lighthouse" if number == 2 else "Talk")
+    page = visitor.open(site.api.address, "/conversations")
+    page.get_by_label("Search titles and what was said").press_sequentially("lighthouse")
+    expect(page.get_by_text("200 newest titles looked at")).to_be_visible()
+    expect(page.locator(".row-title")).to_have_count(0)
+    page.get_by_role("link", name="Look at older titles").press("Enter")
+    expect(page.locator(".row-title")).to_have_text(["A lighthouse"])
+
+
+def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:
+    site.store.append("c1", [Message("user", "x")], title="First", user_id="ann", metadata={"shop": 1})
+    site.store.append("c2", [Message("user", "x")], title="Second", user_id="ben")
+    site.store.append("c3", [Message("user", "x")], title="Third", user_id="ann")
+    site.store.update_conversation("c3", archived=True)
+    page = visitor.open(site.api.address, "/conversations")
+    page.get_by_label("User", exact=True).first.press_sequentially("ann")
+    expect(page.locator(".row-title")).to_have_text(["First"])
+    page.get_by_text("More filters").press("Enter")
+    page.get_by_label("Archived").press("ArrowDown")
+    expect(page.locator(".row-title")).to_have_text(["Third"])
+    page.get_by_label("Archived").press("ArrowDown")
+    expect(page.locator(".row-title")).to_have_text(["Third", "First"])
+    page.get_by_label("Metadata").fill("shop=1")
+    expect(page.locator(".row-title")).to_have_text(["First"])
+
+
 # A conversation
 
 
@@ -210,7 +273,6 @@ def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visito
     page = visitor.open(sample.api.address, "/c/sample-long")
     expect(page.locator("#m2400")).to_be_visible()
     assert in_view(page, "#m2400")
-    before = page.eval_on_selector("#m2365", "each => each.getBoundingClientRect().top")
     page.mouse.move(600, 400)
     seen = set()
     most = 0
@@ -228,12 +290,28 @@ def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visito
         int(each) for each in page.eval_on_selector_all(".message", "all => all.map(each => each.dataset.seq)")
     )
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
-    assert isinstance(before, int | float)
+    # Neither do the spaces between messages stay when these go.
+    assert page.evaluate("document.querySelector('#messages').childNodes.length") < 3 * most
     while not page.locator("#m2400").count() and time.monotonic() < deadline:
         page.mouse.wheel(0, 4000)
         page.wait_for_timeout(60)
     expect(page.locator("#m2400")).to_be_attached()
     expect(page.locator("#live")).to_be_visible()
+
+
+def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", calling(31))
+    page = visitor.open(site.api.address, "/c/c")
+    page.get_by_role("link", name="Older messages").scroll_into_view_if_needed()
+    expect(page.locator("#m11")).to_be_attached()
+    page.evaluate("window.stayed = true")
+    page.get_by_role("link", name="look_up").click()
+    expect(page.locator("#m11")).to_be_in_viewport()
+    expect(page.locator("#m11")).to_be_focused()
+    page.locator("#m11 summary").click()
+    page.get_by_role("link", name="Its result").press("Enter")
+    expect(page.locator("#m12")).to_be_focused()
+    assert page.evaluate("window.stayed")
 
 
 def test_a_permalink_opens_there(sample: Site, visitor: Visitor) -> None:
@@ -310,6 +388,39 @@ def test_branches_are_switched(site: Site, visitor: Visitor) -> None:
     expect(page.locator(".message .said")).to_have_text(["Where to?", "Rome."])
     page.locator(".left a").click()
     expect(page.locator(".message .said")).to_have_text(["Where to?", "Naples."])
+
+
+def test_a_conversation_is_kept_by_keyboard(site: Site, visitor: Visitor) -> None:
+    """Begin, rename, archive, write as somebody, pin and branch: without a mouse."""
+    page = visitor.open(site.api.address, "/conversations")
+    page.get_by_label("First message").press_sequentially("Hello there")
+    page.get_by_role("button", name="Begin").press("Enter")
+    page.wait_for_url("**/c/**")
+    expect(page.locator(".message .said")).to_have_count(2)
+    title = page.get_by_label("Title")
+    title.fill("Named")
+    title.press("Enter")
+    expect(page.get_by_role("heading", name="Named", level=1)).to_be_visible()
+    page.get_by_role("button", name="Archive").press("Enter")
+    expect(page.locator(".head .state")).to_have_text("archived")
+    page.get_by_role("button", name="Take out of the archive").press("Enter")
+    expect(page.locator(".head .state")).to_have_count(0)
+    expect(page.locator("#live")).to_be_visible()
+    page.get_by_text("As whom").press("Enter")
+    page.get_by_label("Participant id").fill("kim")
+    page.get_by_label("Name", exact=True).fill("Kim")
+    page.get_by_label("Write a message").fill("I am here too")
+    page.get_by_role("button", name="Write", exact=True).press("Enter")
+    expect(page.locator(".message").last).to_contain_text("Kim")
+    page.locator(".message .open").last.press("Enter")
+    page.wait_for_url("**/m/**")
+    page.get_by_role("button", name="Pin").press("Enter")
+    expect(page.locator(".message .state", has_text="pinned")).to_be_visible()
+    page.locator(".message .open").first.press("Enter")
+    page.wait_for_url("**/m/**")
+    page.get_by_role("button", name="Branch after it").press("Enter")
+    expect(page.locator(".tree li")).to_have_count(2)
+    expect(page.locator(".message .said")).to_have_count(1)
 
 
 def test_delete_with_its_receipt(site: Site, visitor: Visitor) -> None:

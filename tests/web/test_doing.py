@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.kit import Site
+from tests.server.openai_wire.endpoint import endpoint
+from tests.web.kit import Site, sited
 
-from hansard import Message, connect
+from hansard import Message, Usage, connect
+from hansard.server.settings import Settings
 from hansard.web import chat
 
 
@@ -197,6 +200,47 @@ async def _storing() -> None:
         assert answer.participant is not None
         assert answer.participant.id == "counter"
         assert model.prompt[-1]["content"] == "Count"
+
+
+def test_chat_through_the_model_that_is_configured(tmp_path: Path) -> None:
+    with endpoint() as model:
+        settings = Settings(upstream=model.address, upstream_key="sk-ours", model="m-1")
+        with sited(f"sqlite:///{tmp_path}/a.db", settings) as site:
+            site.store.append_message("c", "user", "Where is it?")
+            page = site.get("/c/c")
+            assert "Ask m-1" in page
+            page = page.send("/say", text="Well?", ask="yes")
+            assert "It is on its way." in page
+            assert model.keys == ["Bearer sk-ours"]
+            asked = model.asked[0]
+            assert (asked["model"], asked["stream"]) == ("m-1", True)
+            assert [each["content"] for each in asked["messages"]] == ["Where is it?", "Well?"]
+            broken = {"refuse": ("No.", ""), "middle": ("The model endpoint broke off.", "It is on")}
+            for model.breaks, (why, words) in broken.items():
+                page = site.get("/c/c").send("/say", text="Again?", ask="yes")
+                assert page.status == 200
+                last = site.store.get_messages("c", last=1)[0]
+                assert (last.status, last.metadata, last.text) == ("interrupted", {"error": why}, words)
+                assert why in page
+
+
+def test_usage_that_a_model_reports_is_kept() -> None:
+    async def run() -> None:
+        async with connect("memory://") as store:
+            await store.append_message("c", "user", "Hello")
+            answer = await chat.reply(store, Counting(), "c", "Hello", None)
+            assert answer.usage is not None
+            assert (answer.usage.input_tokens, answer.usage.model) == (3, "m")
+
+    asyncio.run(run())
+
+
+class Counting:
+    name = "counting"
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str | Usage]:
+        yield "One."
+        yield Usage(input_tokens=3, output_tokens=1, model="m")
 
 
 def test_an_answer_that_breaks_off_stays() -> None:

@@ -252,7 +252,7 @@ def test_the_overview_counts(sample: Site) -> None:
     assert "sqlite" in page
     assert len(page.tree.all("a", "row")) == 8
     assert "a crash of the machine" in page
-    assert "Messages a day by the last activity of their conversation" in page
+    assert "Messages a day spread over the days of their conversation" in page
     bars = page.tree.all("svg", "chart")[1].all("title")
     assert sum(int(bar.words.rpartition(": ")[2].split()[0]) for bar in bars[-30:] if "k" not in bar.words) > 0
     assert "Not indexed yet" in page
@@ -266,13 +266,12 @@ def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
     ]
     site.store.append("c", said)
     page = site.get("/")
-    assert "Tokens and cost are added up once a minute" in page
+    assert "So much is added up once a minute" in page
     numbers = page.tree.one("dl", "numbers").words
     assert "10k" in numbers
     site.store.append("c", said)
     later = site.get("/").tree.one("dl", "numbers").words
-    assert "10,002" in later
-    assert "10k" in later
+    assert later == numbers
 
 
 def test_search_by_meaning_where_the_server_embeds(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from hansard.adapters.adk_events import Delta, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk_windows import Windows
 from hansard.adapters.history import newest, settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record
@@ -85,6 +86,8 @@ class AdkSessionService(BaseSessionService):
     def __init__(self, store: Store, *, agent_name: str | None = None) -> None:
         self._store = store
         self._agent_name = agent_name
+        self._events = Events()
+        self._windows = Windows()
 
     # ADK's methods
 
@@ -114,9 +117,9 @@ class AdkSessionService(BaseSessionService):
         found = await self._find(place) if place.id and user_id else None
         if found is None:
             return None
-        messages = await self._messages(found.conversation.id, config or GetSessionConfig())
+        messages = await self._messages(found.conversation, config or GetSessionConfig())
         kept = await self._caught_up(place, found.kept, messages)
-        events = events_of(messages, self._agent_name or app_name)
+        events = events_of(messages, self._agent_name or app_name, self._events)
         if config is not None and config.after_timestamp is not None:
             events = [event for event in events if event.timestamp >= config.after_timestamp]
         state = merged(await self._state(kept, messages), *await self._shared(app_name, user_id))
@@ -158,7 +161,8 @@ class AdkSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         message, version = await settled(self._append(place, mark, row_of(event)))
-        is_known = any(each.id == event.id for each in reversed(session.events))
+        # What is stored now was not in the session; what was stored before may be, or not.
+        is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
             _mark(session, Mark(version, mark.conversation_id))
         session.last_update_time = max(session.last_update_time, message.created_at.timestamp())
@@ -232,18 +236,35 @@ class AdkSessionService(BaseSessionService):
         message = appended.messages[0]
         if delta_of(message) or mark.is_new or message.seq % _BEHIND == 0:
             await self._follow(place, mark.conversation_id, [message])
-        return message, appended.version if appended.stored else None
+        if not appended.stored:
+            return message, None
+        self._windows.go_on(mark.conversation_id, mark.version, appended.version, message)
+        return message, appended.version
 
-    async def _messages(self, conversation_id: str, config: GetSessionConfig) -> list[Message]:
-        if config.num_recent_events == 0:
+    async def _messages(self, conversation: Conversation, config: GetSessionConfig) -> Sequence[Message]:
+        id, wanted = conversation.id, config.num_recent_events
+        if wanted == 0:
             return []
-        if config.num_recent_events is not None:
-            return await newest(self._store, conversation_id, config.num_recent_events)
-        since = None
-        if config.after_timestamp is not None:
+        if wanted is None and config.after_timestamp is not None:
             # Times of messages are rounded to the microsecond; the events are compared exactly.
             since = datetime.fromtimestamp(config.after_timestamp, UTC) - timedelta(microseconds=1)
-        return [message async for message in self._store.iter_messages(conversation_id, since=since)]
+            return [message async for message in self._store.iter_messages(id, since=since)]
+        known = self._windows.get(conversation, wanted)
+        if known is not None:
+            return known
+        messages = (
+            [message async for message in self._store.iter_messages(id)]
+            if wanted is None
+            else await newest(self._store, id, wanted)
+        )
+        await self._keep(conversation, wanted, messages)
+        return messages
+
+    async def _keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
+        """Remembers messages as those of the version, unless somebody wrote while they were read."""
+        now = await self._store.get_conversation(conversation.id)
+        if now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at):
+            self._windows.keep(conversation, wanted, messages)
 
     # State
 

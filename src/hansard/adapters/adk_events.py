@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from google.adk.events import Event
 from google.adk.sessions import State
 from google.genai import types
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from hansard.adapters.history import reading_of
@@ -20,6 +24,15 @@ FORMAT = "adk"
 USER = "user"
 
 Delta = dict[str, Any]
+Maker = Callable[[], Any]
+
+_KEPT = 5_000
+_PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
+_new = object.__new__
+_set_fields, _set_given, _set_extra, _set_private = (
+    vars(BaseModel)[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 def row_of(event: Event) -> Message:
@@ -55,13 +68,80 @@ def _usage(event: Event) -> Usage | None:
     )
 
 
-def events_of(messages: Iterable[Message], agent: str) -> list[Event]:
+class Events:
+    """Events that were made lately, by their messages. ADK's making of one costs more than reading and copying ten."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[str, str], tuple[int, datetime | None, Maker]] = OrderedDict()
+
+    def event_of(self, message: Message) -> Event:
+        """The event of a message in ADK's format. Whoever gets it may change it."""
+        key = (message.conversation_id, message.id)
+        made = self._made.get(key)
+        # A message that was changed has another time of change, one that was stored anew another seq.
+        if made is None or made[:2] != (message.seq, message.updated_at):
+            event = Event.model_validate_json(msgspec.json.encode(message.content))
+            made = self._made[key] = (message.seq, message.updated_at, _model_maker(event))
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return cast(Event, made[2]())
+
+
+def maker(value: Any) -> Maker | None:
+    """Makes copies of a value that share nothing that can be changed; None for what cannot be changed.
+
+    What is in a model is looked at once. So a copy of a model of many fields costs the few that can be changed.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return None
+    if kind is list:
+        items = [maker(item) for item in value]
+        if not any(items):
+            return value.copy  # type: ignore[no-any-return]
+        return lambda: [make() if make else item for make, item in zip(items, value, strict=True)]
+    if kind is dict:
+        named = {name: make for name, item in value.items() if (make := maker(item))}
+        if not named:
+            return value.copy  # type: ignore[no-any-return]
+        return lambda: value | {name: make() for name, make in named.items()}
+    if isinstance(value, BaseModel) and not value.__pydantic_private__:
+        return _model_maker(value)
+    return partial(deepcopy, value)
+
+
+def _model_maker(model: BaseModel) -> Maker:
+    kind, fields, given, private = (
+        type(model),
+        model.__dict__,
+        model.__pydantic_fields_set__,
+        model.__pydantic_private__,
+    )
+    named = [(name, found) for name, item in fields.items() if (found := maker(item))]
+    extra = maker(model.__pydantic_extra__)
+
+    def make() -> BaseModel:
+        made = _new(kind)
+        own = fields.copy()
+        for name, make_item in named:
+            own[name] = make_item()
+        _set_fields(made, own)
+        _set_extra(made, extra() if extra else None)
+        _set_given(made, given.copy())
+        _set_private(made, private)
+        return made
+
+    return make
+
+
+def events_of(messages: Iterable[Message], agent: str, events_made: Events | None = None) -> list[Event]:
     """The events that messages of any format become; what other frameworks' assistants said is said by `agent`."""
+    made = events_made or Events()
     events: list[Event] = []
     names: dict[str, str] = {}
     for message in messages:
         if message.format == FORMAT and isinstance(message.content, dict):
-            events.append(Event.model_validate_json(msgspec.json.encode(message.content)))
+            events.append(made.event_of(message))
             if events[-1].author != USER:
                 agent = events[-1].author
         else:

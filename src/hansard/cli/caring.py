@@ -183,9 +183,7 @@ def check(*, session: Given) -> int:
 def reindex(
     *,
     embedder: embedding.Named = None,
-    forget_others: Annotated[
-        bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")
-    ] = False,
+    forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
     session: Given,
 ) -> None:
     """Build the search index anew and, with an embedder, the vectors.

@@ -41,6 +41,10 @@ def serve(
     upstream: Annotated[
         str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
     ] = None,
+    model: Annotated[
+        str | None, Parameter(help="The model at --upstream that answers on the page; without one, an echo does.")
+    ] = None,
+    max_relays: Annotated[int, Parameter(help="Live sessions that a process passes on to it at a time.")] = 100,
     embedder: embedding.Named = None,
     audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
     workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
@@ -59,6 +63,10 @@ def serve(
         raise ValidationError(f"--port is {port}: it must be between 0 and 65535")
     if not 1 <= workers <= 64:
         raise ValidationError(f"--workers is {workers}: it must be between 1 and 64")
+    if model is not None and upstream is None:
+        raise ValidationError("--model needs --upstream: the endpoint where that model answers")
+    if max_relays < 0:
+        raise ValidationError(f"--max-relays is {max_relays}: it must be 0 or more")
     try:
         from hansard.server.running import run
         from hansard.server.settings import Settings
@@ -77,6 +85,8 @@ def serve(
         cors_origins=cors_origin,
         upstream=upstream,
         upstream_key=os.environ.get("OPENAI_API_KEY"),
+        model=model,
+        max_relays=max_relays,
         embedder=embedder,
         audit_log=audit_log,
     )

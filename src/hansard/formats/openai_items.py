@@ -57,7 +57,7 @@ _KINDS: dict[str, _Kind] = {
     "code_interpreter_call": _Kind("ci_", needs={"container_id": str}, fills={"code": None, "outputs": None, **_DONE}),
     "local_shell_call": _Kind("lsh_", needs={"call_id": str, "action": dict}, fills=_DONE),
     "local_shell_call_output": _Kind("lsho_", "tool", {"output": str}),
-    "shell_call": _Kind("sh_", needs={"call_id": str, "action": dict}, fills=_DONE),
+    "shell_call": _Kind("sh_", needs={"call_id": str, "action": dict}, fills={"environment": None, **_DONE}),
     "shell_call_output": _Kind("sho_", "tool", {"call_id": str, "output": list}, {"max_output_length": None, **_DONE}),
     "apply_patch_call": _Kind("apc_", needs={"call_id": str, "operation": dict}, fills=_DONE),
     "apply_patch_call_output": _Kind("apco_", "tool", _CALL, _DONE),

@@ -47,19 +47,26 @@ _ACTIVE_DAYS = 60
 
 def active_days(conversations: Iterable[Conversation]) -> dict[str, int]:
     """`Stats.active` of these conversations."""
-    days: Counter[str] = Counter()
-    for each in conversations:
-        days[(each.last_message_at or each.created_at).date().isoformat()] += each.message_count
-    return newest_days(days)
+    return spread((each.created_at.toordinal(), _last_day(each), each.message_count, 1) for each in conversations)
 
 
-def counted_days(days: Iterable[tuple[int, int]]) -> dict[str, int]:
-    """The same from messages by the number of the day, counted from that of the first year."""
-    return newest_days({date.fromordinal(day + 1).isoformat(): messages for day, messages in days})
+def _last_day(conversation: Conversation) -> int:
+    return (conversation.last_message_at or conversation.created_at).toordinal()
+
+
+def spread(groups: Iterable[tuple[int, int, int, int]]) -> dict[str, int]:
+    """The same from groups of equal conversations: first and last day as ordinals, messages of each, and how many."""
+    days: Counter[int] = Counter()
+    for first, last, messages, conversations in groups:
+        lasted = max(1, last - first + 1)
+        each, rest = divmod(messages, lasted)
+        for back in range(min(lasted, _ACTIVE_DAYS)):
+            days[last - back] += conversations * (each + (back < rest))
+    return newest_days({date.fromordinal(day).isoformat(): messages for day, messages in days.items()})
 
 
 def newest_days(days: Mapping[str, int]) -> dict[str, int]:
-    return {day: days[day] for day in sorted(days)[-_ACTIVE_DAYS:] if days[day]}
+    return {day: days[day] for day in sorted(day for day in days if days[day])[-_ACTIVE_DAYS:]}
 
 
 _NOTHING = 1e-12

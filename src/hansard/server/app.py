@@ -108,7 +108,7 @@ def create_app(
     """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
 
     `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
-    those who write on the page; without one, an echo does.
+    those who write on the page; without one, the model of the settings does, or an echo.
     """
     settings, stopping = settings or Settings(), stopping or Stopping()
     gate = Gate(settings)

@@ -36,6 +36,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where the wire of OpenAI passes on what is for a model, such as `https://api.openai.com/v1`."""
     upstream_key: str | None = None
     """The key with which it is asked."""
+    model: str | None = None
+    """The model there that answers those who write on the page. Without one, an echo does."""
     max_relays: int = 100
     """Live sessions that a process passes on at a time."""
     recording_seconds: float = 10.0

@@ -20,6 +20,9 @@ _LOOKS = 3
 """How often a search is made anew, while others go on deleting what it finds."""
 
 
+_UNFILTERED = reading.Filters()
+
+
 class Searching(Core):
     async def search(
         self,
@@ -54,7 +57,9 @@ class Searching(Core):
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
         how = finding.mode(mode, order, match)
-        narrow = reading.filters(roles, participant_ids, None, since, until)
+        narrow = _UNFILTERED
+        if roles is not None or participant_ids is not None or since is not None or until is not None:
+            narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,
             how.match,

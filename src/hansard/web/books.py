@@ -1,11 +1,12 @@
-"""The usage of the last days, added up: tokens by day, and what models, agents and users took.
+"""How much there is, and the usage of the last days, added up: by day, by model, agent and user.
 
-A busy store has a row of usage for each user, agent, model and day. Where that is much to add up, it is done once a
-minute and not for everybody who looks.
+A busy store has many conversations, and a row of usage for each user, agent, model and day. Where that is much to add
+up, it is done once a minute and not for everybody who looks.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -13,12 +14,12 @@ from datetime import UTC, date, datetime, timedelta
 from msgspec import Struct
 
 from hansard.errors import Denied, Unsupported
-from hansard.model import UsageRow
+from hansard.model import Stats, UsageRow
 from hansard.store import Store
 
 BUSIEST = 6
-_MANY = 5_000
-"""Rows that are added up at most once a minute."""
+_MANY_ROWS, _MANY_CONVERSATIONS = 5_000, 10_000
+"""From here on they are added up at most once a minute."""
 _MINUTE = timedelta(minutes=1)
 _MOST_KEPT = 64
 
@@ -31,6 +32,8 @@ class Ranked(Struct, frozen=True):
 
 
 class Sums(Struct, frozen=True):
+    stats: Stats | None
+    """None where the store cannot tell, or a user's view may not know."""
     total: Ranked
     tokens: dict[str, int]
     """By day."""
@@ -54,13 +57,21 @@ class Books:
         kept = self._kept.get(key)
         if kept is not None and now - kept.at < _MINUTE:
             return kept
-        made = _added_up(await _usage(store, since), now)
+        stats, rows = await asyncio.gather(_stats(store), _usage(store, since))
+        made = _added_up(stats, rows, now)
         self._kept.pop(key, None)
         if made.is_kept:
             self._kept[key] = made
             while len(self._kept) > _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
         return made
+
+
+async def _stats(store: Store) -> Stats | None:
+    try:
+        return await store.stats()
+    except (Denied, Unsupported):
+        return None
 
 
 async def _usage(store: Store, since: date) -> list[UsageRow]:
@@ -70,18 +81,20 @@ async def _usage(store: Store, since: date) -> list[UsageRow]:
         return []
 
 
-def _added_up(rows: Sequence[UsageRow], now: datetime) -> Sums:
+def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Sums:
     tokens: dict[str, int] = defaultdict(int)
     for row in rows:
         tokens[row.day] += row.input_tokens + row.output_tokens
+    is_much = stats is not None and stats.conversations > _MANY_CONVERSATIONS
     return Sums(
+        stats,
         _sum("", rows),
         tokens,
         _ranked(rows, lambda row: row.model),
         _ranked(rows, lambda row: row.agent_id),
         _ranked(rows, lambda row: row.user_id),
         now,
-        is_kept=len(rows) > _MANY,
+        is_kept=is_much or len(rows) > _MANY_ROWS,
     )
 
 

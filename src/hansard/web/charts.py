@@ -28,7 +28,9 @@ def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
     most = max((bar.value for bar in bars), default=0) or 1
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
-    ends = "".join(f"<span>{escape(bars[at].label)}</span>" for at in (0, -1)) if bars else ""
+    highest = max(bars, key=lambda bar: bar.value, default=None)
+    words = [bars[0].label, f"most: {short(highest.value)} on {highest.label}", bars[-1].label] if highest else []
+    ends = "".join(f"<span>{escape(each)}</span>" for each in words)
     return Markup(
         f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(title)}" '
         f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'

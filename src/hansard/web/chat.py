@@ -1,7 +1,8 @@
 """Who answers when somebody writes on the page: the model that the server was given, or one that repeats what it hears.
 
-A model is anything with a `name` and an async iterator of pieces of text. What it says is stored as it comes, as a
-message in progress, so that every reader sees it grow and nothing of it is lost when it breaks off.
+A model is anything with a `name` and an async iterator of pieces of text; it may give its `Usage` too. What it says is
+stored as it comes, as a message in progress, so that every reader sees it grow and nothing of it is lost when it breaks
+off. Why it broke off stands in the message's metadata, as `error`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,15 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from hansard.errors import HansardError
-from hansard.model import Message, Participant
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hansard.capture.shapes import named, usage_of
+from hansard.errors import HansardError, Unavailable
+from hansard.model import Message, Participant, Usage
+from hansard.server.openai.failures import WireError
+from hansard.server.openai.upstream import Upstream, events, is_done
+from hansard.server.settings import Settings
 from hansard.store import Store
 
 _EVERY = 200
@@ -23,7 +31,7 @@ class Model(Protocol):
     def name(self) -> str:
         """What the page calls it."""
 
-    def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+    def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str | Usage]:
         """The answer in pieces. `messages` is the prompt as OpenAI's Chat Completions take it, `text` the newest."""
 
 
@@ -38,21 +46,84 @@ class Echo:
             yield f"> {line}\n"
 
 
+class Passed:
+    """The model endpoint that `--upstream` names, with the model that `--model` names."""
+
+    def __init__(self, upstream: Upstream, name: str) -> None:
+        self._upstream = upstream
+        self.name = name
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str | Usage]:
+        body = {"model": self.name, "messages": list(messages), "stream": True}
+        is_whole = False
+        try:
+            async with self._upstream.ask("/chat/completions", body) as answer:
+                async for raw, data in events(answer):
+                    chunk = _chunk(data)
+                    is_whole = is_whole or is_done(raw) or any(each.finish_reason for each in chunk.choices)
+                    for each in chunk.choices[:1]:
+                        if each.delta.content:
+                            yield each.delta.content
+                    usage = named(usage_of(chunk.usage), self.name)
+                    if usage is not None:
+                        yield usage
+        except WireError as error:
+            raise Unavailable(str(error), retryable=False, outcome="not_applied") from error
+        if not is_whole:
+            raise Unavailable("The model endpoint broke off.", retryable=True, outcome="not_applied")
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: dict[str, Any] | None = None
+
+
+def _chunk(data: Any) -> _Chunk:
+    """A piece of a stream; an empty one for what is none."""
+    try:
+        return msgspec.convert(data, _Chunk)
+    except msgspec.ValidationError:
+        return _Chunk()
+
+
+def configured(settings: Settings) -> Model:
+    """The model that the settings name, or the echo."""
+    if settings.upstream and settings.model:
+        return Passed(Upstream(settings), settings.model)
+    return Echo()
+
+
 async def reply(store: Store, model: Model, conversation_id: str, text: str, agent_id: str | None) -> Message:
     """Asks the model, and stores what it says while it says it."""
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)
     id = await store.append_message(conversation_id, "assistant", "", participant=who, status="in_progress")
     said, stored = "", 0
+    usage: Usage | UnsetType = UNSET
     try:
         async for piece in model.answer(prompt.messages, text):
+            if isinstance(piece, Usage):
+                usage = piece
+                continue
             said += piece
             if len(said) - stored >= _EVERY:
                 await store.update_message(conversation_id, id, content=said)
                 stored = len(said)
+    except HansardError as error:
+        why = {"error": str(error)}
+        return await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
     except BaseException:
         # What was said stays, and says that there was to be more.
         with contextlib.suppress(HansardError):
             await store.update_message(conversation_id, id, content=said, status="interrupted")
         raise
-    return await store.update_message(conversation_id, id, content=said, status="complete")
+    return await store.update_message(conversation_id, id, content=said, status="complete", usage=usage)

@@ -1,8 +1,8 @@
 """What a message says, as blocks that a template can show.
 
 Content of any format is read as parts; each part becomes a block. A tool's result is shown inside of the call that it
-answers, where both are on the page; else each has a link to the other. Everything is bounded: what is longer is cut, and
-the message's own page has more.
+answers, where both are on the page; else each has a link to the other. Everything is bounded: what is longer is cut,
+and the message's own page has more.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
     beyond = await beyond_of(look, stretch)
     setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
     values: dict[str, Any] = {
-        "transcript": transcript.joined(await transcript.items_of(stretch.messages, setting)),
         "conversation": conversation,
         "base": base,
         "shown": shown,
@@ -70,26 +69,31 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
         "last": stretch.messages[-1].cursor if stretch.messages else None,
     }
     if look.visit.wants_piece:
-        return look.piece("stretch.html", **values)
-    people = _people(stretch.messages)
-    about = _about(look, conversation, branches, shown, people)
-    return look.show("conversation.html", about=about, people=people, model=look.services.model.name, **values)
+        items = await transcript.items_of(stretch.messages, setting)
+        return look.piece("stretch.html", transcript=transcript.joined(items), **values)
+    inside = await _inside(look, setting, values)
+    return look.show("conversation.html", conversation=conversation, inside=inside)
 
 
-def _about(
-    look: Look[Any, Any], conversation: Conversation, branches: Sequence[Branch], shown: str, people: Sequence[Person]
-) -> Markup:
-    """What stands beside the messages."""
-    facts = {
-        "conversation": conversation,
-        "base": base_of(look, conversation),
+async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
+    """The messages, and what stands around them. One who looks again gets what was made."""
+    stretch: Stretch = values["stretch"]
+    more = {
         "home": look.visit.home,
-        "people": people,
-        "shown": shown,
-        "may_write": look.may("write"),
         "proof": look.proof,
+        "may_write": setting.may_write,
+        "model": look.services.model.name,
+        "is_live": look.store.capabilities.watch != "none",
     }
-    return rendering.remembered("about.html", (facts, branches), lambda: {**facts, "branches": _tree(branches)})
+    where = (stretch.branch, stretch.has_older, stretch.has_newer)
+    key = rendering.key_of("talk.html", (setting, list(stretch.messages), where, values["shown"], more))
+    found = rendering.recalled(key)
+    if found is not None:
+        return found
+    items = await transcript.items_of(stretch.messages, setting)
+    people, branches = _people(stretch.messages), _tree(setting.branches)
+    made = {"transcript": transcript.joined(items), "people": people, "branches": branches}
+    return rendering.kept(key, "talk.html", {**values, **more, **made})
 
 
 def base_of(look: Look[Any, Any], conversation: Conversation) -> str:

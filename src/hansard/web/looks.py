@@ -103,6 +103,7 @@ class Look(Generic[Q, F]):
     def show(self, template: str, *, status: int = 200, **values: Any) -> Answer:
         """A whole page."""
         facts = {
+            "colours": self.visit.colours,
             "root": self.visit.root,
             "home": self.visit.home,
             "proof": self.proof,

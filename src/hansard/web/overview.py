@@ -8,12 +8,13 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup
+from msgspec import structs
 
-from hansard.errors import Denied, Unsupported
-from hansard.model import Record, Stats
+from hansard.model import NOT_YET, Record
 from hansard.server.calls import Answer, NoQuery
 from hansard.store import Store
-from hansard.web import charts, listing
+from hansard.web import charts, listing, rendering
+from hansard.web.books import Sums
 from hansard.web.charts import Bar
 from hansard.web.looks import Look, NoForm, see
 
@@ -31,12 +32,12 @@ _DURABILITY = {
 async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
-    stats, sums, newest, checked = await asyncio.gather(
-        _stats(look.store),
+    sums, newest, checked = await asyncio.gather(
         look.services.books.sums(look.store, since),
         listing.newest(look, NEWEST),
         last_check(look.store),
     )
+    stats = sums.stats
     if not newest and not (stats and stats.conversations):
         return look.show("empty.html", stats=stats, durability=_DURABILITY[look.store.capabilities.durability])
     values: dict[str, Any] = {
@@ -45,20 +46,28 @@ async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
         "durability": _DURABILITY[look.store.capabilities.durability],
-        "sums": sums,
-        "share": charts.share,
-        "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
-        "messages_chart": None if stats is None else _chart(stats.active, since, "Messages per day", "messages"),
+        "figures": _figures(sums, since, look.visit.home),
     }
     return look.show("overview.html", **values)
 
 
-async def _stats(store: Store) -> Stats | None:
-    """Counts, except where the store cannot tell, or a user's view may not know."""
-    try:
-        return await store.stats()
-    except (Denied, Unsupported):
-        return None
+def _figures(sums: Sums, since: date, home: str) -> Markup:
+    """Numbers and charts."""
+
+    def values() -> dict[str, Any]:
+        active = None if sums.stats is None else sums.stats.active
+        return {
+            "home": home,
+            "stats": sums.stats,
+            "sums": sums,
+            "share": charts.share,
+            "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
+            "messages_chart": None if active is None else _chart(active, since, "Messages per day", "messages"),
+        }
+
+    # When it was added up is only shown where that is long ago.
+    facts = sums if sums.is_kept else structs.replace(sums, at=NOT_YET)
+    return rendering.remembered("figures.html", (facts, since, home), values)
 
 
 async def last_check(store: Store) -> Record | None:

@@ -31,11 +31,23 @@ def render(template: str, **values: Any) -> str:
 
 def remembered(template: str, shown: object, values: Callable[[], Mapping[str, Any]]) -> Markup:
     """The template with these values, which depend on what is shown and on nothing else."""
-    key = digest(_encode((template, shown)))
+    key = key_of(template, shown)
+    return recalled(key) or kept(key, template, values())
+
+
+def key_of(template: str, shown: object) -> bytes:
+    """What a piece is remembered by."""
+    return digest(_encode((template, shown)))
+
+
+def recalled(key: bytes) -> Markup | None:
     html = memory.get(key)
-    if html is None:
-        html = named(template).render(values())
-        memory.put(key, html)
+    return None if html is None else Markup(html)
+
+
+def kept(key: bytes, template: str, values: Mapping[str, Any]) -> Markup:
+    html = named(template).render(values)
+    memory.put(key, html)
     return Markup(html)
 
 

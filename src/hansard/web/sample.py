@@ -128,7 +128,7 @@ async def _long(store: Store, now: datetime) -> int:
     id = "sample-long"
     if await store.get_conversation(id) is not None:
         return 0
-    start = now - timedelta(days=9)
+    start = now - timedelta(days=41)
     stored = 0
     for first in range(0, _LONG, _BATCH):
         batch = [_entry(number, start) for number in range(first, min(first + _BATCH, _LONG))]

@@ -30,7 +30,7 @@ from hansard.server.parts import Parts
 from hansard.server.routing import Router
 from hansard.web import cookies, files
 from hansard.web.books import Books
-from hansard.web.chat import Echo, Model
+from hansard.web.chat import Model, configured
 from hansard.web.looks import FORM, Look, Services, decode, redirect, shown
 from hansard.web.tree import PAGES
 from hansard.web.visits import Visit
@@ -53,7 +53,9 @@ class Site:
     """The pages, as an application."""
 
     def __init__(self, parts: Parts, model: Model | None = None) -> None:
-        self._services = Services(parts.store, parts.gate, parts.settings, parts.stopping, model or Echo(), Books())
+        self._services = Services(
+            parts.store, parts.gate, parts.settings, parts.stopping, model or configured(parts.settings), Books()
+        )
         self._parts = parts
         self._gate = parts.gate
         self._watchers = parts.watchers
@@ -132,7 +134,7 @@ class Site:
         proof = cookies.proof_of(visit, seed)
         needs_key = self._gate.needs_key
         values = {"root": visit.root, "proof": proof, "problem": problem, "to": to, "needs_key": needs_key}
-        return shown("sign_in.html", 401, headers, **values)
+        return shown("sign_in.html", 401, headers, colours=visit.colours, **values)
 
     # What went wrong
 
@@ -147,7 +149,7 @@ class Site:
         kind = type(error)
         detail = str(error) if says_why else inspect.getdoc(kind)
         values = {"root": visit.root, "home": visit.home, "number": status, "title": kind.__name__, "detail": detail}
-        return shown("error.html", status, headers, request_id=visit.request_id, **values)
+        return shown("error.html", status, headers, colours=visit.colours, request_id=visit.request_id, **values)
 
 
 def _headless(visit: Visit, answer: Answer) -> Answer:

@@ -18,6 +18,7 @@ from hansard.server import parameters
 from hansard.server.exchanges import Exchange
 
 TENANT = b"/t/"
+COLOURS = "hansard_colours"
 
 
 class Visit(Exchange):
@@ -57,6 +58,12 @@ class Visit(Exchange):
         except CookieError:
             return {}
         return {name: morsel.value for name, morsel in found.items()}
+
+    @property
+    def colours(self) -> str | None:
+        """`light` or `dark`, if the reader has chosen; else as the system has them."""
+        chosen = self.cookies.get(COLOURS)
+        return chosen if chosen in ("light", "dark") else None
 
     @property
     def is_https(self) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.server.calls import Answer
-from hansard.web import charts, content, markdown
+from hansard.web import charts, content, markdown, rendering
 from hansard.web.conversation import ONE, base_of
 from hansard.web.looks import ALONE, Look, NoForm, see
 
@@ -63,21 +63,32 @@ async def see_why(look: Look[WhyQuery, NoForm]) -> Answer:
     conversation = await look.conversation()
     prompt = await _assemble(look)
     messages = await _messages(look, prompt)
-    made = content.pretty(_as_sent(prompt, look.query.format))
-    values: dict[str, Any] = {
-        "q": look.query,
+    base = base_of(look, conversation)
+    facts = (look.query, prompt, list(messages.values()), conversation, base)
+    result = rendering.remembered(
+        "why_result.html", facts, lambda: _values(look.query, prompt, messages, conversation, base)
+    )
+    if look.visit.wants_piece:
+        return look.piece("piece.html", inside=result)
+    agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
+    values: dict[str, Any] = {"q": look.query, "base": base, "conversation": conversation, "result": result}
+    return look.show("why.html", agents=agents, formats=FORMATS, **values)
+
+
+def _values(
+    query: WhyQuery, prompt: Prompt, messages: dict[str, Message], conversation: Conversation, base: str
+) -> dict[str, Any]:
+    made = content.pretty(_as_sent(prompt, query.format))
+    return {
+        "q": query,
         "prompt": prompt,
         "lines": _lines(prompt, messages, conversation),
-        "json": markdown.json(made[: content.MOST]) if len(made) <= content.MOST else None,
+        "json": markdown.json(made) if len(made) <= content.MOST else None,
         "plain_json": made,
         "share": charts.share(prompt.tokens, prompt.budget),
-        "base": base_of(look, conversation),
+        "base": base,
         "conversation": conversation,
     }
-    if look.visit.wants_piece:
-        return look.piece("why_result.html", **values)
-    agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
-    return look.show("why.html", agents=agents, formats=FORMATS, **values)
 
 
 async def see_prompt_json(look: Look[WhyQuery, NoForm]) -> Answer:

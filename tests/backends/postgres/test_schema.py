@@ -18,7 +18,8 @@ from tests.servers import postgres
 
 import hansard
 import hansard.sync
-from hansard.backends.postgres import beside, reading, schema
+from hansard.analysis import Lookup, parse_query
+from hansard.backends.postgres import beside, reading, schema, selecting
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, in_schema
 from hansard.model import EPOCH
@@ -95,7 +96,7 @@ def test_every_key_begins_with_the_tenant_and_the_conversation(place: str) -> No
             for table, _, definition in found:
                 if "UNIQUE" in definition:
                     unique[table].append(re.search(r"\((.*?)\)", definition)[1].split(", "))  # type: ignore[index]
-        of_conversations = {"branches", "messages", "summaries", "blob_uses"}
+        of_conversations = {"branches", "messages", "summaries", "blob_uses", "search", "search_queue"}
         for table in schema.TABLES:
             assert unique[table], table
             for columns in unique[table]:
@@ -143,6 +144,15 @@ HOT: dict[str, tuple[Any, ...]] = {
     "conversations_after": ("t", "t", "c7", 100),
     "save_counts": ("t", ["c7"], ["main"], [1]),
     "list_tenants": (),
+    "conversations_by_id": ("t", ["c7"]),
+    "queued": ("t", "", 0, 0, None, 100, 1000, 1),
+    "queued_tenants": (),
+    "search_places": ("t", "c7"),
+    "queue_message": ("t", "c7", 1, 1),
+    "queue_conversations": ("t", ["c7"]),
+    "index_messages": ("t", 1, ["c7"], ["c7"], [1], [1], ["5"], [None], [1], [False], ["'x'"]),
+    "other_terms": ("t", "c7", [1], [1], [1], ["'x'"]),
+    "count_messages_of_user": ("t", "u7", 1000),
 }
 
 
@@ -168,19 +178,24 @@ FILL = """
         FROM generate_series(1, 3000) AS n;
     INSERT INTO hansard.messages SELECT 't', 'c' || n, 1, seq, 'm' || n || '-' || seq, 'user', NULL, 'text', 4, seq,
         NULL, NULL, NULL, NULL FROM generate_series(1, 3000) AS n, generate_series(1, 10) AS seq;
-    ANALYZE hansard.conversations, hansard.branches, hansard.messages;
+    INSERT INTO hansard.search SELECT tenant, conversation, line, seq, created_at, false,
+        ('common ' || CASE WHEN conversation = 'c1500' THEN 'rare' ELSE 'x' || seq END)::tsvector
+        FROM hansard.messages;
+    ANALYZE hansard.conversations, hansard.branches, hansard.messages, hansard.search;
 """
 
 
-async def plan_of(place: str, sql: str, values: tuple[Any, ...]) -> str:
-    """As a session without our settings would make it: an index must be the planner's own choice."""
+async def plan_of(place: str, sql: str, values: tuple[Any, ...], settings: dict[str, str] | None = None) -> str:
+    """As a session without our settings would make it, or with them: an index must be the planner's own choice."""
     async with raw() as connection:
+        for name, value in (settings or {}).items():
+            await connection.execute(f"SET {name} = {value}")
         rows = await connection.fetch(f"EXPLAIN {in_schema(sql, place)}", *values)
         return "\n".join(row[0] for row in rows)
 
 
 def assert_indexed(plan: str) -> None:
-    assert not re.search("Seq Scan on (conversations|branches|messages)", plan), plan
+    assert not re.search("Seq Scan on (conversations|branches|messages|search)\\b", plan), plan
 
 
 @pytest.mark.parametrize("name", HOT)
@@ -257,6 +272,57 @@ def test_pinned_messages_are_found_by_their_index(full: str) -> None:
         plan = asyncio.run(plan_of(full, sql, tuple(values)))
         assert_indexed(plan)
         assert "messages_pinned" in plan, plan
+
+
+LOOKUPS = [
+    Lookup(parse_query("common")),
+    Lookup(parse_query("rare"), user_id="u7", since=EPOCH),
+    Lookup(parse_query('"rare common" -x'), conversation_id="c7", below=(5, 5, "c9")),
+    Lookup(parse_query("rar*"), roles=frozenset({"user"}), agent_id="a7", all_branches=True),
+]
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Lookup) -> None:
+    """A common word sorts nothing: the index of times gives the order, and as much of it as is needed."""
+    for walked in (500, None):
+        sql, values = selecting.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
+        for settings in (None, options_of(full).settings):
+            plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+            assert_indexed(plan)
+            assert "Index Scan Backward using search_by_time" in plan, plan
+            assert "Sort" not in plan, plan
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
+    """A rare word scans nothing: its rows are found by their terms, and only those are sorted."""
+    for terms in ("'rare'", "'t' & ('rare' | 'any')"):
+        sql, values = selecting.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
+        for settings in (None, options_of(full).settings):
+            plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+            assert_indexed(plan)
+            assert "Bitmap Index Scan on search_by_terms" in plan, plan
+            assert "search_by_time" not in plan, plan
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> None:
+    sql, values = selecting.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 500, 5000)
+    for settings in (None, options_of(full).settings):
+        plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+        assert_indexed(plan)
+        assert "Index Scan Backward using search_by_time" in plan, plan
+        assert "Bitmap Index Scan on search_by_terms" in plan, plan
+        assert plan.count("Sort Key") == 1, plan
+        assert re.search(r"Sort Key: found\.created_at DESC", plan), plan
+
+
+def test_what_waits_to_be_indexed_is_found_by_its_key(full: str) -> None:
+    sql, values = selecting.select_tail(Context("t", EPOCH), LOOKUPS[1])
+    plan = asyncio.run(plan_of(full, sql, tuple(values), options_of(full).settings))
+    assert "search_queue_pkey" in plan, plan
+    assert_indexed(plan)
 
 
 # Migrations

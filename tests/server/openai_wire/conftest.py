@@ -1,4 +1,7 @@
-"""The official SDK, unchanged but for its address. It checks every answer against its own types."""
+"""The official SDK, unchanged but for its address. It checks every answer against its own types.
+
+Beside it, every answer of every server in these tests is checked by OpenAI's published document.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,30 @@ from collections.abc import Iterator
 
 import openai
 import pytest
+from tests.server import kit
 from tests.server.kit import Served, serving
+from tests.server.openai_wire import checking, published
+
+
+@pytest.fixture(scope="package", autouse=True)
+def noting() -> Iterator[None]:
+    """Before the servers of any module."""
+    try:
+        published.document()
+    except published.Absent:
+        yield  # test_published says so
+        return
+    kit.BEFORE_ALL.append(checking.Noting)
+    yield
+    kit.BEFORE_ALL.remove(checking.Noting)
+
+
+@pytest.fixture(autouse=True)
+def checked(noting: None) -> Iterator[None]:
+    """What a test was answered must be what OpenAI's document says."""
+    yield
+    found = checking.take()
+    assert not found, "\n".join(sorted(set(found)))
 
 
 def client_of(api: Served, key: str = "sk-anything", **options: object) -> openai.OpenAI:

@@ -48,6 +48,12 @@ class Endpoint:
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "temperature": 1.0,
+            "top_p": 1.0,
             "usage": {
                 "input_tokens": 5,
                 "output_tokens": 7,

@@ -153,7 +153,7 @@ def test_a_call() -> None:
 
 def test_texts_go_through_as_they_are() -> None:
     async def scene(kit: Kit) -> None:
-        kit.model.says = "Größe 🙂 \u2028 “quoted”\n" + "long " * 5000
+        kit.model.says = "Größe 🙂 \u2028 “quoted”\n" + "long" * 5000
         sent = [
             '{"type" : "session.update",\n "session": {"type":"realtime", "instructions": "é\\u00e9 🙂", "x": 1.0e2}}',
             json.dumps({"type": "conversation.item.create", "item": SAID, "unknown": [None]}),
@@ -638,9 +638,11 @@ def test_a_client_that_does_not_read_makes_the_endpoint_wait() -> None:
         async with kit.socket(max_queue=1, compression=None) as socket:
             await text_of(socket)
 
+            link = {"item_id": "x", "response_id": "r", "output_index": 0, "content_index": 0}
+
             async def shout() -> None:
                 for _ in range(many):
-                    await kit.model.talk.say("response.output_audio.delta", item_id="x", delta="A" * 100_000)
+                    await kit.model.talk.say("response.output_audio.delta", delta="A" * 100_000, **link)
 
             shouting = asyncio.ensure_future(asyncio.to_thread(kit.model.do, shout()))
             count = -1

@@ -1,6 +1,7 @@
 """Requests made up by schemathesis, good and bad: nothing makes the server fail, and every answer has its shape.
 
-The document is made from the table of routes; the shapes of the answers are those of the SDK's own types.
+The document is made from the table of routes; the shapes of the answers are those of the SDK's own types. Models are
+asked too, at an endpoint of the test's own. `HANSARD_EXAMPLES=200` looks longer.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.server.kit import Served, serving
+from tests.server.openai_wire.endpoint import endpoint
 from tests.server.openai_wire.samples import ITEMS
 from tests.server.openai_wire.test_generated import FIXED, Seeded
 
-from hansard.server.openai.app import ENDPOINTS
+from hansard.server.openai.app import ENDPOINTS, MODELS
 from hansard.server.openai.calls import WireEndpoint
+from hansard.server.settings import Settings
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -61,6 +64,31 @@ BODIES: dict[str, dict[str, Any]] = {
     "openai_update_thread": {"metadata": METADATA, "tool_resources": {"type": ["object", "null"]}},
     "openai_create_message": MESSAGE["properties"],  # type: ignore[dict-item]
     "openai_update_message": {"metadata": METADATA},
+    "openai_create_response": {
+        "model": TEXT,
+        "input": {"anyOf": [TEXT, ITEM_LIST]},
+        "conversation": {"enum": ["conv_123", {"id": "conv_123"}, None]},
+        "previous_response_id": {"enum": ["resp_1", None]},
+        "stream": {"type": ["boolean", "null"]},
+        "store": {"type": ["boolean", "null"]},
+    },
+    "openai_create_completion": {
+        "model": TEXT,
+        "messages": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["role"],
+                "properties": {
+                    "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+                    "content": {"anyOf": [TEXT, {"type": "array", "items": {"type": "object"}}, {"type": "null"}]},
+                    "tool_call_id": TEXT,
+                    "tool_calls": {},
+                },
+            },
+        },
+        "stream": {"type": ["boolean", "null"]},
+    },
 }
 PAGE = {
     "type": "object",
@@ -107,33 +135,39 @@ QUERY: dict[str, Any] = {
 }
 
 
-def operation(endpoint: WireEndpoint) -> dict[str, Any]:
-    answer = ANSWERS[endpoint.name].model_json_schema() if endpoint.name in ANSWERS else PAGE
-    if endpoint.name == "openai_get_item":
+def operation(route: WireEndpoint) -> dict[str, Any]:
+    answer = ANSWERS[route.name].model_json_schema() if route.name in ANSWERS else PAGE
+    if route.name == "openai_get_item":
         answer = {"type": "object", "required": ["id", "type"]}
-    places = [
-        {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}}
-        for name in endpoint.parameters
+    if route in MODELS:
+        answer = {"type": "object", "required": ["id", "object"]}
+    places: list[dict[str, Any]] = [
+        {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}} for name in route.parameters
     ]
-    query = [{"in": "query", "name": name, "schema": QUERY.get(name, TEXT)} for name in endpoint.parameters_known]
+    content: dict[str, Any] = {"application/json": {"schema": answer}}
+    if route in MODELS:
+        content["text/event-stream"] = {}
+        places.append({"in": "header", "name": "Hansard-Conversation", "schema": {"enum": ["conv_123"]}})
+        places.append({"in": "header", "name": "x-stainless-retry-count", "schema": {"enum": ["0", "1"]}})
+    query = [{"in": "query", "name": name, "schema": QUERY.get(name, TEXT)} for name in route.parameters_known]
     found: dict[str, Any] = {
-        "operationId": endpoint.name,
+        "operationId": route.name,
         "parameters": places + query,
         "responses": {
-            "200": {"description": "done", "content": {"application/json": {"schema": answer}}},
+            "200": {"description": "done", "content": content},
             "4XX": {"description": "refused", "content": {"application/json": {"schema": ERROR}}},
         },
     }
-    if endpoint.has_body:
-        schema = {"type": "object", "properties": BODIES[endpoint.name], "additionalProperties": False}
+    if route.has_body:
+        schema = {"type": "object", "properties": BODIES[route.name], "additionalProperties": False}
         found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return found
 
 
 def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
-        paths.setdefault("/v1" + endpoint.path, {})[endpoint.method.lower()] = operation(endpoint)
+    for route in (*ENDPOINTS, *MODELS):
+        paths.setdefault("/v1" + route.path, {})[route.method.lower()] = operation(route)
     return {"openapi": "3.1.0", "info": {"title": "wire", "version": "1"}, "paths": paths}
 
 
@@ -143,7 +177,7 @@ schema = schemathesis.openapi.from_dict(document())
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
     assert set(FIXED) <= set(PLACES.values())
-    with serving(wrap=Seeded) as served:
+    with endpoint() as model, serving(settings=Settings(upstream=model.address), wrap=Seeded) as served:
         yield served
 
 

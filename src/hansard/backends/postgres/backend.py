@@ -10,18 +10,21 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hansard import rules
+from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
-from hansard.backends.postgres import beside, changing, lifecycle, reading, schema, writing
+from hansard.backends.postgres import beside, changing, indexing, lifecycle, reading, schema, searching, writing
 from hansard.backends.postgres.appending import Appender
 from hansard.backends.postgres.engine import Engine
 from hansard.backends.postgres.errors import DRIVER, translate
+from hansard.backends.postgres.filling import Filler
 from hansard.backends.postgres.link import connect
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.schema import State
 from hansard.backends.postgres.watching import Watch
-from hansard.errors import Unsupported
+from hansard.errors import Denied, Unsupported
 from hansard.model import (
     Appended,
     Branch,
@@ -56,16 +59,21 @@ from hansard.requests import (
     Swept,
 )
 
+_ATTEMPTS = 3
+"""Times that a search indexes the tail before it looks."""
+
 
 class PostgresBackend:
     def __init__(self, options: Options, state: State) -> None:
         self._engine = Engine(options, walled=state.walled)
         self._appender = Appender(self._engine)
+        self._filler = Filler(self._engine)
         self._watch = Watch(self._engine)
         self._capabilities = Capabilities(
             name="postgres",
             durability=state.durability,
             shared=True,
+            search="index",
             watch="poll" if options.direct_dsn is None else "push",
         )
 
@@ -90,6 +98,7 @@ class PostgresBackend:
             return
         await self._watch.close()
         await self._appender.close()
+        await self._filler.close()
         await self._engine.close()
 
     # Conversations
@@ -117,11 +126,15 @@ class PostgresBackend:
     # Messages
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
-        return await self._appender.append(context, id, append)
+        appended = await self._appender.append(context, id, append)
+        self._filler.note(context.tenant, id, appended.stored)
+        return appended
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
         job = partial(changing.replace_messages, context=context, id=id, replace=replace)
-        return await self._engine.write(context.tenant, job)
+        appended = await self._engine.write(context.tenant, job)
+        self._filler.note(context.tenant, id, appended.stored)
+        return appended
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         if query.sort == "seq":
@@ -139,7 +152,9 @@ class PostgresBackend:
 
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
         job = partial(changing.update_message, context=context, id=id, message_id=message_id, change=change)
-        return await self._engine.write(context.tenant, job)
+        message = await self._engine.write(context.tenant, job)
+        self._filler.note(context.tenant, id, 1)
+        return message
 
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
         job = partial(changing.remove_messages, context=context, id=id, remove=remove)
@@ -165,6 +180,33 @@ class PostgresBackend:
     async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
         read = partial(beside.list_summaries, context=context, id=id, branch=branch)
         return await self._engine.read(context.tenant, read)
+
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self._engine.is_walled}
+        quick = await self._engine.read(context.tenant, partial(searching.search_quickly, **given))
+        if quick is not None:
+            return quick
+        look = partial(searching.search, **given)
+        for _ in range(_ATTEMPTS):
+            found = await self._engine.read(context.tenant, look, snapshot=True)
+            if found is not None:
+                return found
+            try:
+                await indexing.catch_up_tenant(self._engine, context.tenant)
+            except Denied:
+                break  # a replica: somebody else has to index
+        # Others write faster than we index, or nobody here can: then the tail is looked at, however long it is.
+        whole = await self._engine.read(context.tenant, partial(look, any_tail=True), snapshot=True)
+        assert whole is not None
+        return whole
+
+    async def catch_up(self) -> None:
+        await indexing.catch_up(self._engine)
+
+    def reindex(self) -> AsyncIterator[int]:
+        return indexing.rebuild(self._engine)
 
     # Records
 
@@ -197,7 +239,9 @@ class PostgresBackend:
         return await self._engine.read(context.tenant, read, snapshot=True)
 
     async def restore(self, context: Context, restore: Restore) -> int:
-        return await self._engine.write(context.tenant, partial(writing.restore, context=context, restore=restore))
+        seq = await self._engine.write(context.tenant, partial(writing.restore, context=context, restore=restore))
+        self._filler.note(context.tenant, restore.image.conversation.id, len(restore.rows))
+        return seq
 
     async def record_owners(self, context: Context) -> list[str]:
         found = await self._engine.read(context.tenant, lambda link: link.all("record_owners", context.tenant))

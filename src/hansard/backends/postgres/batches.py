@@ -181,6 +181,9 @@ class Batch:
             self._defer(job, self.long)
         elif given and pending.head.buried and not job.append.revive:
             self._defer(job, self.long)
+        elif pending.before is not None and pending.head.conversation.user_id is None and job.append.user_id:
+            # It gets an owner, who is part of what its messages are found by.
+            self._defer(job, self.long)
         elif (given and not pending.given_ids.isdisjoint(given)) or (grave and pending.grave not in ("", grave)):
             self._defer(job, self.again)
         else:

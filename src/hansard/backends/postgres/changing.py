@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from hansard import codec, rules
+from hansard.analysis import searchable
 from hansard.backends.postgres import heads, reading, rows
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.heads import Entry, FreshLines
@@ -36,6 +37,8 @@ async def update_message(work: Work, context: Context, id: str, message_id: str,
     before = rows.message_of(row, id)
     head, message = rules.plan_update(context, entry.head, before, change)
     await _save_message(work, id, row, message, change)
+    if searchable(before) != searchable(message):
+        await work.link.run("queue_message", work.tenant, id, row[0], row[1])
     # Saved even where nothing counts it, as when a message grows: the new stamp tells those who watch.
     await heads.save(work, entry, head, largest=change.draft.size if change.draft else 0)
     if before.blobs != message.blobs:

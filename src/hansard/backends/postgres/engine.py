@@ -8,6 +8,7 @@ was lost before the commit was sent. Only a commit whose answer got lost leaves 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -27,6 +28,8 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHANGE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = 5000"
+"""For what goes on behind our callers: others do not wait longer for us than that, if our event loop stands still."""
 
 
 class Work:
@@ -48,6 +51,8 @@ class Engine:
         self.heads = Heads()
         self.queries = {name: in_schema(sql, options.schema) for name, sql in QUERIES.items()}
         self.channel = channel_of(options.schema)
+        self.filling = asyncio.Lock()
+        """One search at a time fills the index: the others find it filled."""
         self._walled = walled
         self._pid = os.getpid()
         self._closed = False
@@ -57,6 +62,11 @@ class Engine:
     @property
     def where(self) -> str:
         return self.options.where
+
+    @property
+    def is_walled(self) -> bool:
+        """The second wall is up."""
+        return self._walled
 
     @property
     def wraps(self) -> bool:
@@ -135,6 +145,31 @@ class Engine:
             await self.commit(link, work.tenant, work.changed)
         self.tell(work.tenant, work.changed)
         return value
+
+    async def write_once(self, tenant: str, run: Callable[[Link], Awaitable[T]]) -> T:
+        """One statement that is a transaction of its own, and does no harm when it comes twice.
+
+        Nothing is locked while it is not running, whatever becomes of us.
+        """
+        self.check_alive()
+        try:
+            return await self._write_once(tenant, run)
+        except DRIVER as error:
+            if not may_run_again(error):
+                raise translate(error, self.where) from error
+        try:
+            return await self._write_once(tenant, run)
+        except DRIVER as error:
+            raise translate(error, self.where, "unknown") from error
+
+    async def _write_once(self, tenant: str, run: Callable[[Link], Awaitable[T]]) -> T:
+        async with self.pool.borrow() as link:
+            if not self.wraps:
+                return await run(link)
+            await link.script(f"{self.begin(tenant)}; {_PATIENCE}")
+            value = await run(link)
+            await link.script("COMMIT")
+            return value
 
     def begin(self, tenant: str | None) -> str:
         return self._begin(_CHANGE, tenant)

@@ -110,6 +110,9 @@ async def save(work: Work, before: Entry, head: Head, *, largest: int = 0, line:
     entry = Entry(head, max(before.largest, largest), max(before.line, line), new_stamp())
     row = rows.conversation_row(head, entry.largest, entry.line, entry.stamp)
     await work.link.run("save_conversation", work.tenant, id, *row)
+    if head.conversation.user_id != before.head.conversation.user_id:
+        # The owner is part of what its messages are found by.
+        await work.link.run("queue_conversations", work.tenant, [id])
     await _save_lanes(work, id, before.head.lanes, head.lanes)
     work.changed[id] = entry
 

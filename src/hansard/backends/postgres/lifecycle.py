@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from hansard import rules
-from hansard.backends.postgres import heads, reading, writing
+from hansard.backends.postgres import heads, indexing, reading, writing
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.heads import entry_of
 from hansard.backends.postgres.link import Link
@@ -56,7 +56,7 @@ async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
 
 
 async def stats(link: Link, tenant: str | None) -> Stats:
-    days = await link.all("count_by_day", tenant)
+    days = await link.all("count_by_days", tenant)
     if tenant is None:
         row = await link.one("count_all")
         tenants = len(await link.all("list_tenants"))
@@ -67,23 +67,29 @@ async def stats(link: Link, tenant: str | None) -> Stats:
     return Stats(
         backend="postgres",
         tenants=tenants,
-        conversations=sum(conversations for _, conversations, _ in days),
-        messages=sum(messages for _, _, messages in days),
+        conversations=sum(conversations for *_, conversations in days),
+        messages=sum(messages * conversations for *_, messages, conversations in days),
         records=row[0],
         blobs=row[1],
         blob_bytes=row[2],
         bytes=row[3] if tenant is None else None,
-        active=rules.counted_days((day, messages) for day, _, messages in days),
+        active=rules.spread(tuple(row) for row in days),
     )
 
 
 async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | int]:
-    """Our own look at every conversation: counts, order, branches, bodies, blobs."""
+    """Our own look at every conversation: counts, order, branches, bodies, blobs, and what search knows of them."""
+    fault = await engine.read(tenant, indexing.find_fault)
+    strays = None if fault else await engine.read(tenant, partial(indexing.find_strays, tenant=tenant))
+    for found in (fault, strays):
+        if found is not None:
+            yield found
     after, seen = ("", ""), 0
     while True:
         page = await engine.read(tenant, partial(_page_after, tenant=tenant, after=after))
         for name, id in page:
-            for problem in await engine.read(name, partial(_check, tenant=name, id=id), snapshot=True):
+            look = partial(_check, tenant=name, id=id, search=fault is None)
+            for problem in await engine.read(name, look, snapshot=True):
                 yield problem
         if not page:
             return
@@ -95,7 +101,7 @@ async def _page_after(link: Link, tenant: str | None, after: tuple[str, str]) ->
     return [(row[0], row[1]) for row in await link.all("conversations_after", tenant, *after, _PAGE)]
 
 
-async def _check(link: Link, tenant: str, id: str) -> list[Problem]:
+async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Problem]:
     where = f"{tenant}/{id}"
     found = await link.all("find_heads", tenant, [id])
     if not found:
@@ -108,6 +114,9 @@ async def _check(link: Link, tenant: str, id: str) -> list[Problem]:
     problems = list(rules.audit(where, entry.head, [(row.line, row.message) for row in stored]))
     digests = sorted({ref.sha256 for row in stored for ref in row.message.blobs})
     lost = await link.all("missing_blobs", tenant, digests) if digests else []
+    if search:
+        owner = entry.head.conversation.user_id
+        problems += await indexing.check_conversation(link, tenant, id, owner, stored)
     return [*problems, *(Problem(where, f"blob {sha256} is missing") for (sha256,) in lost)]
 
 

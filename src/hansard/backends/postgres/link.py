@@ -64,7 +64,7 @@ class Link:
         """After an error: ends the transaction, or the connection where nobody knows what it is in the middle of."""
         if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
             self.terminate()
-        elif self.connection.is_in_transaction():
+        elif not self.connection.is_closed() and self.connection.is_in_transaction():
             try:
                 await self.script("ROLLBACK")
             except DRIVER:

@@ -53,6 +53,10 @@ WITH given AS (
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
         pinned)
     WHERE m.conversation IN (SELECT id FROM saved)
+    RETURNING conversation, line, seq
+), noted AS (
+    INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
+    SELECT $1, conversation, line, seq FROM inserted ON CONFLICT DO NOTHING
 )
 SELECT ARRAY(SELECT id FROM saved), pg_notify($28::text, $29::text);
 
@@ -63,6 +67,9 @@ WITH saved AS (
         message_count = $9, version = $10, seq = $11, largest = $12
     WHERE tenant = $1 AND id = $2 AND stamp = $3
     RETURNING id
+), noted AS (
+    INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
+    SELECT $1, saved.id, $13::bigint, $14::bigint FROM saved ON CONFLICT DO NOTHING
 )
 INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
     participant_kind, scope, extra, pinned)
@@ -102,6 +109,10 @@ WITH made AS (
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
         pinned)
     WHERE m.conversation IN (SELECT id FROM made)
+    RETURNING conversation, line, seq
+), noted AS (
+    INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
+    SELECT $1, conversation, line, seq FROM inserted ON CONFLICT DO NOTHING
 )
 SELECT ARRAY(SELECT id FROM made), pg_notify($33::text, $34::text);
 
@@ -147,6 +158,11 @@ DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
 
 -- insert_messages --
 -- Messages of one conversation.
+WITH noted AS (
+    INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
+    SELECT $1, n.* FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS n (conversation, line, seq)
+    ON CONFLICT DO NOTHING
+)
 INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
     participant_kind, scope, extra, pinned)
 SELECT $1, m.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -246,17 +262,33 @@ SELECT m.line, m.seq, m.id FROM unnest($3::bigint[], $4::bigint[]) AS part (line
 JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
 
 -- delete_messages --
--- Messages by their places.
+-- Messages by their places, and what search has of them.
+WITH indexed AS (
+    DELETE FROM hansard.search s USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+    WHERE s.tenant = $1 AND s.conversation = $2 AND s.line = gone.line AND s.seq = gone.seq
+), noted AS (
+    DELETE FROM hansard.search_queue q USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+    WHERE q.tenant = $1 AND q.conversation = $2 AND q.line = gone.line AND q.seq = gone.seq
+)
 DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
 WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = gone.line AND m.seq = gone.seq;
 
 -- delete_beyond --
--- Everything on these lines beyond these seqs.
+-- Everything on these lines beyond these seqs, in the index too.
+WITH indexed AS (
+    DELETE FROM hansard.search s USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
+    WHERE s.tenant = $1 AND s.conversation = $2 AND s.line = part.line AND s.seq > part.seq
+), noted AS (
+    DELETE FROM hansard.search_queue q USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
+    WHERE q.tenant = $1 AND q.conversation = $2 AND q.line = part.line AND q.seq > part.seq
+)
 DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
 WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
 
 -- delete_all_messages --
--- All messages of a conversation.
+-- All messages of a conversation, in the index too.
+WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
+    noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2)
 DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = $2;
 
 -- insert_summary --
@@ -467,10 +499,11 @@ SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
--- count_by_day --
--- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
-SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)::bigint
-FROM hansard.conversations WHERE $1::text IS NULL OR tenant = $1 GROUP BY 1;
+-- count_by_days --
+-- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
+SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
+    message_count, count(*)
+FROM hansard.conversations WHERE $1::text IS NULL OR tenant = $1 GROUP BY 1, 2, 3;
 
 -- count_tenant --
 -- The size of a tenant.
@@ -495,6 +528,8 @@ SELECT id FROM hansard.conversations WHERE tenant = $1 ORDER BY id LIMIT $2 FOR 
 
 -- delete_tenant_messages --
 -- What belongs to these conversations of a tenant.
+WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])),
+    noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = ANY($2::text[]))
 DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[]);
 
 -- delete_tenant_branches --
@@ -528,3 +563,142 @@ DELETE FROM hansard.usage WHERE tenant = $1;
 -- delete_tenant_tombstones --
 -- See delete_tenant_records.
 DELETE FROM hansard.tombstones WHERE tenant = $1;
+
+-- search_state --
+-- What the index was built by, and how many messages of a tenant are not in it, up to a bound.
+SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE tenant = $1 LIMIT $2) AS tail)
+FROM hansard.search_state;
+
+-- save_search_state --
+-- What the index was built by, and what it is being filled by.
+UPDATE hansard.search_state SET version = $1, filling = $2;
+
+-- queued --
+-- The next messages of a tenant to be indexed, behind a place, and of these conversations or of all; none where others
+-- fill the index. Those with which the bodies have passed a size come without their body. `mark` is another one after
+-- each change of a message.
+SELECT q.line, q.seq, m.id, m.role, m.format, CASE WHEN sum(m.size) OVER (ORDER BY q.conversation, q.line, q.seq) - m.size
+    < $7 THEN m.body END, m.created_at, m.extra, q.conversation, m.mark, c.user_id
+FROM (
+    SELECT conversation, line, seq FROM hansard.search_queue
+    WHERE tenant = $1 AND (conversation, line, seq) > ($2, $3, $4) AND ($5::text[] IS NULL OR conversation = ANY($5))
+        AND EXISTS (SELECT 1 FROM hansard.search_state WHERE filling = $8)
+    ORDER BY conversation, line, seq LIMIT $6
+) AS q
+LEFT JOIN LATERAL (
+    SELECT id, role, format, body, size, created_at, extra, xmin::text AS mark FROM hansard.messages
+    WHERE tenant = $1 AND conversation = q.conversation AND line = q.line AND seq = q.seq OFFSET 0
+) AS m ON true
+LEFT JOIN LATERAL (
+    SELECT user_id FROM hansard.conversations WHERE tenant = $1 AND id = q.conversation OFFSET 0
+) AS c ON true
+ORDER BY q.conversation, q.line, q.seq;
+
+-- index_messages --
+-- Messages with their terms, which leave the queue: those that are as they were when the terms were made, in
+-- conversations that nobody is changing. Whoever wants to change one waits until this is committed. One that was
+-- changed after this statement began to look has another stamp under its lock: that, too, is left for the next time,
+-- as is what another process has locked in the queue, or has just taken from there.
+WITH state AS MATERIALIZED (
+    SELECT 1 FROM hansard.search_state WHERE filling = $2 FOR SHARE
+), held AS MATERIALIZED (
+    SELECT c.id, c.stamp, c.user_id FROM hansard.conversations c
+    WHERE c.tenant = $1 AND c.id = ANY($3::text[]) AND EXISTS (SELECT 1 FROM state)
+    ORDER BY c.id FOR KEY SHARE OF c SKIP LOCKED
+), calm AS MATERIALIZED (
+    SELECT held.id, held.user_id FROM held
+    JOIN hansard.conversations c ON c.tenant = $1 AND c.id = held.id AND c.stamp = held.stamp
+), given AS MATERIALIZED (
+    SELECT t.* FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::boolean[],
+        $11::text[])
+    AS t (conversation, line, seq, mark, user_id, created_at, loose, terms)
+    JOIN calm ON calm.id = t.conversation AND calm.user_id IS NOT DISTINCT FROM t.user_id
+    JOIN hansard.search_queue q
+        ON q.tenant = $1 AND q.conversation = t.conversation AND q.line = t.line AND q.seq = t.seq
+    JOIN hansard.messages m
+        ON m.tenant = $1 AND m.conversation = t.conversation AND m.line = t.line AND m.seq = t.seq AND m.xmin::text = t.mark
+    FOR UPDATE OF q SKIP LOCKED
+), indexed AS (
+    INSERT INTO hansard.search (tenant, conversation, line, seq, created_at, loose, terms)
+    SELECT $1, conversation, line, seq, created_at, loose, terms::tsvector FROM given ORDER BY conversation, line, seq
+    ON CONFLICT (tenant, conversation, line, seq) DO UPDATE
+    SET created_at = excluded.created_at, loose = excluded.loose, terms = excluded.terms
+), done AS (
+    DELETE FROM hansard.search_queue q USING given
+    WHERE q.tenant = $1 AND q.conversation = given.conversation AND q.line = given.line AND q.seq = given.seq
+)
+SELECT count(*) FROM given;
+
+-- forget_queued --
+-- What waits to be indexed, and is gone.
+DELETE FROM hansard.search_queue q
+USING unnest($2::text[], $3::bigint[], $4::bigint[]) AS gone (conversation, line, seq)
+WHERE q.tenant = $1 AND q.conversation = gone.conversation AND q.line = gone.line AND q.seq = gone.seq
+    AND NOT EXISTS (SELECT 1 FROM hansard.messages m WHERE m.tenant = $1 AND m.conversation = q.conversation
+        AND m.line = q.line AND m.seq = q.seq);
+
+-- queue_message --
+-- A message that says something else now.
+WITH indexed AS (
+    DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4
+)
+INSERT INTO hansard.search_queue (tenant, conversation, line, seq) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+
+-- queue_conversations --
+-- All messages of conversations, to be indexed anew.
+WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[]))
+INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
+SELECT tenant, conversation, line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[])
+ON CONFLICT DO NOTHING;
+
+-- lock_conversations_after --
+-- A page of a tenant's conversations, kept from all others.
+SELECT id FROM hansard.conversations WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3 FOR UPDATE;
+
+-- forget_strays --
+-- What the index has of conversations that are gone, over all tenants.
+DELETE FROM hansard.search s
+WHERE NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenant AND c.id = s.conversation);
+
+-- count_strays --
+-- How many those are, of a tenant or of all.
+SELECT count(*) FROM hansard.search s WHERE ($1::text IS NULL OR s.tenant = $1)
+    AND NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenant AND c.id = s.conversation);
+
+-- queued_tenants --
+-- Tenants that have messages to be indexed: each is one step along an index.
+WITH RECURSIVE tenants AS (
+    (SELECT tenant FROM hansard.search_queue ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.tenant FROM hansard.search_queue q WHERE q.tenant > tenants.tenant ORDER BY q.tenant LIMIT 1)
+    FROM tenants WHERE tenants.tenant IS NOT NULL
+)
+SELECT tenant FROM tenants WHERE tenant IS NOT NULL;
+
+-- search_places --
+-- Where search has the messages of a conversation: in the index, or in the queue.
+SELECT line, seq, true FROM hansard.search WHERE tenant = $1 AND conversation = $2
+UNION ALL
+SELECT line, seq, false FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2;
+
+-- other_terms --
+-- Those of these messages that the index has with other terms, or at another time.
+SELECT s.line, s.seq FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[]) AS t (line, seq, created_at, terms)
+JOIN hansard.search s ON s.tenant = $1 AND s.conversation = $2 AND s.line = t.line AND s.seq = t.seq
+WHERE s.terms <> t.terms::tsvector OR s.created_at <> t.created_at;
+
+-- conversations_by_id --
+-- Conversations, without their branches.
+SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at
+FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
+
+-- count_messages --
+-- How many messages a tenant has, in so many conversations.
+SELECT coalesce(sum(message_count), 0)::bigint
+FROM (SELECT message_count FROM hansard.conversations WHERE tenant = $1 LIMIT $2) AS counted;
+
+-- count_messages_of_user --
+-- The same of a user.
+SELECT coalesce(sum(message_count), 0)::bigint
+FROM (SELECT message_count FROM hansard.conversations WHERE tenant = $1 AND user_id = $2 LIMIT $3) AS counted;

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hansard.analysis import VERSION
 from hansard.backend import Durability
 from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.options import Options
@@ -34,6 +35,8 @@ TABLES = (
     "blob_uses",
     "tombstones",
     "usage",
+    "search",
+    "search_queue",
 )
 
 _LOCK = 0x48414E53
@@ -121,8 +124,13 @@ async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
             )
         if done is None:
             await _begin(connection, options)
+        # A migration is for all tenants: behind the second wall it would see none of them.
+        await connection.execute("SET LOCAL hansard_wall.open = 'on'")
         for migration in lacking:
             await _run(connection, options, migration)
+        # A new index has nothing in it yet: it is filled by the analysis that we have.
+        fresh = "UPDATE hansard.search_state SET version = $1, filling = $1 WHERE version = 0 AND filling = 0"
+        await connection.execute(in_schema(fresh, options.schema), VERSION)
 
 
 async def _lock(connection: Any) -> None:

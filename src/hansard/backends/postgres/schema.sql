@@ -166,6 +166,38 @@ CREATE TABLE hansard.usage (
     PRIMARY KEY (tenant, day, user_id, agent_id, model)
 );
 
+-- The search index. `terms` are those of `hansard.analysis`: words with their places, other ways to write them at places
+-- of their own, and, behind U+0002, whom the message belongs to. `loose` says that they tell less than the message:
+-- whoever finds it has to look at the message itself. It is filled behind the appends, from `search_queue`.
+CREATE TABLE hansard.search (
+    tenant text COLLATE "C" NOT NULL,
+    conversation text COLLATE "C" NOT NULL,
+    line bigint NOT NULL,
+    seq bigint NOT NULL,
+    created_at bigint NOT NULL,
+    loose boolean NOT NULL,
+    terms tsvector NOT NULL,
+    PRIMARY KEY (tenant, conversation, line, seq)
+);
+
+CREATE INDEX search_by_time ON hansard.search (tenant, created_at, seq, conversation);
+CREATE INDEX search_by_terms ON hansard.search USING gin (terms) WITH (fastupdate = on, gin_pending_list_limit = 512);
+
+-- The messages that are not in the index yet. A message is in one of the two, never in both.
+CREATE TABLE hansard.search_queue (
+    tenant text COLLATE "C" NOT NULL,
+    conversation text COLLATE "C" NOT NULL,
+    line bigint NOT NULL,
+    seq bigint NOT NULL,
+    PRIMARY KEY (tenant, conversation, line, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+
+-- One row: the version of the analysis that the index was built by, and the one by which it is being filled.
+CREATE TABLE hansard.search_state (
+    version bigint NOT NULL,
+    filling bigint NOT NULL
+);
+
 -- The second wall, which stands only where row-level security is switched on (`rls=true`): a transaction sees the tenant
 -- that it names, and all of them only when it says so.
 CREATE FUNCTION hansard.is_open(tenant text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS
@@ -180,6 +212,8 @@ CREATE POLICY wall ON hansard.blobs USING (hansard.is_open(tenant));
 CREATE POLICY wall ON hansard.blob_uses USING (hansard.is_open(tenant));
 CREATE POLICY wall ON hansard.tombstones USING (hansard.is_open(tenant));
 CREATE POLICY wall ON hansard.usage USING (hansard.is_open(tenant));
+CREATE POLICY wall ON hansard.search USING (hansard.is_open(tenant));
+CREATE POLICY wall ON hansard.search_queue USING (hansard.is_open(tenant));
 
 -- The ledger: which migrations this store has had. Older code goes on working beside an `additive` one.
 CREATE TABLE hansard.migrations (

@@ -193,7 +193,7 @@ def usage(connection: sqlite3.Connection, context: Context, since: str | None, u
 
 def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
     tenants, records, blobs, blob_bytes = connection.execute(QUERIES["count_tenant"], (tenant,)).fetchone()
-    days = connection.execute(QUERIES["count_by_day"], (tenant,)).fetchall()
+    days = connection.execute(QUERIES["count_by_days"], (tenant,)).fetchall()
     indexed = indexing.state_of(connection).indexed
     unindexed = connection.execute(QUERIES["count_unindexed"], (tenant, indexed, _MOST_UNINDEXED)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -201,14 +201,14 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
     return Stats(
         backend="sqlite",
         tenants=tenants,
-        conversations=sum(conversations for _, conversations, _ in days),
-        messages=sum(messages for _, _, messages in days),
+        conversations=sum(conversations for *_, conversations in days),
+        messages=sum(messages * conversations for *_, messages, conversations in days),
         records=records,
         blobs=blobs,
         blob_bytes=blob_bytes,
         bytes=pages * size if tenant is None else None,
         unindexed=unindexed,
-        active=rules.counted_days((day, messages) for day, _, messages in days),
+        active=rules.spread(days),
     )
 
 

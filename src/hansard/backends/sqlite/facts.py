@@ -1,13 +1,14 @@
 """What a reading connection knows of the file, for as long as nobody writes.
 
-A search needs the state of the index, the number of its tenant, and the conversation of every hit: several lookups, each
-as dear as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
+A search needs the state of the index, the number of its tenant, and the conversation of every hit: lookups that take
+as long as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
 `data_version` says that another connection, of whatever process, has committed.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -79,13 +80,20 @@ class Reader(sqlite3.Connection):
 
     def home_of(self, pk: int) -> Home:
         """A conversation with its active branch, not to be given away: see `own`."""
-        home = self._homes.get(pk)
-        if home is None:
-            *columns, line, path = self.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
+        if pk not in self._homes:
+            self.find_homes([pk])
+        return self._homes[pk]
+
+    def find_homes(self, pks: Iterable[int]) -> None:
+        """Finds conversations together, which is quicker than one by one."""
+        missing = [pk for pk in pks if pk not in self._homes]
+        if not missing:
+            return
+        _room(self._homes)
+        for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
-            home = _room(self._homes)[pk] = Home(conversation, lane)
-        return home
+            self._homes[pk] = Home(conversation, lane)
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Whether few entries of a tenant match: then the quickest way is to look at each."""
@@ -101,7 +109,9 @@ class Reader(sqlite3.Connection):
 
 def own(conversation: Conversation) -> Conversation:
     """The same, for a caller who may change what lies in its metadata."""
-    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
+    copied: Conversation = conversation.__copy__()  # type: ignore[attr-defined]  # every Struct has it
+    structs.force_setattr(copied, "metadata", deepcopy(conversation.metadata) if conversation.metadata else {})
+    return copied
 
 
 def _room(kind: Any) -> Any:

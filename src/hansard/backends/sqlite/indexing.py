@@ -181,10 +181,7 @@ def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
     if not state_of(writer.connection).unclean:
         return True
-    for _ in range(_MERGES):
-        if merge(writer, pages):
-            return True
-    return False
+    return any(merge(writer, pages) for _ in range(_MERGES))
 
 
 def merge(writer: Writer, pages: int = _MERGED) -> bool:

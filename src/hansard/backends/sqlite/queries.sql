@@ -268,10 +268,11 @@ SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT t
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
 
--- count_by_day --
--- Conversations and messages of a tenant, or of all, by the day of the last activity, counted from the first year's.
-SELECT (active_at + 62135596800000000) / 86400000000, count(*), sum(message_count)
-FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1;
+-- count_by_days --
+-- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
+SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
+    message_count, count(*)
+FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1, 2, 3;
 
 -- count_unindexed --
 -- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.
@@ -414,11 +415,12 @@ SELECT coalesce(sum(message_count), 0) FROM (SELECT message_count FROM conversat
 SELECT coalesce(sum(message_count), 0)
 FROM (SELECT message_count FROM conversations WHERE tenant = ? AND user_id = ? LIMIT ?);
 
--- find_conversation_by_pk --
--- A conversation and the branch that is active.
-SELECT c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+-- find_conversations_by_pk --
+-- Conversations, of a JSON list, and the branches that are active.
+SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
     c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, b.line, b.path
-FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch WHERE c.pk = ?;
+FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
+    CROSS JOIN branches b ON b.conversation = c.pk AND b.id = c.branch;
 
 -- not_listed_for_search --
 -- Messages that the index does not know of.

@@ -53,13 +53,9 @@ def migrations() -> list[Migration]:
     return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
 
 
-def connect(
-    path: Path, durability: str, kind: type[C], *, readonly: bool = False
-) -> C:
+def connect(path: Path, durability: str, kind: type[C], *, readonly: bool = False) -> C:
     """A connection with our settings. Threads take turns on it, under our own locks."""
-    connection = kind(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
+    connection = kind(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA trusted_schema = OFF")

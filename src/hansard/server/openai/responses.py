@@ -254,6 +254,7 @@ def _count(value: Any) -> int:
 async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
     """The endpoint's events. The last one is held back until what it ends is recorded."""
     begun = ended = False
+    count = 0
     try:
         async with asking.alone():
             if (known := await asking.known()) is not None:
@@ -269,7 +270,7 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
                         shown = event({**data, "response": _shown(call, plan, response)}, kind)
                         if kind in _LAST and response.get("status") in _RECORDED:
                             await _record(call, plan, response, asking, shown)
-                    begun, ended = True, ended or kind in _LAST
+                    begun, ended, count = True, ended or kind in _LAST, count + 1
                     yield asking.passed(shown)
             if not ended:
                 raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
@@ -277,7 +278,8 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
         if not begun:
             raise
         told = wire_error(error, is_trusted=False)
-        yield event({"type": "error", "code": told.code, "message": str(told), "param": told.param}, "error")
+        named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": count}
+        yield event({"type": "error", **named}, "error")
 
 
 # Answers

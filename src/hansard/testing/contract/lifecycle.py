@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -28,15 +28,21 @@ class TestStats(Contract):
         whole = store.admin.stats()
         assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
 
-    def test_messages_by_the_day_of_the_last_activity(self, store: Driver) -> None:
+    def test_messages_by_day(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         assert store.stats().active == {}
-        first, last = datetime(2026, 3, 1, 23, 59, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
-        store.append("c", [Message("user", "a", created_at=first), Message("user", "b", created_at=last)])
-        store.append("d", [Message("user", "c", created_at=first)])
-        store.tenant("acme").append("c", [Message("user", "x", created_at=first)])
-        assert store.stats().active == {"2026-03-01": 1, "2026-03-02": 2}
-        assert store.admin.stats().active == {"2026-03-01": 2, "2026-03-02": 2}
+        day = clock.now.date()
+        say(store, "c", "a", "b", "c")
+        say(store.tenant("acme"), "c", "x")
+        clock.advance(timedelta(days=1))
+        say(store, "c", "d", "e")
+        say(store, "d", "x")
+        today, before = (day + timedelta(days=1)).isoformat(), day.isoformat()
+        # Five in two days, and one of today; those of the past have only the day that they say.
+        assert store.stats().active == {before: 2, today: 4}
+        assert store.admin.stats().active == {before: 3, today: 4}
+        store.append("old", [Message("user", "x", created_at=datetime(2020, 2, 29, 23, 59, tzinfo=UTC))])
+        assert store.stats().active == {"2020-02-29": 1, before: 2, today: 4}
 
     def test_what_is_not_indexed_yet_is_counted(self, store: Driver) -> None:
         if store.capabilities.search != "index":

@@ -265,11 +265,36 @@
     setTimeout(() => { link.textContent = words; }, 1600);
   });
 
+  // Colours: a cookie, so that the server knows them before the first paint
+
+  const button = $("[data-colours-button]");
+  const colours = { "": ["◐", "as your system"], light: ["☀", "light"], dark: ["☾", "dark"] };
+
+  function choose(chosen) {
+    const root = document.documentElement, [sign, words] = colours[chosen];
+    if (chosen) root.dataset.colours = chosen; else delete root.dataset.colours;
+    $("meta[name=color-scheme]").content = chosen || "light dark";
+    button.textContent = sign;
+    button.title = `Colours: ${words}`;
+    button.setAttribute("aria-label", button.title);
+    button.hidden = false;
+  }
+
+  function recolour() {
+    const names = Object.keys(colours), chosen = names[(names.indexOf(document.documentElement.dataset.colours ?? "") + 1) % 3];
+    document.cookie = `hansard_colours=${chosen}; path=/; max-age=${chosen ? 31536000 : 0}; samesite=lax`;
+    choose(chosen);
+  }
+  if (button) {
+    choose(document.documentElement.dataset.colours ?? "");
+    button.addEventListener("click", recolour);
+  }
+
   // The keyboard
 
   const home = $(".brand")?.href ?? location.href;
   const places = { o: "", c: "conversations", s: "search", a: "admin" };
-  let going = false;
+  let going = false, gone = 0;
 
   function walk(step) {
     const items = all("[data-walk] > li, #messages .message");
@@ -292,16 +317,16 @@
     const key = event.key;
     if (going) {
       going = false;
-      if (key in places && (key !== "a" || $('nav a[href$="admin"]'))) location.href = new URL(places[key], home);
-      else if (key === "g") scrollTo({ top: 0 });
-      else if (key === "e") ($("#end") ?? document.body).scrollIntoView({ block: "end" });
-      return;
+      if (key in places && (key !== "a" || $('nav a[href$="admin"]'))) return void (location.href = new URL(places[key], home));
+      if (key === "g") return scrollTo({ top: 0 });
+      if (key === "e") return ($("#end") ?? document.body).scrollIntoView({ block: "end" });
     }
     if (key === "/") { event.preventDefault(); ($("main input[type=search]") ?? $("#find"))?.focus(); }
     else if (key === "j") walk(1);
     else if (key === "k") walk(-1);
-    else if (key === "g") { going = true; setTimeout(() => { going = false; }, 1500); }
+    else if (key === "g") { going = true; clearTimeout(gone); gone = setTimeout(() => { going = false; }, 5000); }
     else if (key === "o") ($(".walked a.row") ?? $(".walked .open"))?.click();
+    else if (key === "d") button?.click();
     else if (key === "?") $("#keys")?.showModal();
   }
   document.addEventListener("keydown", typed);

@@ -1,0 +1,110 @@
+"""A LangGraph graph in a long thread: what its checkpointer costs a turn, through langgraph itself.
+
+A graph of one node that answers, on an unchanged `MessagesState`. A turn is a question and an answer of 500 characters
+each; langgraph reads the newest checkpoint, puts three and stores the writes of two tasks. Counted is the time from
+each call of the checkpointer to its return, and not what the graph itself does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+from benchmarks.arena import Arena
+from benchmarks.contenders import Contender
+from benchmarks.measure import Lane, by_turns, check
+from benchmarks.report import Comparison, Judge
+from benchmarks.samples import sample
+
+TITLE = "LangGraph turn"
+OURS, THEIRS = "our-langgraph", "langgraph"
+TARGET = 0.3
+TIMED = ("aget_tuple", "aput", "aput_writes")
+CONFIG: dict[str, Any] = {"configurable": {"thread_id": "graph"}}
+
+
+def run(arena: Arena) -> Iterator[Comparison]:
+    turns = arena.size(1_000, quick=50)
+    rounds = arena.size(20, quick=3)
+    entrants = [Entrant(arena, one, turns) for one in arena.enter(OURS, THEIRS)]
+    series = by_turns([Lane(one.contender.key, one.portion, rounds) for one in entrants])
+    for one in entrants:
+        one.verify(2 * (turns + rounds + 1))
+    yield Judge(arena.roster, f"{TITLE} {turns:,}", series).compare(OURS, THEIRS, TARGET)
+
+
+class Entrant:
+    """A saver with a long thread in it, and a graph that goes on."""
+
+    def __init__(self, arena: Arena, contender: Contender, turns: int) -> None:
+        self.arena = arena
+        self.contender = contender
+        saver = contender.saver  # type: ignore[attr-defined]  # only savers enter here
+        arena.run_async(_fill(saver, turns))
+        self.seconds = 0.0
+        for name in TIMED:
+            setattr(saver, name, self._timed(getattr(saver, name)))
+        self.graph = _graph(saver)
+        self.portion(-1)
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = perf_counter()
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                self.seconds += perf_counter() - begin
+
+        return timed
+
+    def portion(self, number: int) -> float:
+        self.seconds = 0.0
+        question = {"messages": [("user", _text(number))]}
+        self.arena.run_async(self.graph.ainvoke(question, CONFIG))
+        return self.seconds * 1e6
+
+    def verify(self, count: int) -> None:
+        state = self.arena.run_async(self.graph.aget_state(CONFIG))
+        check(len(state.values["messages"]) == count, f"{self.contender.title} lost messages")
+
+
+def _graph(saver: Any) -> Any:
+    graphs = importlib.import_module("langgraph.graph")
+    messages = importlib.import_module("langchain_core.messages")
+
+    async def answer(state: Any) -> Any:
+        return {"messages": [messages.AIMessage(_text(len(state["messages"])))]}
+
+    builder = graphs.StateGraph(graphs.MessagesState)
+    builder.add_node("answer", answer)
+    builder.add_edge(graphs.START, "answer")
+    return builder.compile(checkpointer=saver)
+
+
+async def _fill(saver: Any, turns: int) -> None:
+    """The thread as a graph would have left it, in one checkpoint."""
+    base = importlib.import_module("langgraph.checkpoint.base")
+    kinds = importlib.import_module("langchain_core.messages")
+    checkpoint = base.empty_checkpoint()
+    version = saver.get_next_version(None, None)
+    checkpoint["channel_values"] = {
+        "messages": [
+            kind(_text(2 * turn + side), id=f"{turn}.{side}")
+            for turn in range(turns)
+            for side, kind in enumerate((kinds.HumanMessage, kinds.AIMessage))
+        ]
+    }
+    checkpoint["channel_versions"] = dict.fromkeys(("__start__", "messages", "branch:to:answer"), version)
+    checkpoint["versions_seen"] = {
+        "__input__": {},
+        "__start__": {"__start__": version},
+        "answer": {"branch:to:answer": version},
+    }
+    config = {"configurable": {"thread_id": "graph", "checkpoint_ns": ""}}
+    await saver.aput(config, checkpoint, {"source": "loop", "step": 1, "parents": {}}, {"messages": version})
+
+
+def _text(number: int) -> str:
+    return (sample(abs(number)).text * 3)[:500]

@@ -1,0 +1,56 @@
+"""What a session service remembers of the sessions that it used last: their newest messages, at a version.
+
+While a conversation has the version at which they were read, its messages are the same. Events are appended only at the
+version that a session was loaded at, so what this service appends itself continues what it remembers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from hansard.model import Conversation, Message
+
+_SESSIONS = 64
+_LONGEST = 1_000
+"""Messages beyond which a session is read anew each time."""
+
+
+class Window(NamedTuple):
+    version: int
+    created_at: datetime
+    """The conversation's: one that was deleted and begun anew may have the same version."""
+    wanted: int | None
+    messages: Sequence[Message]
+
+
+class Windows:
+    def __init__(self) -> None:
+        self._windows: OrderedDict[str, Window] = OrderedDict()
+
+    def get(self, conversation: Conversation, wanted: int | None) -> Sequence[Message] | None:
+        """The newest messages, or all, if they are known as they are now."""
+        window = self._windows.get(conversation.id)
+        if window is None or window[:3] != (conversation.version, conversation.created_at, wanted):
+            return None
+        return window.messages
+
+    def keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
+        self._put(conversation.id, Window(conversation.version, conversation.created_at, wanted, messages))
+
+    def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
+        """A message was appended at the version `before`, and made it `after`."""
+        window = self._windows.get(conversation_id)
+        if window is not None and window.version == before:
+            messages = [*window.messages, message][-(window.wanted or 0) :]
+            self._put(conversation_id, window._replace(version=after, messages=messages))
+
+    def _put(self, id: str, window: Window) -> None:
+        self._windows.pop(id, None)
+        # What is still being written changes without a new version.
+        if len(window.messages) <= _LONGEST and all(message.status != "in_progress" for message in window.messages):
+            self._windows[id] = window
+            while len(self._windows) > _SESSIONS:
+                self._windows.popitem(last=False)

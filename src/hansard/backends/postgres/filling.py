@@ -1,0 +1,81 @@
+"""Fills the search index when nothing was appended for a moment, on one task of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from hansard.backends.postgres import indexing
+from hansard.backends.postgres.engine import Engine
+from hansard.errors import HansardError
+
+IDLE = 0.1
+"""Seconds without an append after which the index is filled."""
+MOST_WAITING = 5000
+"""With so many waiting, it is filled although more is being appended."""
+
+_log = logging.getLogger("hansard")
+
+
+class Filler:
+    """Indexes what this process has written: so several do not do the same work.
+
+    What one of them leaves behind when it dies is indexed by a search that finds too much of it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+        self._fresh = 0
+        """Messages that were written since the task last looked."""
+        self._written: dict[str, set[str]] = {}
+        """The conversations that they are in, by tenant."""
+
+    def note(self, tenant: str, conversation_id: str, messages: int) -> None:
+        """Something was written that is not indexed yet."""
+        if not messages or self._stopped.is_set():
+            return
+        self._fresh += messages
+        self._written.setdefault(tenant, set()).add(conversation_id)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Waits for the pass that is under way."""
+        self._stopped.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self) -> None:
+        try:
+            while self._fresh and not self._stopped.is_set():
+                await self._rest()
+                await self._fill()
+        except HansardError:
+            # Without harm: a search makes up for it, or says why not.
+            _log.warning(
+                "the search index of %s was not filled; a search will do it", self._engine.where, exc_info=True
+            )
+        finally:
+            self._task = None
+
+    async def _rest(self) -> None:
+        """Until nothing has come for a moment, or too much has."""
+        waiting = 0
+        while self._fresh and waiting < MOST_WAITING and not self._stopped.is_set():
+            waiting += self._fresh
+            self._fresh = 0
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), IDLE)
+
+    async def _fill(self) -> None:
+        written, self._written = self._written, {}
+        for tenant, conversations in written.items():
+            place: indexing.Place | None = indexing.FIRST
+            while place is not None and not self._stopped.is_set():
+                passed = await indexing.index_some(
+                    self._engine, tenant, place, indexing.SHORT_PASS, sorted(conversations)
+                )
+                place = passed.last

@@ -1,0 +1,178 @@
+"""Terms of `hansard.analysis` as PostgreSQL's text search takes them: a tsvector for a message, a tsquery for a query.
+
+No text search configuration is asked: what a word is, was decided before. Words have their places, so that a phrase is
+`'a' <-> 'b'`; other ways to write a word have places that no other follows, so that they are found, but in no phrase. A
+prefix is `'a':*`. Scripts without spaces come as one term a character, which makes a part of a word a phrase: what
+others need trigrams for.
+
+A tsvector has bounds: 16,383 places, 256 of one lexeme, and a megabyte in all. Beyond the first two, and where a term
+is too long for a lexeme, a message is *loose*: it has no places, a phrase finds it by its words alone, no exclusion is
+believed, and whoever finds it asks `Query.matches`. Beyond the last it has only the beginnings of its words; and should
+those be too many, too, every query finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from hansard.analysis import Clause, Query, columns, searchable
+from hansard.analysis.queries import Row
+from hansard.model import Message
+
+LONGEST = 100
+"""Characters of a lexeme: at most 400 bytes, where PostgreSQL takes 2,046. Almost no term has more than 40."""
+LAST_PLACE = 16_383
+MOST_PLACES = 255
+"""Of one lexeme. PostgreSQL drops those beyond without a word."""
+MOST_BYTES = 1_000_000
+
+# No term begins so: control characters are in no word.
+LOOSE = "\2loose"
+ANY = "\2any"
+_BEGINNING = "\3"
+_CUT = 6
+"""Characters of a beginning."""
+
+
+class Vector(Struct, frozen=True, gc=False):
+    """The terms of a message, as a tsvector is written."""
+
+    text: str
+    loose: bool
+
+
+class Expression(Struct, frozen=True, gc=False):
+    """A query, as a tsquery is written."""
+
+    text: str
+    exact: bool
+    """False when it may find more than it should: then all that is found has to be looked at."""
+
+
+# Owners
+
+
+@lru_cache(4096)
+def _owner(kind: str, *names: str) -> str:
+    """Short, because each message has it: where two share one, the columns beside the terms tell them apart."""
+    text = "\0".join(names).encode("utf-8", "surrogatepass")
+    return f"\2{kind}{hashlib.blake2b(text, digest_size=6).hexdigest()}"
+
+
+def of_tenant(tenant: str) -> str:
+    return _owner("t", tenant)
+
+
+def of_user(tenant: str, user_id: str) -> str:
+    return _owner("u", tenant, user_id)
+
+
+def of_conversation(tenant: str, conversation_id: str) -> str:
+    return _owner("c", tenant, conversation_id)
+
+
+def owners(tenant: str, conversation_id: str, user_id: str | None) -> list[str]:
+    found = [of_tenant(tenant), of_conversation(tenant, conversation_id)]
+    return found if user_id is None else [*found, of_user(tenant, user_id)]
+
+
+# A message
+
+
+def vector_of(message: Message, belongs_to: Sequence[str]) -> Vector:
+    """The terms of a message, and whom it belongs to."""
+    words, more = columns(searchable(message))
+    places = _places(words.split(), more.split())
+    if places is not None and _size(places.items()) <= MOST_BYTES:
+        texts = [f"{_quoted(term)}:{','.join(map(str, at))}" for term, at in places.items()]
+        return Vector(" ".join([*texts, *map(_quoted, belongs_to)]), loose=False)
+    terms = dict.fromkeys(term[:LONGEST] for term in (*words.split(), *more.split()))
+    if _size((term, ()) for term in terms) > MOST_BYTES:
+        terms = dict.fromkeys(_BEGINNING + term[:_CUT] for term in terms)
+    if _size((term, ()) for term in terms) > MOST_BYTES:
+        terms = {ANY: None}
+    return Vector(" ".join(map(_quoted, (*terms, *belongs_to, LOOSE))), loose=True)
+
+
+def _places(words: Sequence[str], more: Sequence[str]) -> dict[str, list[int]] | None:
+    """Where each term stands; None when a tsvector cannot say it."""
+    if len(words) + 2 * len(more) > LAST_PLACE:
+        return None
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words, 1):
+        places.setdefault(word, []).append(place)
+    # Two places apart, so that no phrase goes from one to the next.
+    for nth, other in enumerate(more, 1):
+        places.setdefault(other, []).append(len(words) + 2 * nth)
+    if any(len(term) > LONGEST or len(at) > MOST_PLACES for term, at in places.items()):
+        return None
+    return places
+
+
+def _size(terms: Iterable[tuple[str, Sequence[int]]]) -> int:
+    """Bytes of a tsvector that are bounded: texts and places."""
+    return sum(len(term.encode()) + 3 + 2 * len(at) for term, at in terms)
+
+
+def _quoted(term: str) -> str:
+    return "'" + term.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+# A query
+
+
+def expression_of(query: Query, owner: str) -> Expression:
+    """Finds every message of the owner that matches."""
+    wanted = " & ".join(f"({_either(group)})" for group in query.groups)
+    believed = [clause for clause in query.excluded if _is_sayable(clause)]
+    if believed:
+        # What is loose is not believed to have a phrase.
+        wanted += f" & !(({' | '.join(map(_strict, believed))}) & !{_quoted(LOOSE)})"
+    exact = all(map(_is_sayable, (*query.wanted, *query.excluded)))
+    return Expression(_of_owner(wanted, owner), exact)
+
+
+def clause_of(clause: Clause, owner: str) -> str:
+    """Finds the messages of the owner that have one clause, to count them."""
+    return _of_owner(_either([clause]), owner)
+
+
+def _of_owner(wanted: str, owner: str) -> str:
+    return f"{_quoted(owner)} & (({wanted}) | {_quoted(ANY)})"
+
+
+def _is_sayable(clause: Clause) -> bool:
+    """Whether the lexemes say exactly what the terms do."""
+    return all(0 < len(part) <= LONGEST for row in clause.rows for part in row.parts)
+
+
+def _either(clauses: Sequence[Clause]) -> str:
+    return " | ".join(_row(row) for clause in clauses for row in clause.rows)
+
+
+def _row(row: Row) -> str:
+    *parts, last = row.parts
+    loosely = " & ".join([*(_loosely(part) for part in parts), _loosely(last, prefix=row.prefix)])
+    return f"({_phrase(row)}) | ({_quoted(LOOSE)} & {loosely})" if parts else loosely
+
+
+def _strict(clause: Clause) -> str:
+    return " | ".join(f"({_phrase(row)})" for row in clause.rows)
+
+
+def _phrase(row: Row) -> str:
+    parts = [_quoted(part[:LONGEST]) for part in row.parts]
+    if row.prefix:
+        parts[-1] += ":*"
+    return " <-> ".join(parts)
+
+
+def _loosely(term: str, *, prefix: bool = False) -> str:
+    """A term, or the beginning of it in a message that has only such."""
+    whole = _quoted(term[:LONGEST]) + (":*" if prefix else "")
+    beginning = _quoted(_BEGINNING + term[:_CUT]) + (":*" if prefix and len(term) < _CUT else "")
+    return f"({whole} | {beginning})"

@@ -1,0 +1,272 @@
+"""Search in the index, and in the queue of what is not indexed yet, on one snapshot.
+
+The index of terms knows no order, and the order knows no terms. So a page is looked for in three steps. The newest
+messages are walked over in order: a common word is found among them. A rarer one is looked up by its terms, and what is
+found is sorted. Where that would be too much, the word is common somewhere below: then the walk goes on. So a common
+word sorts nothing, and a rare one scans nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from hansard import rules
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.backends.postgres import lexemes, reading, rows, selecting
+from hansard.backends.postgres.lexemes import Expression
+from hansard.backends.postgres.link import Link, Row
+from hansard.errors import FormatMismatch
+from hansard.model import Conversation, Message, to_micros
+from hansard.requests import Context
+
+T = TypeVar("T")
+
+TAIL = 100
+"""Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
+_ANY_TAIL = 1 << 40
+_WALKED = 500
+"""Messages that are walked over before the terms are looked up, and as many for each hit as `_WALKED_EACH`."""
+_WALKED_EACH = 10
+_SORTED = 5000
+"""Hits of the terms that are sorted, and as many for each one that is wanted as `_SORTED_EACH`."""
+_SORTED_EACH = 40
+_LOOKED_AT = 20_000
+"""Hits that are looked at one by one, where what is asked for is not in the database's words."""
+_COUNTED = 10_000
+"""Up to here messages are counted for ranking."""
+_COUNTED_CONVERSATIONS = 1000
+_LONG = 1_000_000
+"""Bytes of bodies that are looked at on the event loop; more go to a thread."""
+
+
+class Search:
+    """One search on one snapshot."""
+
+    def __init__(self, link: Link, context: Context, lookup: Lookup, *, walled: bool) -> None:
+        self.link = link
+        self.context = context
+        self.lookup = lookup
+        self.walled = walled
+        self.user = context.user if lookup.user_id is None else lookup.user_id
+        self.owner = self._owner()
+        self.expression: Expression = lexemes.expression_of(lookup.query, self.owner)
+        self._homes: dict[str, Conversation] = {}
+
+    async def quick(self) -> Matches | None:
+        """In one statement; None when that does not serve."""
+        lookup, size = self.lookup, self.lookup.limit + 1
+        if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
+            return None
+        # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
+        total, counts = await self._counts([]) if lookup.counted else (0, ())
+        is_rare = lookup.counted and self._is_rare(counts)
+        most = _most(size)
+        walked = 0 if is_rare or lookup.conversation_id is not None else _walked(size)
+        given = (self.context, lookup, self.expression.text, size, walked, most)
+        found = await self._fetch(*selecting.select_quick(*given))
+        state = found[0] if found else None
+        check_version(state[0] if state else None)
+        if state is None or state[1] or state[2] > most:
+            return None
+        page = [row[3:] for row in found if row[3] is not None]
+        if any(row[selecting.LOOSE] for row in page):
+            return None
+        for row in page:
+            if row[selecting.CONVERSATION] not in self._homes:
+                self._homes[row[selecting.CONVERSATION]] = rows.conversation_of(row[selecting.WIDTH :], "the search")
+        page.sort(key=_position, reverse=True)
+        made = await _off_the_loop(self._made, page[: lookup.limit])
+        return Matches(made, len(page) > lookup.limit, True, total, counts)
+
+    async def run(self, tail: int) -> Matches:
+        lookup = self.lookup
+        if lookup.conversation_id is not None:
+            entry = await reading.find_entry(self.link, self.context, lookup.conversation_id)
+            if entry is None:
+                return Matches([])
+            entry.head.lane(lookup.branch)  # an unknown one is an error
+        rest = await self._fetch(*selecting.select_tail(self.context, lookup)) if tail else []
+        wanted = lookup.limit + 1
+        in_tail = await self._matching(rest)
+        await self._find_homes(in_tail)
+        indexed, complete = await self._walk(wanted)
+        found = [row for row in in_tail if self._is_asked_for(row)] + indexed
+        found.sort(key=_position, reverse=True)
+        await self._find_homes(found[: lookup.limit])
+        total, counts = await self._counts(rest) if lookup.counted else (0, ())
+        made = await _off_the_loop(self._made, found[: lookup.limit])
+        return Matches(made, len(found) > lookup.limit, complete, total, counts)
+
+    def _owner(self) -> str:
+        tenant, user = self.context.tenant, self.user
+        if self.lookup.conversation_id is not None:
+            return lexemes.of_conversation(tenant, self.lookup.conversation_id)
+        return lexemes.of_tenant(tenant) if user is None else lexemes.of_user(tenant, user)
+
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        return await self.link.fetch(self.link.in_schema(sql), values)
+
+    def _made(self, found: Iterable[Row]) -> list[Match]:
+        return [Match(self._homes[row[selecting.CONVERSATION]], _message(row)) for row in found]
+
+    # The tail
+
+    async def _matching(self, found: list[Row]) -> list[Row]:
+        """Those that match, by a look at each."""
+        sieve = Sieve(self.lookup.query)
+
+        def look(at: list[Row]) -> list[Row]:
+            return [row for row in at if _has(row, self.lookup.query, sieve)]
+
+        return await _off_the_loop(look, found)
+
+    def _is_asked_for(self, row: Row) -> bool:
+        lookup, created_at = self.lookup, row[selecting.CREATED_AT]
+        return (
+            (lookup.since is None or created_at >= to_micros(lookup.since))
+            and (lookup.until is None or created_at < to_micros(lookup.until))
+            and (lookup.below is None or _position(row) < lookup.below)
+            and self._is_home(row[selecting.CONVERSATION])
+        )
+
+    # The index
+
+    async def _walk(self, wanted: int) -> tuple[list[Row], bool]:
+        """The newest that the index has, and whether that is all that can be said."""
+        found: list[Row] = []
+        below, looked_at, size = self.lookup.below, 0, wanted
+        while len(found) < wanted:
+            page = await self._page(below, size)
+            looked_at += len(page)
+            await self._find_homes(page)
+            found += await self._sifted(page)
+            if len(page) < size:
+                return found, True
+            if looked_at >= _LOOKED_AT:
+                return found, False
+            below, size = _position(page[-1]), min(2 * size, 1000)
+        return found, True
+
+    async def _sifted(self, page: list[Row]) -> list[Row]:
+        """What the database could not tell: the metadata of conversations, and messages whose terms tell too little."""
+        page = [row for row in page if self._is_home(row[selecting.CONVERSATION])]
+        doubtful = [row for row in page if row[selecting.LOOSE] or not self.expression.exact]
+        if not doubtful:
+            return page
+        believed = set(map(_position, await self._matching(doubtful)))
+        doubted = set(map(_position, doubtful)) - believed
+        return [row for row in page if _position(row) not in doubted]
+
+    async def _page(self, below: Position | None, size: int) -> list[Row]:
+        """The newest that have the terms, in order."""
+        given = (self.context, self.lookup, self.expression.text, below, size)
+        if not self.walled:
+            if self.lookup.conversation_id is None:
+                page = await self._fetch(*selecting.select_walked(*given, _walked(size)))
+                if len(page) == size:
+                    return page
+            most = _most(size)
+            counted = await self._fetch(*selecting.select_sorted(*given, most))
+            if counted[0][0] <= most:
+                return [row[1:] for row in counted if row[1] is not None]
+        # Behind the second wall PostgreSQL uses no index of terms: it would have to look at those of others.
+        return await self._fetch(*selecting.select_walked(*given, None))
+
+    # Conversations
+
+    async def _find_homes(self, found: Iterable[Row]) -> None:
+        ids = {row[selecting.CONVERSATION] for row in found} - self._homes.keys()
+        if ids:
+            for row in await self.link.all("conversations_by_id", self.context.tenant, sorted(ids)):
+                self._homes[row[0]] = rows.conversation_of(row, "the search")
+
+    def _is_home(self, id: str) -> bool:
+        """Whether a conversation has the metadata that is asked for."""
+        return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
+
+    # Counting
+
+    async def _counts(self, tail: list[Row]) -> tuple[int, tuple[int, ...]]:
+        """How many messages the owner has, and how many of them have each clause, both bounded."""
+        clauses = self.lookup.query.wanted
+        counts = [0] * len(clauses)
+        for row in tail:
+            terms = analyse(searchable(_message(row)))
+            counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
+        for at, clause in enumerate(clauses):
+            text = lexemes.clause_of(clause, self.owner)
+            found = await self._fetch(*selecting.select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
+            counts[at] = min(counts[at] + found[0][0], _COUNTED)
+        return min(await self._total(), _COUNTED), tuple(counts)
+
+    def _is_rare(self, counts: Sequence[int]) -> bool:
+        """Whether so few messages have one of the groups that what is found can be sorted."""
+        rest = iter(counts)
+        return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
+
+    async def _total(self) -> int:
+        tenant, user = self.context.tenant, self.user
+        if self.lookup.conversation_id is not None:
+            row = await self.link.one("find_conversation", tenant, self.lookup.conversation_id)
+            return row[10] if row else 0
+        if user is None:
+            row = await self.link.one("count_messages", tenant, _COUNTED_CONVERSATIONS)
+        else:
+            row = await self.link.one("count_messages_of_user", tenant, user, _COUNTED_CONVERSATIONS)
+        return row[0] if row else 0
+
+
+async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
+    """What matches, in one statement; None when it takes more."""
+    return await Search(link, context, lookup, walled=walled).quick()
+
+
+async def search(
+    link: Link, context: Context, lookup: Lookup, *, walled: bool, any_tail: bool = False
+) -> Matches | None:
+    """What matches, on one snapshot; None when the tail must be indexed first."""
+    most = _ANY_TAIL if any_tail else TAIL
+    state = await link.one("search_state", context.tenant, most + 1)
+    check_version(state[0] if state else None)
+    assert state is not None
+    return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
+
+
+def check_version(found: int | None) -> None:
+    if found != VERSION:
+        raise FormatMismatch(
+            "the search index was built by another version: run `hansard reindex`",
+            found=str(found),
+            wanted=str(VERSION),
+        )
+
+
+def _walked(size: int) -> int:
+    return max(_WALKED, _WALKED_EACH * size)
+
+
+def _most(size: int) -> int:
+    return max(_SORTED, _SORTED_EACH * size)
+
+
+def _position(row: Row) -> Position:
+    return row[selecting.CREATED_AT], row[selecting.SEQ], row[selecting.CONVERSATION]
+
+
+def _message(row: Row) -> Message:
+    return rows.message_of(row, row[selecting.CONVERSATION])
+
+
+def _has(row: Row, query: Query, sieve: Sieve) -> bool:
+    text = searchable(_message(row))
+    return sieve.passes(text) and query.matches(analyse(text))
+
+
+async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
+    """What takes long leaves the event loop alone."""
+    if sum(len(row[selecting.BODY]) for row in found) > _LONG:
+        return await asyncio.to_thread(run, found)
+    return run(found)
