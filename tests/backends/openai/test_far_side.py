@@ -339,8 +339,11 @@ def test_a_deletion_that_broke_off(kind: str) -> None:
                 assert lost.value.outcome == "unknown"
                 wire.times = 0
                 assert len(await side.ids()) == 1
+                (problem,) = await store.check()
+                assert "delete it once more" in problem.what
                 assert not await store.delete_conversation("c"), "here it is gone"
                 assert await side.ids() == [], "and a retry makes good what is left there"
+                assert await store.check() == []
 
     asyncio.run(run())
 

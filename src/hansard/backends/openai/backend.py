@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +257,7 @@ class OpenAiBackend:
         async for found in self._index.check(tenant):
             yield found
         if self._link.pulls:
-            async for problem in checking.check(self._link, Context(TENANT, datetime.now(UTC)), tenant):
+            async for problem in checking.check(self._link, tenant):
                 yield problem
 
     async def backup(self, target: Path) -> None:

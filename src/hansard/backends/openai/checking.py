@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import openai
 
 from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.link import Link, Seen, grows, is_pulled
-from hansard.backends.openai.states import State
+from hansard.backends.openai.states import TENANT, State
 from hansard.model import Message, Problem
 from hansard.requests import Context
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""When nothing had expired yet: what has is not wrong, it only waits for a purge."""
 
-async def check(link: Link, context: Context, tenant: str | None) -> AsyncIterator[Problem]:
+
+async def check(link: Link, tenant: str | None) -> AsyncIterator[Problem]:
     """Nothing is changed."""
-    async for owner, id, state in link.states.all(context, tenant):
-        of = Context(owner, context.now)
+    async for owner, id, state in link.states.all(Context(TENANT, _LONG_AGO), tenant):
+        of = Context(owner, _LONG_AGO)
         with mapped(after_a_write=False):
             async for what in _differences(link, of, id, state):
                 yield Problem(f"{owner}/{id}", what)
@@ -24,7 +28,7 @@ async def check(link: Link, context: Context, tenant: str | None) -> AsyncIterat
 
 async def _differences(link: Link, context: Context, id: str, state: State) -> AsyncIterator[str]:
     if await link.index.get_conversation(context, id) is None:
-        yield f"it is gone here, and may still be at the API, as {state.remote}: the next purge removes it there"
+        yield f"it is deleted here, and may still be at the API, as {state.remote}: delete it once more"
         return
     if state.is_dirty:
         yield "a change broke off before it was made at the API: the next write makes it good"
@@ -49,7 +53,7 @@ async def _counted(link: Link, context: Context, id: str, state: State, seen: Se
     async for rows in link.rows(context, id):
         for row in rows:
             message = row.message
-            if grows(message, context.now) and message.seq > state.pushed:
+            if grows(message, datetime.now(UTC)) and message.seq > state.pushed:
                 return missing, waiting
             if seen.has(message, link.stem(context, id, message, state)) or not _can_be_there(link, message):
                 continue
