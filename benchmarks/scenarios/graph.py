@@ -1,8 +1,8 @@
 """A LangGraph graph in a long thread: what its checkpointer costs a turn, through langgraph itself.
 
 A graph of one node that answers, on an unchanged `MessagesState`. A turn is a question and an answer of 500 characters
-each; langgraph reads the newest checkpoint, puts three and stores the writes of two tasks. Counted is the time from each
-call of the checkpointer to its return, and not what the graph itself does.
+each; langgraph reads the newest checkpoint, puts three and stores the writes of two tasks. Counted is the time from
+each call of the checkpointer to its return, and not what the graph itself does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -142,7 +142,7 @@ def searches(arena: Arena, store: Store, raw: Raw, scope: str, *, in_big: bool) 
 
 
 def _timed(
-    arena: Arena, calls_by_name: dict[str, Callable[[], Awaitable[Any]]], calls: int = CALLS
+    arena: Arena, calls_by_name: Mapping[str, Callable[[], Awaitable[Any]]], calls: int = CALLS
 ) -> dict[str, list[float]]:
     async def portion(call: Callable[[], Awaitable[Any]]) -> float:
         await call()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.arena import Arena
@@ -95,23 +95,23 @@ def _timed(
         seconds: float = timed(calls)
         return seconds / calls * 1e6
 
-    times = arena.size(20, quick=5) if rounds is None else rounds
+    times = arena.size(100, quick=5) if rounds is None else rounds
     return by_turns([Lane(name, partial(portion, timed), times) for name, timed in lanes.items()])
 
 
 def _slice(call: Any, calls: int) -> float:
-    begin = perf_counter()
+    begin = process_time()
     for _ in range(calls):
         call()
-    return perf_counter() - begin
+    return process_time() - begin
 
 
 async def _awaited(store: Store, word: str, calls: int, *, in_big: bool) -> float:
     id = searched.BIG if in_big else None
-    begin = perf_counter()
+    begin = process_time()
     for _ in range(calls):
         await store.search(word, conversation_id=id, order="newest", limit=20, token_cap=None)
-    return perf_counter() - begin
+    return process_time() - begin
 
 
 # Rebuilding

@@ -101,6 +101,13 @@ async def test_writers_at_once(store: Store) -> None:
     assert all(sub[at : at + 4] == batch for at, batch in zip(places, batches, strict=True))
 
 
+async def test_what_has_no_uuid_is_stored_once_where_writers_meet(store: Store) -> None:
+    batches = [[{**said(str(number)), "uuid": None}, side(number)] for number in range(6)]
+    await asyncio.gather(*(store.claude_session_store().append(KEY, batch) for batch in batches))
+    rows = await store.get_messages(SESSION)
+    assert sorted(row.text for row in rows) == [str(number) for number in range(6)]
+
+
 async def test_projects_subagents_and_deletion(store: Store) -> None:
     sessions = store.claude_session_store()
     other: Any = {"project_key": "other", "session_id": SESSION}

@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-W", "error", "-m", "hansard.cli"]
 
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(
-    ["__main__", "hansard.cli.app", "hansard.sync", "hansard.backends.sqlite", "rich.table"]
+    ["__main__", "hansard.cli.app", "hansard.sync", "hansard.backends.sqlite", "hansard.backends.openai", "rich.table"]
 )
 
 

@@ -327,6 +327,8 @@ def test_search_by_meaning(shell: Shell) -> None:
     found = shell("search", "ways", "--mode", "meaning", *own, "--json").json["items"]
     assert found[0]["snippet"]["text"] == "On its way"
     assert "On its way" in shell("search", "ways", "--mode", "hybrid", *own).out
+    assert shell("reindex", *own, "--forget-others").out == "indexed: 4 messages\n"
+    assert "embedder" in shell.fails(2, "reindex", "--forget-others")
     assert "embedder=" in shell.fails(8, "search", "way", "--mode", "meaning")
     for wrong in ("odd", "no.such:thing", "hansard.search:Nothing"):
         assert "--embedder" in shell.fails(2, "search", "way", "--mode", "meaning", "--embedder", wrong)

@@ -362,6 +362,7 @@ def test_tenants_and_users(api: Served) -> None:
     assert ok(api.get("/admin/check"))["items"] == []
     assert ok(api.post("/admin/sweep"))["conversations"] == 0
     assert api.post("/admin/reindex").text == "", "a store in memory has no index"
+    problem(api.post("/admin/reindex", params={"forget_others": "true"}), 400, "invalid")
     assert ok(api.delete("/admin/tenants/acme"))["conversations"] == 1
     problem(api.get("/stats", headers={"Hansard-User": "u"}), 403, "denied")
 

@@ -6,10 +6,9 @@ subagents, are records of the conversation: see `claude_beside`. What others sai
 the same.
 
 A batch of messages alone is one append. Messages are safe to repeat, because their ids are the entries' uuids; the
-records beside them are written in one step that also moves the session's counter, at the revision that was read. Both
-are written at the same time, so that a backend with group commit needs one commit for both; where only one of the two
-succeeds, the records are taken back. So a batch that is retried leaves nothing twice, and two writers do not tear each
-other's batches.
+records beside them are written after them, in one step that also moves the session's counter, at the revision that was
+read. So a batch that is retried leaves nothing twice, and two writers do not tear each other's batches. On a backend
+with group commit both are written at the same time, and share one.
 
 The SDK's summaries are folded when they are asked for, from the beginning and the end of a transcript. Nothing that
 quotes a message is stored: what is deleted or changed is gone from the summaries at once.
@@ -36,7 +35,7 @@ from claude_agent_sdk import (
 from hansard.adapters import claude_beside as beside
 from hansard.adapters.claude_beside import Beside
 from hansard.adapters.claude_entries import NAMES, Entry, is_said, row_of, uuid_of
-from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
+from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record, to_micros
 from hansard.store import Store
 from hansard.store.records import Delete, Put
@@ -90,6 +89,8 @@ class ClaudeSessionStore:
         if not entries:
             return
         given = cast("list[Entry]", entries)
+        # Made once, so that a second try has the same ids.
+        rows = {id(entry): row_of(entry) for entry in given if "subpath" not in key and is_said(entry)}
         is_stored = False
         while not is_stored:
             record = await self._record(key["project_key"], key["session_id"])
@@ -97,7 +98,7 @@ class ClaudeSessionStore:
             if "subpath" in key:
                 batch = self._beneath(key, await self._new(key, given), session)
             else:
-                batch = await self._main(key, given, session)
+                batch = await self._main(key, given, rows, session)
             is_stored = await self._write(key, record, batch)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -207,7 +208,7 @@ class ClaudeSessionStore:
         """These messages, as far as they are still there."""
         rows = []
         for message_id in message_ids:
-            with suppress(MessageNotFound):
+            with suppress(NotFound):
                 rows.append(await self._store.get_message(id, message_id))
         return rows
 
@@ -220,8 +221,19 @@ class ClaudeSessionStore:
             await self._store.append(id, batch.rows, create=False)
             return True
         writes = [_put(key, batch.session, record.revision if record is not None else 0), *batch.writes]
+        if batch.rows and self._store.capabilities.groups:
+            return await self._write_both(key, record, batch, writes)
+        await self._store.append(id, batch.rows, create=False)
+        try:
+            await self._store.records.write(writes)
+        except Conflict:
+            return False
+        return True
+
+    async def _write_both(self, key: SessionKey, record: Record | None, batch: Batch, writes: list[Put]) -> bool:
+        """Messages and records in one commit. The messages may be refused alone: then the records are taken back."""
         appended, written = await asyncio.gather(
-            self._store.append(id, batch.rows, create=False),
+            self._store.append(batch.session.conversation_id, batch.rows, create=False),
             self._store.records.write(writes),
             return_exceptions=True,
         )
@@ -258,9 +270,9 @@ class ClaudeSessionStore:
                 seen.add(name)
         return new
 
-    async def _main(self, key: SessionKey, entries: list[Entry], session: Session) -> Batch:
+    async def _main(self, key: SessionKey, entries: list[Entry], made: dict[int, Message], session: Session) -> Batch:
         new = await self._new(key, entries)
-        rows = {id(entry): row_of(entry) for entry in new if is_said(entry)}
+        rows = {id(entry): made[id(entry)] for entry in new if id(entry) in made}
         asked = [row for row in rows.values() if row.role == "user"]
         writes, undo = await self._kept_waiting(key, session, asked)
         if session.waiting and asked:

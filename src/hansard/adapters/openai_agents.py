@@ -26,6 +26,8 @@ FORMAT = "openai.responses"
 _PIECES = frozenset(("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"))
 """What the content of a message item is made of. Everything else in a list is an item."""
 
+_OTHER = object()
+
 Item = dict[str, Any]
 
 
@@ -147,7 +149,9 @@ def all_items(messages: Sequence[Message]) -> list[Item]:
     items: list[Item] = []
     for message in messages:
         content = message.content
-        if message.format == FORMAT and type(content) is dict and not _is_piece(content):
+        # As `items_of` does for what most messages are, without its calls: this is done for every item of a read.
+        kind = content.get("type") if type(content) is dict and message.format == FORMAT else _OTHER
+        if kind is None or (type(kind) is str and kind not in _PIECES):
             items.append(content)
         else:
             items += items_of(message)

@@ -44,6 +44,7 @@ def serve(
     model: Annotated[
         str | None, Parameter(help="The model at --upstream that answers on the page; without one, an echo does.")
     ] = None,
+    max_relays: Annotated[int, Parameter(help="Live sessions that a process passes on to it at a time.")] = 100,
     embedder: embedding.Named = None,
     audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
     workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
@@ -64,6 +65,8 @@ def serve(
         raise ValidationError(f"--workers is {workers}: it must be between 1 and 64")
     if model is not None and upstream is None:
         raise ValidationError("--model needs --upstream: the endpoint where that model answers")
+    if max_relays < 0:
+        raise ValidationError(f"--max-relays is {max_relays}: it must be 0 or more")
     try:
         from hansard.server.running import run
         from hansard.server.settings import Settings
@@ -83,6 +86,7 @@ def serve(
         upstream=upstream,
         upstream_key=os.environ.get("OPENAI_API_KEY"),
         model=model,
+        max_relays=max_relays,
         embedder=embedder,
         audit_log=audit_log,
     )

@@ -53,8 +53,7 @@ def forget(api: Served) -> None:
     asyncio.run(go())
 
 
-@every_kind
-@pytest.mark.parametrize("mode", ["delta", "snapshot"])
+@pytest.mark.parametrize(("kind", "mode"), [("conversations", "delta"), ("threads", "snapshot")])
 def test_there_and_back(shell: Shell, api: Served, kind: str, mode: str) -> None:
     forget(api)
     filled(shell.folder)

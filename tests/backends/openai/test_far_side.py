@@ -18,6 +18,7 @@ from tests.server.kit import serving
 from hansard import connect
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message
+from hansard.rules import leased
 from hansard.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")
@@ -415,6 +416,37 @@ def test_the_tenant_of_the_index_is_walled() -> None:
             with pytest.raises(ValidationError, match="hansard:openai"):
                 await call()
         assert await store.admin.tenants() == ["default"]
+
+    scenario("conversations", play)
+
+
+@every_kind
+@every_mode
+def test_a_message_whose_writer_died_holds_nothing_up(kind: str, mode: str) -> None:
+    async def play(store: Store, side: Side) -> None:
+        dead = leased({}, datetime.now(UTC) - timedelta(hours=1))
+        await store.append("c", [Message("assistant", "half a", status="in_progress", metadata=dead), *say("next")])
+        assert await side.texts() == ["half a", "next"]
+        assert [each.status for each in await store.get_messages("c")] == ["interrupted", "complete"]
+
+    scenario(kind, play, mode=mode)
+
+
+def test_metadata_beyond_what_the_api_takes() -> None:
+    async def play(store: Store, side: Side) -> None:
+        many = {f"k{number}": "v" for number in range(20)}
+        await store.append("c", say("one"), metadata=many)
+        (id,) = await side.ids()
+        assert len((await retrieve(side, id)).metadata) == 16
+        theirs = await side.client.conversations.create(metadata=dict(list(many.items())[:16]))
+        await store.append(theirs.id, say("two"))
+        assert (await retrieve(side, theirs.id)).metadata == dict(list(many.items())[:16]), "theirs stay"
+        await store.update_conversation(theirs.id, metadata={"k3": None, "k4": "w"})
+        there: Any = (await retrieve(side, theirs.id)).metadata
+        assert ("k3" in there, there["k4"], len(there)) == (False, "w", 15)
+        found = await store.get_conversation("c")
+        assert found is not None
+        assert found.metadata == many, "all of it is here"
 
     scenario("conversations", play)
 

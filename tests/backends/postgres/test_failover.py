@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.backends.postgres.kit import following, play, until
+from tests.backends.postgres.kit import following, play, raw, until
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
 from tools.postgres import Server
@@ -63,6 +63,34 @@ async def _has_tables(server: Server) -> bool:
             return True
     except Denied:
         return False  # what the primary has made has not arrived yet
+
+
+def test_a_replica_can_be_searched(pair: tuple[Server, Server]) -> None:
+    """It can index nothing: what the primary has not indexed is looked at, however much it is."""
+    primary, replica = pair
+
+    async def check() -> None:
+        async with connect(primary.url) as store:
+            await store.append("c", [Message("user", f"word {number}") for number in range(150)])
+            await until(lambda: _has_tables(replica))
+        # Nobody is left who could index it again.
+        async with raw(primary.url) as connection:
+            await connection.execute("DELETE FROM hansard.search")
+            await connection.execute(
+                "INSERT INTO hansard.search_queue SELECT tenant, conversation, line, seq FROM hansard.messages "
+                "ON CONFLICT DO NOTHING"
+            )
+        async with connect(replica.url) as copy:
+            await until(lambda: _is_queued(replica, 150))
+            found = await copy.search("word", order="newest", limit=100, token_cap=None)
+            assert [hit.message.seq for hit in found] == list(range(150, 50, -1))
+
+    play(check)
+
+
+async def _is_queued(server: Server, messages: int) -> bool:
+    async with raw(server.url) as connection:
+        return bool(await connection.fetchval("SELECT count(*) = $1 FROM hansard.search_queue", messages))
 
 
 def test_a_replica_takes_over(pair: tuple[Server, Server]) -> None:

@@ -19,7 +19,7 @@ from tests.servers import postgres
 import hansard
 import hansard.sync
 from hansard.analysis import Lookup, parse_query
-from hansard.backends.postgres import beside, reading, schema, searching
+from hansard.backends.postgres import beside, reading, schema, selecting
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, in_schema
 from hansard.model import EPOCH
@@ -286,8 +286,8 @@ LOOKUPS = [
 def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Lookup) -> None:
     """A common word sorts nothing: the index of times gives the order, and as much of it as is needed."""
     for walked in (500, None):
-        sql, values = searching.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
-        for settings in ({}, options_of(full).settings):
+        sql, values = selecting.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
+        for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
             assert "Index Scan Backward using search_by_time" in plan, plan
@@ -298,16 +298,28 @@ def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Looku
 def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
     """A rare word scans nothing: its rows are found by their terms, and only those are sorted."""
     for terms in ("'rare'", "'t' & ('rare' | 'any')"):
-        sql, values = searching.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
-        for settings in ({}, options_of(full).settings):
+        sql, values = selecting.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
+        for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
             assert "Bitmap Index Scan on search_by_terms" in plan, plan
             assert "search_by_time" not in plan, plan
 
 
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> None:
+    sql, values = selecting.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 500, 5000)
+    for settings in (None, options_of(full).settings):
+        plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+        assert_indexed(plan)
+        assert "Index Scan Backward using search_by_time" in plan, plan
+        assert "Bitmap Index Scan on search_by_terms" in plan, plan
+        assert plan.count("Sort Key") == 1, plan
+        assert re.search(r"Sort Key: found\.created_at DESC", plan), plan
+
+
 def test_what_waits_to_be_indexed_is_found_by_its_key(full: str) -> None:
-    sql, values = searching.select_tail(Context("t", EPOCH), LOOKUPS[1])
+    sql, values = selecting.select_tail(Context("t", EPOCH), LOOKUPS[1])
     plan = asyncio.run(plan_of(full, sql, tuple(values), options_of(full).settings))
     assert "search_queue_pkey" in plan, plan
     assert_indexed(plan)

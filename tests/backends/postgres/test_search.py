@@ -524,6 +524,7 @@ def test_every_step_finds_the_same(target: Target, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(searching, "_WALKED", walked)
     monkeypatch.setattr(searching, "_SORTED", sorted_)
     monkeypatch.setattr(searching, "_SORTED_EACH", 0)
+    monkeypatch.setattr(searching, "_WALKED_EACH", 0)
 
     async def check() -> None:
         async with connect(target.url) as opened:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import openai
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import Link, Seen, is_pulled
+from hansard.backends.openai.link import Link, Seen, grows, is_pulled
 from hansard.backends.openai.states import State
 from hansard.model import Message, Problem
 from hansard.requests import Context
@@ -49,7 +49,7 @@ async def _counted(link: Link, context: Context, id: str, state: State, seen: Se
     async for rows in link.rows(context, id):
         for row in rows:
             message = row.message
-            if message.status == "in_progress" and message.seq > state.pushed:
+            if grows(message, context.now) and message.seq > state.pushed:
                 return missing, waiting
             if seen.has(message, link.stem(context, id, message, state)) or not _can_be_there(link, message):
                 continue

@@ -37,7 +37,8 @@ class Conversations:
         self._mark = mark
 
     async def create(self, metadata: dict[str, str]) -> str:
-        return (await self._once.conversations.create(metadata=metadata)).id
+        # Repeated, it may leave an empty one behind, which nobody knows.
+        return (await self._api.create(metadata=metadata)).id
 
     async def find(self, id: str) -> dict[str, Any] | None:
         with missing_is_none():
@@ -69,13 +70,16 @@ class Conversations:
             chunk = pieces[start : start + CHUNK]
             try:
                 await self._create(id, chunk)
-            except (openai.BadRequestError, openai.APIConnectionError) as error:
-                # The first attempt may have been done, its answer lost; or another process was here first.
+            except openai.APIConnectionError:
+                # It may have been done, and its answer lost. Ours have ids: what comes in late is known again.
                 missing = [piece for piece in chunk if not await self.has(id, piece.key)]
-                if len(missing) == len(chunk) and isinstance(error, openai.APIConnectionError):
-                    raise
-                for piece in missing:
-                    await self._create_in_any_words(id, piece)
+                if missing:
+                    await self._create(id, missing)
+            except openai.BadRequestError:
+                # Another process was here first, or the API does not take one of them.
+                for piece in chunk:
+                    if not await self.has(id, piece.key):
+                        await self._create_in_any_words(id, piece)
 
     async def _create_in_any_words(self, id: str, piece: Piece) -> None:
         """One that the API refuses goes as text: it must not keep those behind it from being added."""

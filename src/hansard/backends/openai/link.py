@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from datetime import datetime
 from typing import Literal
 
 from msgspec import structs
 
-from hansard import codec
+from hansard import codec, rules
 from hansard.backend import Backend
 from hansard.backends.openai import naming
 from hansard.backends.openai.remotes import Entry, Piece, Remote
@@ -25,7 +26,9 @@ PULLED = "openai.pulled"
 OURS = "hansard_"
 """How the names of metadata begin that only a mirror writes at the API."""
 _ROWS, _BYTES = 200, 8_000_000
-_PAIRS, _KEY, _VALUE = 12, 64, 512
+_KEY, _VALUE = 64, 512
+PAIRS = 16
+"""Of metadata, at most."""
 
 
 class Link:
@@ -136,15 +139,24 @@ def is_pulled(message: Message) -> bool:
     return bool(message.metadata and message.metadata.get(PULLED))
 
 
-def metadata_of(context: Context, conversation: Conversation) -> dict[str, str]:
-    """What the API keeps beside the items: whose it is, and as much of the metadata as it takes."""
-    fits = {
+def grows(message: Message, now: datetime) -> bool:
+    """Whether somebody still writes it: one whose writer died is as long as it will be."""
+    return message.status == "in_progress" and not rules.is_lapsed(message, now)
+
+
+def told(context: Context, conversation: Conversation) -> dict[str, str]:
+    """What the API is told at the beginning: whose it is, and as much of the metadata as it takes."""
+    ours = {f"{OURS}tenant": context.tenant[:_VALUE], f"{OURS}id": conversation.id[:_VALUE]}
+    return {**dict(list(fitting(conversation).items())[: PAIRS - len(ours)]), **ours}
+
+
+def fitting(conversation: Conversation) -> dict[str, str]:
+    """The metadata that an API can hold."""
+    return {
         key: value
         for key, value in conversation.metadata.items()
         if isinstance(value, str) and len(key) <= _KEY and len(value) <= _VALUE and not key.startswith(OURS)
     }
-    ours = {f"{OURS}tenant": context.tenant[:_VALUE], f"{OURS}id": conversation.id[:_VALUE]}
-    return {**dict(list(fits.items())[:_PAIRS]), **ours}
 
 
 def ids_of(entries: Sequence[Entry]) -> list[str]:

@@ -10,7 +10,7 @@ import openai
 from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import Link, Seen, ids_of, is_pulled, metadata_of
+from hansard.backends.openai.link import OURS, PAIRS, Link, Seen, fitting, grows, ids_of, is_pulled, told
 from hansard.backends.openai.pulling import Puller, place
 from hansard.backends.openai.remotes import Piece
 from hansard.backends.openai.states import State
@@ -46,6 +46,8 @@ class Pusher:
         except openai.NotFoundError:
             if not await self._link.is_gone(context, state):
                 raise
+            if await self._link.index.get_conversation(context, conversation.id) is None:
+                return  # it was deleted here meanwhile
             state = await self._after_a_deletion(context, conversation, state)
             await self._push_to(context, conversation, state, None, is_clean=True)
 
@@ -87,7 +89,7 @@ class Pusher:
     async def _begin(self, context: Context, conversation: Conversation) -> State:
         link = self._link
         await link.anchored(context)
-        metadata = metadata_of(context, conversation)
+        metadata = told(context, conversation)
         born = conversation.created_at.isoformat()
         state = State(await link.remote.create(metadata), born=born, metadata=metadata)
         if await link.states.begin(context, conversation.id, state):
@@ -114,17 +116,24 @@ class Pusher:
         return await self._begin(context, conversation)
 
     async def _tell_metadata(self, context: Context, conversation: Conversation, state: State) -> State:
+        """What was changed here is changed there: others may have set theirs meanwhile."""
         link = self._link
-        wanted, known = metadata_of(context, conversation), state.metadata or {}
-        if wanted == known:
-            return state
-        # Others may have set theirs meanwhile: only what was changed here is changed there.
-        there = await link.remote.find(state.remote) or {}
-        kept = {key: value for key, value in there.items() if key not in known or key in wanted}
+        known, fits = state.metadata or {}, fitting(conversation)
+        wanted = {key: value for at, (key, value) in enumerate(fits.items()) if key in known or at < PAIRS - 2}
         changed = {key: value for key, value in wanted.items() if known.get(key) != value}
-        merged = dict(list({**kept, **changed}.items())[-16:])
-        await link.remote.update(state.remote, merged)
-        return await link.states.change(context, conversation.id, metadata=wanted) or state
+        removed = [key for key in known if key not in fits and not key.startswith(OURS)]
+        if not changed and not removed:
+            return state
+        there = await link.remote.find(state.remote)
+        merged = {key: str(value) for key, value in (there or {}).items() if key not in removed}
+        for key, value in changed.items():
+            if key in merged or len(merged) < PAIRS:
+                merged[key] = value
+        if merged != there:
+            await link.remote.update(state.remote, merged)
+        # What others have set is left for the next read to notice.
+        kept = {key: value for key, value in merged.items() if key in known or key in changed}
+        return await link.states.change(context, conversation.id, metadata=kept) or state
 
     # Delta
 
@@ -133,7 +142,7 @@ class Pusher:
         there: Seen | None = None
         async for rows in link.rows(context, id, state.pushed):
             # One that still grows is added when it has ended, with what came after it.
-            ended = next((at for at, row in enumerate(rows) if row.message.status == "in_progress"), len(rows))
+            ended = next((at for at, row in enumerate(rows) if grows(row.message, context.now)), len(rows))
             new = [row.message for row in rows[:ended] if not is_pulled(row.message)]
             pieces = await link.pieces(context, id, new, state)
             if pieces and not is_clean and not link.remote.takes_ids:
@@ -239,7 +248,7 @@ class Pusher:
             found = (await self._link.index.get_messages(context, id, MessageQuery(branch=branch))).messages
         except NotFound:
             return []
-        ended = next((at for at, each in enumerate(found) if each.status == "in_progress"), len(found))
+        ended = next((at for at, each in enumerate(found) if grows(each, context.now)), len(found))
         return found[:ended]
 
 

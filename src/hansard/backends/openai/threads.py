@@ -37,7 +37,8 @@ class Threads:
         self._mark = mark
 
     async def create(self, metadata: dict[str, str]) -> str:
-        made: Any = await self._once.post("/threads", cast_to=object, body={"metadata": metadata})
+        # Repeated, it may leave an empty one behind, which nobody knows.
+        made: Any = await self._client.post("/threads", cast_to=object, body={"metadata": metadata})
         if not isinstance(made, dict) or not isinstance(made.get("id"), str):
             raise Unavailable("the API made a thread without an id", retryable=False)
         return str(made["id"])

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hansard import rules
 from hansard.analysis import Lookup, Matches
@@ -183,7 +184,11 @@ class PostgresBackend:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        look = partial(searching.search, context=context, lookup=lookup, walled=self._engine.is_walled)
+        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self._engine.is_walled}
+        quick = await self._engine.read(context.tenant, partial(searching.search_quickly, **given))
+        if quick is not None:
+            return quick
+        look = partial(searching.search, **given)
         for _ in range(_ATTEMPTS):
             found = await self._engine.read(context.tenant, look, snapshot=True)
             if found is not None:

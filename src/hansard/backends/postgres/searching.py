@@ -9,12 +9,13 @@ word sorts nothing, and a rare one scans nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from hansard import rules
-from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, analyse, searchable
-from hansard.backends.postgres import lexemes, reading, rows
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.backends.postgres import lexemes, reading, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
 from hansard.errors import FormatMismatch
@@ -27,7 +28,8 @@ TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _ANY_TAIL = 1 << 40
 _WALKED = 500
-"""Messages that are walked over before the terms are looked up."""
+"""Messages that are walked over before the terms are looked up, and as many for each hit as `_WALKED_EACH`."""
+_WALKED_EACH = 10
 _SORTED = 5000
 """Hits of the terms that are sorted, and as many for each one that is wanted as `_SORTED_EACH`."""
 _SORTED_EACH = 40
@@ -38,138 +40,6 @@ _COUNTED = 10_000
 _COUNTED_CONVERSATIONS = 1000
 _LONG = 1_000_000
 """Bytes of bodies that are looked at on the event loop; more go to a thread."""
-
-_ORDER = "created_at DESC, seq DESC, conversation DESC"
-# The columns of a row here: those of a message, then its conversation, and whether it has to be looked at.
-_COLUMNS = "m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra, s.conversation, s.loose"
-_SEQ, _BODY, _CREATED_AT, _CONVERSATION, _LOOSE = 1, 5, 6, 8, 9
-
-
-class Statement:
-    """SQL made of constant fragments, and its values."""
-
-    def __init__(self, context: Context, lookup: Lookup) -> None:
-        self.values: list[Any] = [context.tenant]
-        self.context = context
-        self.lookup = lookup
-
-    def value(self, value: Any, kind: str) -> str:
-        self.values.append(value)
-        return f"${len(self.values)}::{kind}"
-
-    def between(self, below: Position | None) -> str:
-        """Conditions that the index of times knows, too."""
-        return "".join(f" AND {condition}" for condition in self._between(below))
-
-    def _between(self, below: Position | None) -> Iterator[str]:
-        if self.lookup.since is not None:
-            yield f"created_at >= {self.value(to_micros(self.lookup.since), 'bigint')}"
-        if self.lookup.until is not None:
-            yield f"created_at < {self.value(to_micros(self.lookup.until), 'bigint')}"
-        if below is not None:
-            created_at, seq, id = below
-            place = f"{self.value(created_at, 'bigint')}, {self.value(seq, 'bigint')}, {self.value(id, 'text')}"
-            yield f"(created_at, seq, conversation) < ({place})"
-
-    def owned(self, table: str = "") -> str:
-        if self.lookup.conversation_id is None:
-            return ""
-        return f" AND {table}conversation = {self.value(self.lookup.conversation_id, 'text')}"
-
-    def terms(self, expression: str) -> str:
-        return f"terms @@ {self.value(expression, 'text')}::tsquery"
-
-    def joined(self) -> str:
-        """What of `s` can be seen, and is asked for. The OFFSETs keep the planner to one look into an index a row."""
-        return (
-            f"CROSS JOIN LATERAL (SELECT branch FROM hansard.conversations WHERE tenant = $1 AND id = s.conversation"
-            f"{''.join(self._conversation())} OFFSET 0) AS c "
-            f"{self._branch()}"
-            f"CROSS JOIN LATERAL (SELECT * FROM hansard.messages WHERE tenant = $1 AND conversation = s.conversation "
-            f"AND line = s.line AND seq = s.seq{''.join(self._message())} OFFSET 0) AS m "
-        )
-
-    def _conversation(self) -> Iterator[str]:
-        yield f" AND (expires_at IS NULL OR expires_at > {self.value(to_micros(self.context.now), 'bigint')})"
-        names = {"user_id": self.lookup.user_id, "agent_id": self.lookup.agent_id}
-        for column, value in (*names.items(), ("user_id", self.context.user)):
-            if value is not None:
-                yield f" AND {column} = {self.value(value, 'text')}"
-
-    def _branch(self) -> str:
-        if self.lookup.all_branches:
-            return ""
-        branch = "c.branch" if self.lookup.branch is None else self.value(self.lookup.branch, "text")
-        return (
-            f"CROSS JOIN LATERAL (SELECT 1 FROM hansard.branches AS b WHERE tenant = $1 "
-            f"AND conversation = s.conversation AND id = {branch} AND (b.line = s.line OR EXISTS ("
-            f"SELECT 1 FROM unnest(b.lines, b.uptos) AS part (line, upto) "
-            f"WHERE part.line = s.line AND s.seq <= part.upto)) OFFSET 0) AS b "
-        )
-
-    def _message(self) -> Iterator[str]:
-        lookup = self.lookup
-        for names, column in ((lookup.roles, "role"), (lookup.participant_ids, "participant")):
-            if names is not None:
-                yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
-
-
-def select_walked(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, walked: int | None
-) -> tuple[str, list[Any]]:
-    """The newest that match, of so many messages that are walked over in order."""
-    one = Statement(context, lookup)
-    sql = (
-        f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{one.between(below)} "
-        f"ORDER BY {_ORDER} LIMIT {one.value(walked, 'bigint')}) AS s {one.joined()}"
-        f"WHERE s.{one.terms(terms)}{one.owned('s.')} "
-        f"ORDER BY {_of_s(_ORDER)} LIMIT {one.value(limit, 'bigint')}"
-    )
-    return sql, one.values
-
-
-def select_sorted(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
-) -> tuple[str, list[Any]]:
-    """The newest of what has the terms, behind a first row's count of that; more than `most` are not looked at.
-
-    The tenant is one of the terms. That the columns are compared in another way than an index could leaves the planner
-    no choice but the index of terms.
-    """
-    one = Statement(context, lookup)
-    bound = one.value(most, "bigint")
-    sql = (
-        f"WITH found AS MATERIALIZED (SELECT conversation, line, seq, created_at, loose FROM hansard.search "
-        f"WHERE {one.terms(terms)} AND (tenant = $1{one.between(below)}{one.owned()}) IS TRUE LIMIT {bound} + 1), "
-        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
-        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ("
-        f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
-        f"{one.joined()}ORDER BY {_of_s(_ORDER)} LIMIT {one.value(limit, 'bigint')}) AS page ON true"
-    )
-    return sql, one.values
-
-
-def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
-    """What is not indexed yet."""
-    one = Statement(context, lookup)
-    sql = (
-        f"SELECT {_COLUMNS} FROM (SELECT conversation, line, seq, true AS loose FROM hansard.search_queue "
-        f"WHERE tenant = $1{one.owned()} OFFSET 0) AS s {one.joined()}"
-    )
-    return sql, one.values
-
-
-def select_count(tenant: str, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
-    if walled:
-        source = f"(SELECT terms FROM hansard.search WHERE tenant = $2 ORDER BY {_ORDER} OFFSET 0) AS s WHERE "
-    else:
-        source = "hansard.search WHERE (tenant = $2) IS TRUE AND "
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {source}terms @@ $1::text::tsquery LIMIT $3) AS counted"
-    return sql, [terms, tenant, most]
-
-
-def _of_s(order: str) -> str:
-    return ", ".join(f"s.{column}" for column in order.split(", "))
 
 
 class Search:
@@ -185,6 +55,32 @@ class Search:
         self.expression: Expression = lexemes.expression_of(lookup.query, self.owner)
         self._homes: dict[str, Conversation] = {}
 
+    async def quick(self) -> Matches | None:
+        """In one statement; None when that does not serve."""
+        lookup, size = self.lookup, self.lookup.limit + 1
+        if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
+            return None
+        # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
+        total, counts = await self._counts([]) if lookup.counted else (0, ())
+        is_rare = lookup.counted and self._is_rare(counts)
+        most = _most(size)
+        walked = 0 if is_rare or lookup.conversation_id is not None else _walked(size)
+        given = (self.context, lookup, self.expression.text, size, walked, most)
+        found = await self._fetch(*selecting.select_quick(*given))
+        state = found[0] if found else None
+        check_version(state[0] if state else None)
+        if state is None or state[1] or state[2] > most:
+            return None
+        page = [row[3:] for row in found if row[3] is not None]
+        if any(row[selecting.LOOSE] for row in page):
+            return None
+        for row in page:
+            if row[selecting.CONVERSATION] not in self._homes:
+                self._homes[row[selecting.CONVERSATION]] = rows.conversation_of(row[selecting.WIDTH :], "the search")
+        page.sort(key=_position, reverse=True)
+        made = await _off_the_loop(self._made, page[: lookup.limit])
+        return Matches(made, len(page) > lookup.limit, True, total, counts)
+
     async def run(self, tail: int) -> Matches:
         lookup = self.lookup
         if lookup.conversation_id is not None:
@@ -192,7 +88,7 @@ class Search:
             if entry is None:
                 return Matches([])
             entry.head.lane(lookup.branch)  # an unknown one is an error
-        rest = await self._fetch(*select_tail(self.context, lookup)) if tail else []
+        rest = await self._fetch(*selecting.select_tail(self.context, lookup)) if tail else []
         wanted = lookup.limit + 1
         in_tail = await self._matching(rest)
         await self._find_homes(in_tail)
@@ -214,21 +110,26 @@ class Search:
         return await self.link.fetch(self.link.in_schema(sql), values)
 
     def _made(self, found: Iterable[Row]) -> list[Match]:
-        return [Match(self._homes[row[_CONVERSATION]], _message(row)) for row in found]
+        return [Match(self._homes[row[selecting.CONVERSATION]], _message(row)) for row in found]
 
     # The tail
 
     async def _matching(self, found: list[Row]) -> list[Row]:
         """Those that match, by a look at each."""
-        return await _off_the_loop(lambda looked_at: [row for row in looked_at if _has(row, self.lookup.query)], found)
+        sieve = Sieve(self.lookup.query)
+
+        def look(at: list[Row]) -> list[Row]:
+            return [row for row in at if _has(row, self.lookup.query, sieve)]
+
+        return await _off_the_loop(look, found)
 
     def _is_asked_for(self, row: Row) -> bool:
-        lookup, created_at = self.lookup, row[_CREATED_AT]
+        lookup, created_at = self.lookup, row[selecting.CREATED_AT]
         return (
             (lookup.since is None or created_at >= to_micros(lookup.since))
             and (lookup.until is None or created_at < to_micros(lookup.until))
             and (lookup.below is None or _position(row) < lookup.below)
-            and self._is_home(row[_CONVERSATION])
+            and self._is_home(row[selecting.CONVERSATION])
         )
 
     # The index
@@ -251,8 +152,8 @@ class Search:
 
     async def _sifted(self, page: list[Row]) -> list[Row]:
         """What the database could not tell: the metadata of conversations, and messages whose terms tell too little."""
-        page = [row for row in page if self._is_home(row[_CONVERSATION])]
-        doubtful = [row for row in page if row[_LOOSE] or not self.expression.exact]
+        page = [row for row in page if self._is_home(row[selecting.CONVERSATION])]
+        doubtful = [row for row in page if row[selecting.LOOSE] or not self.expression.exact]
         if not doubtful:
             return page
         believed = set(map(_position, await self._matching(doubtful)))
@@ -264,20 +165,20 @@ class Search:
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
-                page = await self._fetch(*select_walked(*given, _WALKED))
+                page = await self._fetch(*selecting.select_walked(*given, _walked(size)))
                 if len(page) == size:
                     return page
-            most = max(_SORTED, _SORTED_EACH * size)
-            counted = await self._fetch(*select_sorted(*given, most))
+            most = _most(size)
+            counted = await self._fetch(*selecting.select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
         # Behind the second wall PostgreSQL uses no index of terms: it would have to look at those of others.
-        return await self._fetch(*select_walked(*given, None))
+        return await self._fetch(*selecting.select_walked(*given, None))
 
     # Conversations
 
     async def _find_homes(self, found: Iterable[Row]) -> None:
-        ids = {row[_CONVERSATION] for row in found} - self._homes.keys()
+        ids = {row[selecting.CONVERSATION] for row in found} - self._homes.keys()
         if ids:
             for row in await self.link.all("conversations_by_id", self.context.tenant, sorted(ids)):
                 self._homes[row[0]] = rows.conversation_of(row, "the search")
@@ -297,9 +198,14 @@ class Search:
             counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
         for at, clause in enumerate(clauses):
             text = lexemes.clause_of(clause, self.owner)
-            found = await self._fetch(*select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
+            found = await self._fetch(*selecting.select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
             counts[at] = min(counts[at] + found[0][0], _COUNTED)
         return min(await self._total(), _COUNTED), tuple(counts)
+
+    def _is_rare(self, counts: Sequence[int]) -> bool:
+        """Whether so few messages have one of the groups that what is found can be sorted."""
+        rest = iter(counts)
+        return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
 
     async def _total(self) -> int:
         tenant, user = self.context.tenant, self.user
@@ -313,35 +219,54 @@ class Search:
         return row[0] if row else 0
 
 
+async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
+    """What matches, in one statement; None when it takes more."""
+    return await Search(link, context, lookup, walled=walled).quick()
+
+
 async def search(
     link: Link, context: Context, lookup: Lookup, *, walled: bool, any_tail: bool = False
 ) -> Matches | None:
-    """What matches; None when the tail must be indexed first."""
+    """What matches, on one snapshot; None when the tail must be indexed first."""
     most = _ANY_TAIL if any_tail else TAIL
     state = await link.one("search_state", context.tenant, most + 1)
-    if state is None or state[0] != VERSION:
-        raise FormatMismatch(
-            "the search index was built by another version: run `hansard reindex`",
-            found=str(state[0] if state else None),
-            wanted=str(VERSION),
-        )
+    check_version(state[0] if state else None)
+    assert state is not None
     return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
 
 
+def check_version(found: int | None) -> None:
+    if found != VERSION:
+        raise FormatMismatch(
+            "the search index was built by another version: run `hansard reindex`",
+            found=str(found),
+            wanted=str(VERSION),
+        )
+
+
+def _walked(size: int) -> int:
+    return max(_WALKED, _WALKED_EACH * size)
+
+
+def _most(size: int) -> int:
+    return max(_SORTED, _SORTED_EACH * size)
+
+
 def _position(row: Row) -> Position:
-    return row[_CREATED_AT], row[_SEQ], row[_CONVERSATION]
+    return row[selecting.CREATED_AT], row[selecting.SEQ], row[selecting.CONVERSATION]
 
 
 def _message(row: Row) -> Message:
-    return rows.message_of(row, row[_CONVERSATION])
+    return rows.message_of(row, row[selecting.CONVERSATION])
 
 
-def _has(row: Row, query: Query) -> bool:
-    return query.matches(analyse(searchable(_message(row))))
+def _has(row: Row, query: Query, sieve: Sieve) -> bool:
+    text = searchable(_message(row))
+    return sieve.passes(text) and query.matches(analyse(text))
 
 
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
-    if sum(len(row[_BODY]) for row in found) > _LONG:
+    if sum(len(row[selecting.BODY]) for row in found) > _LONG:
         return await asyncio.to_thread(run, found)
     return run(found)

@@ -8,6 +8,7 @@ as long as the search of a rare word itself. They are remembered with the connec
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -79,13 +80,20 @@ class Reader(sqlite3.Connection):
 
     def home_of(self, pk: int) -> Home:
         """A conversation with its active branch, not to be given away: see `own`."""
-        home = self._homes.get(pk)
-        if home is None:
-            *columns, line, path = self.execute(QUERIES["find_conversation_by_pk"], (pk,)).fetchone()
+        if pk not in self._homes:
+            self.find_homes([pk])
+        return self._homes[pk]
+
+    def find_homes(self, pks: Iterable[int]) -> None:
+        """Finds conversations together, which is quicker than one by one."""
+        missing = [pk for pk in pks if pk not in self._homes]
+        if not missing:
+            return
+        _room(self._homes)
+        for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
-            home = _room(self._homes)[pk] = Home(conversation, lane)
-        return home
+            self._homes[pk] = Home(conversation, lane)
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Whether few entries of a tenant match: then the quickest way is to look at each."""

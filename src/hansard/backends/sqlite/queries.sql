@@ -415,11 +415,12 @@ SELECT coalesce(sum(message_count), 0) FROM (SELECT message_count FROM conversat
 SELECT coalesce(sum(message_count), 0)
 FROM (SELECT message_count FROM conversations WHERE tenant = ? AND user_id = ? LIMIT ?);
 
--- find_conversation_by_pk --
--- A conversation and the branch that is active.
-SELECT c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+-- find_conversations_by_pk --
+-- Conversations, of a JSON list, and the branches that are active.
+SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
     c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, b.line, b.path
-FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch WHERE c.pk = ?;
+FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
+    CROSS JOIN branches b ON b.conversation = c.pk AND b.id = c.branch;
 
 -- not_listed_for_search --
 -- Messages that the index does not know of.

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, analyse, searchable
+from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.analysis.queries import Row as TermRow
 from hansard.backends.sqlite import facts, indexing, reading, rows
 from hansard.backends.sqlite.facts import Home, Reader
@@ -145,13 +145,13 @@ class Search:
         first: list[Row] = []
         if not found and not self.state.lag and self.lookup.below is None:
             first = entries.fetchmany(wanted)
-            if self._are_all(first, wanted):
+            if self._are_all(first):
                 return first, True
         walked = self._walk(chain(first, entries), found, wanted)
         found.sort(key=self._position, reverse=True)
         return found, walked < _WALKED
 
-    def _are_all(self, first: list[Row], wanted: int) -> bool:
+    def _are_all(self, first: list[Row]) -> bool:
         """Whether the first entries, whose times are in order, are what is searched for, and need not be sorted."""
         if self.lookup.all_branches:
             return False
@@ -161,6 +161,7 @@ class Search:
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
         homes = self._homes
+        self.connection.find_homes({row[_CONVERSATION] for row in first})
         for row in first:
             pk = row[_CONVERSATION]
             home = homes[pk] if pk in homes else self._home(pk)
@@ -248,8 +249,11 @@ class Search:
 
     def _tail(self) -> Iterator[Row]:
         """The messages behind the index that match."""
+        query = self.lookup.query
+        sieve = Sieve(query)
         for row in self._tail_rows():
-            if self.lookup.query.matches(analyse(searchable(_message(row)))):
+            text = searchable(_message(row))
+            if sieve.passes(text) and query.matches(analyse(text)):
                 yield row
 
     def _tail_rows(self) -> sqlite3.Cursor:

@@ -106,6 +106,8 @@ class WireCall:
 
 def parameters(query_string: bytes, known: Iterable[str]) -> Query:
     """The query string. `include[]=a` is the list `include`; what is not known is refused."""
+    if not query_string:
+        return {}
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS

@@ -1,0 +1,184 @@
+"""The statements of a search: made of constant fragments, the values beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hansard.analysis import Lookup, Position
+from hansard.backends.postgres import rows
+from hansard.model import to_micros
+from hansard.requests import Context
+
+_ORDER = "created_at DESC, seq DESC, conversation DESC"
+_OF_S = "s.created_at DESC, s.seq DESC, s.conversation DESC"
+# The columns of a row here: those of a message, then its conversation, and whether it has to be looked at.
+_COLUMNS = "m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra, s.conversation, s.loose"
+SEQ, BODY, CREATED_AT, CONVERSATION, LOOSE = 1, 5, 6, 8, 9
+WIDTH = 10
+_CONVERSATION_COLUMNS = (
+    "id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at, "
+    "message_count, version, branch, expires_at, archived_at"
+)
+
+
+class Statement:
+    """SQL made of constant fragments, and its values."""
+
+    def __init__(self, context: Context, lookup: Lookup) -> None:
+        self.values: list[Any] = [context.tenant]
+        self.context = context
+        self.lookup = lookup
+
+    def value(self, value: Any, kind: str) -> str:
+        self.values.append(value)
+        return f"${len(self.values)}::{kind}"
+
+    def between(self, below: Position | None) -> str:
+        """Conditions that the index of times knows, too."""
+        return "".join(f" AND {condition}" for condition in self._between(below))
+
+    def _between(self, below: Position | None) -> Iterator[str]:
+        if self.lookup.since is not None:
+            yield f"created_at >= {self.value(to_micros(self.lookup.since), 'bigint')}"
+        if self.lookup.until is not None:
+            yield f"created_at < {self.value(to_micros(self.lookup.until), 'bigint')}"
+        if below is not None:
+            created_at, seq, id = below
+            place = f"{self.value(created_at, 'bigint')}, {self.value(seq, 'bigint')}, {self.value(id, 'text')}"
+            yield f"(created_at, seq, conversation) < ({place})"
+
+    def owned(self, table: str = "") -> str:
+        if self.lookup.conversation_id is None:
+            return ""
+        return f" AND {table}conversation = {self.value(self.lookup.conversation_id, 'text')}"
+
+    def terms(self, expression: str) -> str:
+        return f"terms @@ {self.value(expression, 'text')}::tsquery"
+
+    def joined(self) -> str:
+        """What of `s` can be seen, and is asked for. The OFFSETs keep the planner to one look into an index a row."""
+        return (
+            f"CROSS JOIN LATERAL (SELECT branch FROM hansard.conversations WHERE tenant = $1 AND id = s.conversation"
+            f"{''.join(self._conversation())} OFFSET 0) AS c "
+            f"{self._branch()}"
+            f"CROSS JOIN LATERAL (SELECT * FROM hansard.messages WHERE tenant = $1 AND conversation = s.conversation "
+            f"AND line = s.line AND seq = s.seq{''.join(self._message())} OFFSET 0) AS m "
+        )
+
+    def _conversation(self) -> Iterator[str]:
+        yield f" AND (expires_at IS NULL OR expires_at > {self.value(to_micros(self.context.now), 'bigint')})"
+        names = {"user_id": self.lookup.user_id, "agent_id": self.lookup.agent_id}
+        for column, value in (*names.items(), ("user_id", self.context.user)):
+            if value is not None:
+                yield f" AND {column} = {self.value(value, 'text')}"
+
+    def _branch(self) -> str:
+        if self.lookup.all_branches:
+            return ""
+        branch = "c.branch" if self.lookup.branch is None else self.value(self.lookup.branch, "text")
+        return (
+            f"CROSS JOIN LATERAL (SELECT 1 FROM hansard.branches AS b WHERE tenant = $1 "
+            f"AND conversation = s.conversation AND id = {branch} AND (b.line = s.line OR EXISTS ("
+            f"SELECT 1 FROM unnest(b.lines, b.uptos) AS part (line, upto) "
+            f"WHERE part.line = s.line AND s.seq <= part.upto)) OFFSET 0) AS b "
+        )
+
+    def _message(self) -> Iterator[str]:
+        lookup = self.lookup
+        for names, column in ((lookup.roles, "role"), (lookup.participant_ids, "participant")):
+            if names is not None:
+                yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
+
+    def walked(self, terms: str, below: Position | None, limit: int, walked: int | None) -> str:
+        """The newest that match, of so many messages that are walked over in order."""
+        return (
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
+            f"ORDER BY {_ORDER} LIMIT {self.value(walked, 'bigint')}) AS s {self.joined()}"
+            f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+        )
+
+    def found(self, terms: str, below: Position | None, bound: str) -> str:
+        """What has the terms, as far as a bound, and one more where there is more.
+
+        The tenant is one of the terms. That the columns are compared in another way than an index could leaves the
+        planner no choice but the index of terms.
+        """
+        return (
+            f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
+            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE LIMIT {bound} + 1"
+        )
+
+    def sorted(self, bound: str, limit: int) -> str:
+        """The newest of `found`, unless it is beyond the bound."""
+        return (
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
+            f"{self.joined()}ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+        )
+
+
+def select_walked(
+    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, walked: int | None
+) -> tuple[str, list[Any]]:
+    """A page by the index of times."""
+    one = Statement(context, lookup)
+    return one.walked(terms, below, limit, walked), one.values
+
+
+def select_sorted(
+    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
+) -> tuple[str, list[Any]]:
+    """A page by the index of terms, behind the number of what has them; more than `most` are not looked at."""
+    one = Statement(context, lookup)
+    bound = one.value(most, "bigint")
+    sql = (
+        f"WITH found AS MATERIALIZED ({one.found(terms, below, bound)}), "
+        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
+        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ({one.sorted(bound, limit)}) AS page ON true"
+    )
+    return sql, one.values
+
+
+def select_quick(
+    context: Context, lookup: Lookup, terms: str, limit: int, walked: int, most: int
+) -> tuple[str, list[Any]]:
+    """The first two steps in one, with the conversations: what most searches need, on the snapshot of one statement.
+
+    Behind the version of the index, whether there is a tail, and the number of what has the terms, if it was counted.
+    """
+    one = Statement(context, lookup)
+    bound, size = one.value(most, "bigint"), one.value(limit, "bigint")
+    newest = one.walked(terms, lookup.below, limit, walked)
+    found = one.found(terms, lookup.below, bound).replace(
+        " LIMIT ", f" AND (SELECT count(*) FROM walked) < {size} LIMIT "
+    )
+    sql = (
+        f"WITH walked AS MATERIALIZED ({newest}), found AS MATERIALIZED ({found}), "
+        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
+        f"SELECT state.version, EXISTS (SELECT 1 FROM hansard.search_queue WHERE tenant = $1), counted.number, page.*, "
+        f"c.* FROM hansard.search_state AS state CROSS JOIN counted LEFT JOIN LATERAL ("
+        f"SELECT * FROM walked WHERE (SELECT count(*) FROM walked) = {size} "
+        f"UNION ALL SELECT * FROM ({one.sorted(bound, limit)}) AS sorted) AS page ON true "
+        f"LEFT JOIN LATERAL (SELECT {_CONVERSATION_COLUMNS} FROM hansard.conversations "
+        f"WHERE tenant = $1 AND id = page.conversation OFFSET 0) AS c ON true"
+    )
+    return sql, one.values
+
+
+def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
+    """What is not indexed yet."""
+    one = Statement(context, lookup)
+    sql = (
+        f"SELECT {_COLUMNS} FROM (SELECT conversation, line, seq, true AS loose FROM hansard.search_queue "
+        f"WHERE tenant = $1{one.owned()} OFFSET 0) AS s {one.joined()}"
+    )
+    return sql, one.values
+
+
+def select_count(tenant: str, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
+    if walled:
+        source = f"(SELECT terms FROM hansard.search WHERE tenant = $2 ORDER BY {_ORDER} OFFSET 0) AS s WHERE "
+    else:
+        source = "hansard.search WHERE (tenant = $2) IS TRUE AND "
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM {source}terms @@ $1::text::tsquery LIMIT $3) AS counted"
+    return sql, [terms, tenant, most]
