@@ -499,6 +499,12 @@ SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
+-- count_unindexed --
+-- Messages of a tenant, or of all, that are not in the search index yet; so many at most.
+SELECT count(*) FROM (
+    SELECT 1 FROM hansard.search_queue WHERE $1::text IS NULL OR tenant = $1 LIMIT $2
+) queued;
+
 -- count_by_days --
 -- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
 SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,

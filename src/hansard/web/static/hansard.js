@@ -147,6 +147,8 @@
       const anchor = kind === "older" ? $(".message", log) : null;
       const top = anchor?.getBoundingClientRect().top ?? 0;
       const more = found.querySelector(".further");
+      const beyond = kind === "older" ? "previousSibling" : "nextSibling";
+      while (link[beyond]) link[beyond].remove();  // the space there would pile up
       link.replaceWith(found);
       days(log);
       if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - top, behavior: "instant" });
