@@ -56,13 +56,14 @@ class Noting:
                 kind = dict(message["headers"]).get(b"content-type", b"").decode().partition(";")[0]
             elif message["type"].endswith("response.body"):
                 body += message.get("body", b"")
+                if not message.get("more_body") and method != "HEAD":
+                    # Before it is sent: the test may look as soon as it has its answer.
+                    SEEN.append(Seen(method, path, status, kind, body))
             elif message["type"] == "websocket.send" and "text" in message:
                 SEEN.append(Seen("GET", REALTIME, 101, published.JSON, message["text"].encode()))
             await send(message)
 
         await self._app(scope, receive, note)
-        if status and method != "HEAD":
-            SEEN.append(Seen(method, path, status, kind, body))
 
 
 def take() -> list[str]:
