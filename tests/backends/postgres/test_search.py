@@ -103,6 +103,8 @@ def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.Mon
             await backend_of(opened).catch_up()
             await opened.append("c", [Message("user", f"word {number}") for number in range(30, 60)])
             assert (await entries(target), await entries(target, "search_queue")) == (30, 30)
+            assert (await opened.stats()).unindexed == (await opened.admin.stats()).unindexed == 30
+            assert (await opened.tenant("acme").stats()).unindexed == 0
             assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
             counted = await opened.search("word", limit=100, token_cap=None)
             assert len(counted) == 60

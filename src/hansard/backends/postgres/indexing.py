@@ -34,6 +34,7 @@ LONG_PASS = 1000
 """The same where the index is what is waited for: fewer and larger passes cost less."""
 _MOST_BYTES = 8_000_000
 _PAGE = 200
+_COUNTED = 10_000
 
 _SWEEPS = 5
 _PAUSE = 0.02
@@ -173,6 +174,15 @@ async def _finish(work: Work) -> None:
 
 
 # Checking
+
+
+async def count_unindexed(link: Link, tenant: str | None) -> int:
+    """How many messages wait to be indexed, of a tenant or of all, up to a bound."""
+    if tenant is None:
+        row = await link.one("count_queued", _COUNTED)
+        return row[0] if row else 0
+    row = await link.one("search_state", tenant, _COUNTED)
+    return row[1] if row else 0
 
 
 async def find_fault(link: Link) -> Problem | None:

@@ -73,6 +73,7 @@ async def stats(link: Link, tenant: str | None) -> Stats:
         blobs=row[1],
         blob_bytes=row[2],
         bytes=row[3] if tenant is None else None,
+        unindexed=await indexing.count_unindexed(link, tenant),
         active=rules.spread(tuple(row) for row in days),
     )
 

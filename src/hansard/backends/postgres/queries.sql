@@ -665,6 +665,10 @@ WHERE NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenan
 SELECT count(*) FROM hansard.search s WHERE ($1::text IS NULL OR s.tenant = $1)
     AND NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenant AND c.id = s.conversation);
 
+-- count_queued --
+-- How many messages of all tenants are not in the index, up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue LIMIT $1) AS waiting;
+
 -- queued_tenants --
 -- Tenants that have messages to be indexed: each is one step along an index.
 WITH RECURSIVE tenants AS (
