@@ -114,6 +114,49 @@ def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.Mon
     play(check)
 
 
+def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody can index it, as on a replica, it may be all that there is: never all of it is in memory."""
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(searching, "_PAGE", 7)
+    pages: list[int] = []
+    looked = searching.Search._matching
+
+    async def spied(self: searching.Search, found: list[Any]) -> list[Any]:
+        pages.append(len(found))
+        return await looked(self, found)
+
+    async def denied(*_: object) -> int:
+        raise hansard.Denied("a replica")
+
+    monkeypatch.setattr(searching.Search, "_matching", spied)
+    monkeypatch.setattr(indexing, "catch_up_tenant", denied)
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            for id, kind in (("c", "x"), ("d", "y")):
+                await opened.append(id, [Message("user", f"word {id} {number}") for number in range(30)])
+                await opened.update_conversation(id, metadata={"kind": kind})
+            expected = [f"word d {number}" for number in range(29, -1, -1)]
+            assert await texts(opened, "word", metadata={"kind": "y"}) == expected
+            assert len(pages) > 8
+            assert max(pages) == 7
+            first = await opened.search("word", order="newest", limit=4, token_cap=None)
+            assert [hit.message.text for hit in first] == expected[:4]
+            rest = await opened.search("word", order="newest", limit=2, token_cap=None, cursor=first.next_cursor)
+            assert [hit.message.text for hit in rest] == expected[4:6]
+            assert len(await opened.search("word OR 7", limit=100, token_cap=None)) == 60
+            best = await opened.search("word OR 7", limit=2, token_cap=None)
+            assert {hit.message.text for hit in best} == {"word c 7", "word d 7"}
+            # Not one page of the long body with the next.
+            long = Message("user", "long " * (searching._LONG // 4))
+            await opened.append("e", [long, long, Message("user", "long enough")])
+            pages.clear()
+            assert len(await texts(opened, "long", conversation_id="e")) == 3
+            assert pages == [1, 1, 1]
+
+    play(check)
+
+
 def test_what_was_imported_is_indexed(target: Target) -> None:
     with hansard.sync.connect("memory://") as source:
         source.append("c", [Message("user", "word")] * 1200)
