@@ -18,6 +18,7 @@ import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import filling, indexing, lexemes, schema, searching
+from hansard.backends.postgres.link import Link
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES
@@ -388,6 +389,42 @@ def test_check_compares_index_and_messages(target: Target, monkeypatch: pytest.M
             assert sum("are gone" in what for what in problems) == 2
             assert [done async for done in opened.admin.reindex()]
             assert await opened.check() == []
+
+    play(check)
+
+
+def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No statement looks at all of a large index, which would take longer than a statement may."""
+    monkeypatch.setattr(indexing, "_PAGE", 3)
+
+    async def check() -> None:
+        async with connect(target.url) as opened, raw() as connection:
+            for number in range(10):
+                await opened.append(f"c{number:02}", [Message("user", "word")] * 2)
+            await opened.tenant("zeta").append_message("c", "user", "word")
+            await backend_of(opened).catch_up()
+            place = schema_of(target)
+            await connection.execute(
+                f"INSERT INTO {place}.search SELECT tenant, conversation || 'x', line, seq, 0, false, '' "
+                f"FROM {place}.search WHERE conversation IN ('c00', 'c07', 'c09', 'c')"
+            )
+            assert [problem.what[:2] for problem in await opened.check()] == ["6 "]
+            assert [problem.what[:2] for problem in await opened.tenant("zeta").check()] == ["1 "]
+            assert await opened.tenant("acme").check() == []
+            seen: list[int] = []
+            one = Link.one
+
+            async def spied(self: Link, name: str, *values: Any) -> Any:
+                if name in ("forget_strays", "count_strays"):
+                    assert values[2] == 3
+                    seen.append(1)
+                return await one(self, name, *values)
+
+            monkeypatch.setattr(Link, "one", spied)
+            assert [done async for done in opened.admin.reindex()][-1] == 21
+            assert len(seen) > 5
+            assert await entries(target) == 21
+            assert await opened.check() == await opened.tenant("zeta").check() == []
 
     play(check)
 
