@@ -76,6 +76,14 @@ async def write_terms(work: Any) -> None:
     assert await indexing._index(work.link, work.tenant, indexing._entries(work.tenant, found)) == len(found) > 0
 
 
+async def make_older(place: str) -> None:
+    """A schema as it was before there was search in it."""
+    async with raw() as connection:
+        for table in ("search", "search_queue", "search_state"):
+            await connection.execute(f"DROP TABLE {place}.{table}")
+        await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+
+
 # Filling
 
 
@@ -453,10 +461,7 @@ def test_an_older_schema_is_indexed_after_its_upgrade(target: Target) -> None:
         place = schema_of(target)
         async with connect(target.url) as opened:
             await opened.append("c", [Message("user", f"old word {number}") for number in range(250)])
-        async with raw() as connection:
-            for table in ("search", "search_queue", "search_state"):
-                await connection.execute(f"DROP TABLE {place}.{table}")
-            await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+        await make_older(place)
         with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
             await connect(target.url)
         await prepare(place, upgrade=True)
@@ -465,6 +470,36 @@ def test_an_older_schema_is_indexed_after_its_upgrade(target: Target) -> None:
             assert len(await texts(opened, "old")) == 100
             assert await entries(target) == 250
             assert await opened.check() == []
+
+    play(check)
+
+
+def test_what_is_committed_during_an_upgrade_is_indexed_too(target: Target) -> None:
+    """An older process may have written before the upgrade, and be committed after it has begun."""
+    from tests.backends.postgres.test_schema import prepare
+
+    async def check() -> None:
+        place = schema_of(target)
+        async with connect(target.url) as opened:
+            await opened.append_message("c", "user", "old word")
+        await make_older(place)
+        async with raw() as late, raw() as connection:
+            transaction = late.transaction()
+            await transaction.start()
+            await late.execute(
+                f"INSERT INTO {place}.messages SELECT tenant, conversation, line, seq + 1, 'late', role, format, "
+                f"body, size, created_at, participant, participant_kind, scope, extra, pinned FROM {place}.messages"
+            )
+            upgrade = asyncio.create_task(prepare(place, upgrade=True))
+
+            async def has_come() -> bool:
+                waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
+                return upgrade.done() or bool(await connection.fetchval(waits, f"{place}.messages"))
+
+            await until(has_come)
+            await transaction.commit()
+            await upgrade
+        assert await entries(target, "search_queue") == 2
 
     play(check)
 
@@ -681,10 +716,7 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
         async with connect(f"{url}&rls=true") as opened:
             await opened.append_message("c", "user", "old word")
             await opened.tenant("acme").append_message("c", "user", "old word of acme")
-        async with raw() as connection:
-            for table in ("search", "search_queue", "search_state"):
-                await connection.execute(f"DROP TABLE {place}.{table}")
-            await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+        await make_older(place)
         options = parse(Url(url))
         link = await link_to(options, options.dsn, {})
         try:
