@@ -18,6 +18,7 @@ import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import filling, indexing, lexemes, schema, searching
+from hansard.backends.postgres.link import Link
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES
@@ -75,6 +76,14 @@ async def write_terms(work: Any) -> None:
     assert await indexing._index(work.link, work.tenant, indexing._entries(work.tenant, found)) == len(found) > 0
 
 
+async def make_older(place: str) -> None:
+    """A schema as it was before there was search in it."""
+    async with raw() as connection:
+        for table in ("search", "search_queue", "search_state"):
+            await connection.execute(f"DROP TABLE {place}.{table}")
+        await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+
+
 # Filling
 
 
@@ -103,11 +112,56 @@ def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.Mon
             await backend_of(opened).catch_up()
             await opened.append("c", [Message("user", f"word {number}") for number in range(30, 60)])
             assert (await entries(target), await entries(target, "search_queue")) == (30, 30)
+            assert (await opened.stats()).unindexed == (await opened.admin.stats()).unindexed == 30
+            assert (await opened.tenant("acme").stats()).unindexed == 0
             assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
             counted = await opened.search("word", limit=100, token_cap=None)
             assert len(counted) == 60
             assert counted.complete
             assert await texts(opened.tenant("acme"), "word") == []
+
+    play(check)
+
+
+def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody can index it, as on a replica, it may be all that there is: never all of it is in memory."""
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(searching, "_PAGE", 7)
+    pages: list[int] = []
+    looked = searching.Search._matching
+
+    async def spied(self: searching.Search, found: list[Any]) -> list[Any]:
+        pages.append(len(found))
+        return await looked(self, found)
+
+    async def denied(*_: object) -> int:
+        raise hansard.Denied("a replica")
+
+    monkeypatch.setattr(searching.Search, "_matching", spied)
+    monkeypatch.setattr(indexing, "catch_up_tenant", denied)
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            for id, kind in (("c", "x"), ("d", "y")):
+                await opened.append(id, [Message("user", f"word {id} {number}") for number in range(30)])
+                await opened.update_conversation(id, metadata={"kind": kind})
+            expected = [f"word d {number}" for number in range(29, -1, -1)]
+            assert await texts(opened, "word", metadata={"kind": "y"}) == expected
+            assert len(pages) > 8
+            assert max(pages) == 7
+            first = await opened.search("word", order="newest", limit=4, token_cap=None)
+            assert [hit.message.text for hit in first] == expected[:4]
+            rest = await opened.search("word", order="newest", limit=2, token_cap=None, cursor=first.next_cursor)
+            assert [hit.message.text for hit in rest] == expected[4:6]
+            assert len(await opened.search("word OR 7", limit=100, token_cap=None)) == 60
+            best = await opened.search("word OR 7", limit=2, token_cap=None)
+            assert {hit.message.text for hit in best} == {"word c 7", "word d 7"}
+            # Not one page of the long body with the next.
+            long = Message("user", "long " * (searching._LONG // 4))
+            await opened.append("e", [long, long, Message("user", "long enough")])
+            pages.clear()
+            assert len(await texts(opened, "long", conversation_id="e")) == 3
+            assert pages == [1, 1, 1]
 
     play(check)
 
@@ -347,6 +401,42 @@ def test_check_compares_index_and_messages(target: Target, monkeypatch: pytest.M
     play(check)
 
 
+def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No statement looks at all of a large index, which would take longer than a statement may."""
+    monkeypatch.setattr(indexing, "_PAGE", 3)
+
+    async def check() -> None:
+        async with connect(target.url) as opened, raw() as connection:
+            for number in range(10):
+                await opened.append(f"c{number:02}", [Message("user", "word")] * 2)
+            await opened.tenant("zeta").append_message("c", "user", "word")
+            await backend_of(opened).catch_up()
+            place = schema_of(target)
+            await connection.execute(
+                f"INSERT INTO {place}.search SELECT tenant, conversation || 'x', line, seq, 0, false, '' "
+                f"FROM {place}.search WHERE conversation IN ('c00', 'c07', 'c09', 'c')"
+            )
+            assert [problem.what[:2] for problem in await opened.check()] == ["6 "]
+            assert [problem.what[:2] for problem in await opened.tenant("zeta").check()] == ["1 "]
+            assert await opened.tenant("acme").check() == []
+            seen: list[int] = []
+            one = Link.one
+
+            async def spied(self: Link, name: str, *values: Any) -> Any:
+                if name in ("forget_strays", "count_strays"):
+                    assert values[2] == 3
+                    seen.append(1)
+                return await one(self, name, *values)
+
+            monkeypatch.setattr(Link, "one", spied)
+            assert [done async for done in opened.admin.reindex()][-1] == 21
+            assert len(seen) > 5
+            assert await entries(target) == 21
+            assert await opened.check() == await opened.tenant("zeta").check() == []
+
+    play(check)
+
+
 def test_an_index_of_another_version_is_refused(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -371,10 +461,7 @@ def test_an_older_schema_is_indexed_after_its_upgrade(target: Target) -> None:
         place = schema_of(target)
         async with connect(target.url) as opened:
             await opened.append("c", [Message("user", f"old word {number}") for number in range(250)])
-        async with raw() as connection:
-            for table in ("search", "search_queue", "search_state"):
-                await connection.execute(f"DROP TABLE {place}.{table}")
-            await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+        await make_older(place)
         with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
             await connect(target.url)
         await prepare(place, upgrade=True)
@@ -383,6 +470,36 @@ def test_an_older_schema_is_indexed_after_its_upgrade(target: Target) -> None:
             assert len(await texts(opened, "old")) == 100
             assert await entries(target) == 250
             assert await opened.check() == []
+
+    play(check)
+
+
+def test_what_is_committed_during_an_upgrade_is_indexed_too(target: Target) -> None:
+    """An older process may have written before the upgrade, and be committed after it has begun."""
+    from tests.backends.postgres.test_schema import prepare
+
+    async def check() -> None:
+        place = schema_of(target)
+        async with connect(target.url) as opened:
+            await opened.append_message("c", "user", "old word")
+        await make_older(place)
+        async with raw() as late, raw() as connection:
+            transaction = late.transaction()
+            await transaction.start()
+            await late.execute(
+                f"INSERT INTO {place}.messages SELECT tenant, conversation, line, seq + 1, 'late', role, format, "
+                f"body, size, created_at, participant, participant_kind, scope, extra, pinned FROM {place}.messages"
+            )
+            upgrade = asyncio.create_task(prepare(place, upgrade=True))
+
+            async def has_come() -> bool:
+                waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
+                return upgrade.done() or bool(await connection.fetchval(waits, f"{place}.messages"))
+
+            await until(has_come)
+            await transaction.commit()
+            await upgrade
+        assert await entries(target, "search_queue") == 2
 
     play(check)
 
@@ -599,10 +716,7 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
         async with connect(f"{url}&rls=true") as opened:
             await opened.append_message("c", "user", "old word")
             await opened.tenant("acme").append_message("c", "user", "old word of acme")
-        async with raw() as connection:
-            for table in ("search", "search_queue", "search_state"):
-                await connection.execute(f"DROP TABLE {place}.{table}")
-            await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+        await make_older(place)
         options = parse(Url(url))
         link = await link_to(options, options.dsn, {})
         try:

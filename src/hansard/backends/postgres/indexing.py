@@ -34,6 +34,7 @@ LONG_PASS = 1000
 """The same where the index is what is waited for: fewer and larger passes cost less."""
 _MOST_BYTES = 8_000_000
 _PAGE = 200
+_COUNTED = 10_000
 
 _SWEEPS = 5
 _PAUSE = 0.02
@@ -149,6 +150,9 @@ async def rebuild(engine: Engine) -> AsyncIterator[int]:
             after = await engine.write(tenant, partial(_queue_page, after=after))
             done += await catch_up_tenant(engine, tenant)
             yield done
+    place: tuple[str, str] | None = ("", "")
+    while place is not None:
+        place = await engine.write(None, partial(_forget_strays, after=place))
     await engine.write(None, _finish)
 
 
@@ -167,12 +171,26 @@ async def _queue_page(work: Work, after: str) -> str | None:
     return page[-1]
 
 
+async def _forget_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:
+    """Of the next conversations; gives the last of them, None when there was none."""
+    row = await work.link.one("forget_strays", *after, _PAGE)
+    return (row[0], row[1]) if row else None
+
+
 async def _finish(work: Work) -> None:
-    await work.link.run("forget_strays")
     await work.link.run("save_search_state", VERSION, VERSION)
 
 
 # Checking
+
+
+async def count_unindexed(link: Link, tenant: str | None) -> int:
+    """How many messages wait to be indexed, of a tenant or of all, up to a bound."""
+    if tenant is None:
+        row = await link.one("count_queued", _COUNTED)
+        return row[0] if row else 0
+    row = await link.one("search_state", tenant, _COUNTED)
+    return row[1] if row else 0
 
 
 async def find_fault(link: Link) -> Problem | None:
@@ -185,10 +203,10 @@ async def find_fault(link: Link) -> Problem | None:
 
 async def find_strays(link: Link, tenant: str | None) -> Problem | None:
     """Whether the index has messages of conversations that there are not."""
-    row = await link.one("count_strays", tenant)
-    if row and row[0]:
-        return Problem("search index", f"{row[0]} messages in it are gone: run `hansard reindex`")
-    return None
+    gone, after = 0, (tenant or "", "")
+    while row := await link.one("count_strays", *after, _PAGE, tenant):
+        gone, after = gone + row[2], (row[0], row[1])
+    return Problem("search index", f"{gone} messages in it are gone: run `hansard reindex`") if gone else None
 
 
 async def check_conversation(

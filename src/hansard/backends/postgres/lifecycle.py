@@ -17,7 +17,6 @@ from hansard.requests import Context, Swept
 _PAGE = 200
 _TENANT_PAGE = 500
 _ALL = 1 << 40
-_MOST_UNINDEXED = 10_000
 
 
 # Sweeping: bounded steps, each whole in itself
@@ -58,7 +57,6 @@ async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
 
 async def stats(link: Link, tenant: str | None) -> Stats:
     days = await link.all("count_by_days", tenant)
-    queued = await link.one("count_unindexed", tenant, _MOST_UNINDEXED)
     if tenant is None:
         row = await link.one("count_all")
         tenants = len(await link.all("list_tenants"))
@@ -66,7 +64,6 @@ async def stats(link: Link, tenant: str | None) -> Stats:
         row = await link.one("count_tenant", tenant)
         tenants = int(bool(row and (days or row[0] or row[1])))
     assert row is not None
-    assert queued is not None
     return Stats(
         backend="postgres",
         tenants=tenants,
@@ -76,7 +73,7 @@ async def stats(link: Link, tenant: str | None) -> Stats:
         blobs=row[1],
         blob_bytes=row[2],
         bytes=row[3] if tenant is None else None,
-        unindexed=queued[0],
+        unindexed=await indexing.count_unindexed(link, tenant),
         active=rules.spread(tuple(row) for row in days),
     )
 

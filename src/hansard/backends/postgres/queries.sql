@@ -499,12 +499,6 @@ SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
--- count_unindexed --
--- Messages of a tenant, or of all, that are not in the search index yet; so many at most.
-SELECT count(*) FROM (
-    SELECT 1 FROM hansard.search_queue WHERE $1::text IS NULL OR tenant = $1 LIMIT $2
-) queued;
-
 -- count_by_days --
 -- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
 SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
@@ -662,14 +656,34 @@ ON CONFLICT DO NOTHING;
 SELECT id FROM hansard.conversations WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3 FOR UPDATE;
 
 -- forget_strays --
--- What the index has of conversations that are gone, over all tenants.
-DELETE FROM hansard.search s
-WHERE NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenant AND c.id = s.conversation);
+-- What the index has of conversations that are gone, over all tenants: looks at the next so many conversations that it
+-- has, and gives the last one. Over a large index, all at once would take longer than a statement may.
+WITH page AS MATERIALIZED (
+    SELECT DISTINCT tenant, conversation FROM hansard.search WHERE (tenant, conversation) > ($1, $2)
+    ORDER BY tenant, conversation LIMIT $3
+), gone AS (
+    DELETE FROM hansard.search s USING page
+    WHERE s.tenant = page.tenant AND s.conversation = page.conversation AND NOT EXISTS (
+        SELECT 1 FROM hansard.conversations c WHERE c.tenant = page.tenant AND c.id = page.conversation)
+)
+SELECT tenant, conversation FROM page ORDER BY tenant DESC, conversation DESC LIMIT 1;
 
 -- count_strays --
--- How many those are, of a tenant or of all.
-SELECT count(*) FROM hansard.search s WHERE ($1::text IS NULL OR s.tenant = $1)
-    AND NOT EXISTS (SELECT 1 FROM hansard.conversations c WHERE c.tenant = s.tenant AND c.id = s.conversation);
+-- How many messages of such conversations there are, a page at a time too, behind the last conversation of the page.
+WITH page AS MATERIALIZED (
+    SELECT DISTINCT tenant, conversation FROM hansard.search
+    WHERE (tenant, conversation) > ($1, $2) AND ($4::text IS NULL OR tenant = $4)
+    ORDER BY tenant, conversation LIMIT $3
+), gone AS MATERIALIZED (
+    SELECT page.* FROM page WHERE NOT EXISTS (
+        SELECT 1 FROM hansard.conversations c WHERE c.tenant = page.tenant AND c.id = page.conversation)
+)
+SELECT tenant, conversation, (SELECT count(*) FROM gone JOIN hansard.search USING (tenant, conversation))
+FROM page ORDER BY tenant DESC, conversation DESC LIMIT 1;
+
+-- count_queued --
+-- How many messages of all tenants are not in the index, up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue LIMIT $1) AS waiting;
 
 -- queued_tenants --
 -- Tenants that have messages to be indexed: each is one step along an index.

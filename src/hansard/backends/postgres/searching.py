@@ -9,12 +9,14 @@ word sorts nothing, and a rare one scans nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from heapq import nlargest
 from itertools import islice
+from operator import add
 from typing import Any, TypeVar
 
 from hansard import rules
-from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, relaxed, searchable
 from hansard.backends.postgres import lexemes, reading, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
@@ -27,6 +29,8 @@ T = TypeVar("T")
 TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _ANY_TAIL = 1 << 40
+_PAGE = 200
+"""Messages of a longer tail that are looked at together."""
 _WALKED = 500
 """Messages that are walked over before the terms are looked up, and as many for each hit as `_WALKED_EACH`."""
 _WALKED_EACH = 10
@@ -61,7 +65,7 @@ class Search:
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
         # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
-        total, counts = await self._counts([]) if lookup.counted else (0, ())
+        total, counts = await self._counts() if lookup.counted else (0, ())
         is_rare = lookup.counted and self._is_rare(counts)
         most = _most(size)
         walked = 0 if is_rare or lookup.conversation_id is not None else _walked(size)
@@ -88,15 +92,13 @@ class Search:
             if entry is None:
                 return Matches([])
             entry.head.lane(lookup.branch)  # an unknown one is an error
-        rest = await self._fetch(*selecting.select_tail(self.context, lookup)) if tail else []
         wanted = lookup.limit + 1
-        in_tail = await self._matching(rest)
-        await self._find_homes(in_tail)
+        in_tail, tail_counts = await self._look_at_tail(tail, wanted)
         indexed, complete = await self._walk(wanted)
-        found = [row for row in in_tail if self._is_asked_for(row)] + indexed
+        found = in_tail + indexed
         found.sort(key=_position, reverse=True)
         await self._find_homes(found[: lookup.limit])
-        total, counts = await self._counts(rest) if lookup.counted else (0, ())
+        total, counts = await self._counts(tail_counts) if lookup.counted else (0, ())
         made = await _off_the_loop(self._made, found[: lookup.limit])
         return Matches(made, len(found) > lookup.limit, complete, total, counts)
 
@@ -113,6 +115,45 @@ class Search:
         return [Match(self._homes[row[selecting.CONVERSATION]], _message(row)) for row in found]
 
     # The tail
+
+    async def _look_at_tail(self, size: int, wanted: int) -> tuple[list[Row], list[int]]:
+        """The newest of the tail that match, and how many messages of it have each clause."""
+        found: list[Row] = []
+        counts = [0] * len(self.lookup.query.wanted)
+        async for page in self._tail(size):
+            matching = await self._matching(page)
+            if self.lookup.metadata:
+                await self._find_homes(matching)
+            found = nlargest(wanted, [*found, *filter(self._is_asked_for, matching)], key=_position)
+            if self.lookup.counted:
+                counts = list(map(add, counts, await self._having(page)))
+        return found, counts
+
+    async def _tail(self, size: int) -> AsyncIterator[list[Row]]:
+        """Page by page, however long it is."""
+        sql, values = selecting.select_tail(self.context, self.lookup)
+        if size <= TAIL:
+            yield await self._fetch(sql, values) if size else []
+            return
+        page: list[Row] = []
+        length = 0
+        async for row in self.link.each(self.link.in_schema(sql), values):
+            page.append(row)
+            length += len(row[selecting.BODY])
+            if len(page) == _PAGE or length > _LONG:
+                yield page
+                page, length = [], 0
+        yield page
+
+    async def _having(self, found: list[Row]) -> list[int]:
+        """How many have each clause."""
+        clauses, sieve = self.lookup.query.wanted, Sieve(relaxed(self.lookup.query))
+
+        def count(at: list[Row]) -> list[int]:
+            terms = [analyse(text) for row in at if sieve.passes(text := searchable(_message(row)))]
+            return [sum(clause.is_in(each) for each in terms) for clause in clauses]
+
+        return await _off_the_loop(count, found)
 
     async def _matching(self, found: list[Row]) -> list[Row]:
         """Those that match, by a look at each."""
@@ -189,17 +230,14 @@ class Search:
 
     # Counting
 
-    async def _counts(self, tail: list[Row]) -> tuple[int, tuple[int, ...]]:
+    async def _counts(self, in_tail: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
         """How many messages the owner has, and how many of them have each clause, both bounded."""
         clauses = self.lookup.query.wanted
-        counts = [0] * len(clauses)
-        for row in tail:
-            terms = analyse(searchable(_message(row)))
-            counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
-        for at, clause in enumerate(clauses):
+        counts: list[int] = []
+        for clause, more in zip(clauses, in_tail or [0] * len(clauses), strict=True):
             text = lexemes.clause_of(clause, self.owner)
             found = await self._fetch(*selecting.select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
-            counts[at] = min(counts[at] + found[0][0], _COUNTED)
+            counts.append(min(found[0][0] + more, _COUNTED))
         return min(await self._total(), _COUNTED), tuple(counts)
 
     def _is_rare(self, counts: Sequence[int]) -> bool:

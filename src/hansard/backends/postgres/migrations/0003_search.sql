@@ -36,6 +36,8 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- All that is there waits to be indexed: that is done in passes, behind the upgrade.
+-- All that is there waits to be indexed: that is done in passes, behind the upgrade. The lock waits for what was written
+-- already, and is committed late.
+LOCK TABLE hansard.messages IN SHARE MODE;
 INSERT INTO hansard.search_state VALUES (0, 0);
 INSERT INTO hansard.search_queue SELECT tenant, conversation, line, seq FROM hansard.messages;
