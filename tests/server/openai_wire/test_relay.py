@@ -293,6 +293,19 @@ def test_history_can_be_left_out() -> None:
     play(scene)
 
 
+def test_an_endpoint_that_counts_from_one_in_each_session() -> None:
+    async def scene(kit: Kit) -> None:
+        for text in ("one", "two"):
+            kit.model.hears = text
+            async with kit.talk(replay="false") as connection:
+                await connection.input_audio_buffer.commit()
+                await until(connection, "conversation.item.input_audio_transcription.completed")
+            assert await kit.closed()
+        assert [each[1:3] for each in await kit.said()] == [("user", "one"), ("user", "two")]
+
+    play(scene)
+
+
 # Ends
 
 

@@ -89,7 +89,9 @@ async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, ups
         async with upstream.listen(realtime.PATH, query, headers, protocols) as connection:
             id = await realtime.begin(store, asked)
             # Not made again: one that is deleted while a session goes on stays deleted.
-            recorder = Recorder(store, id, create=False, keep_audio=asked.keep_audio)
+            # Who joins a call that is going on may meet what was recorded of it before.
+            fresh = "call_id" not in query
+            recorder = Recorder(store, id, create=False, fresh=fresh, keep_audio=asked.keep_audio)
             guard.begun(id)
             named = (b"hansard-conversation", quote(id).encode())
             await socket.accept(realtime.subprotocol(socket), headers=[named])
