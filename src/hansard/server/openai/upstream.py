@@ -135,7 +135,7 @@ async def say(connection: ClientConnection, text: str) -> None:
 
 @contextmanager
 def _losing(connection: ClientConnection) -> Iterator[None]:
-    """A transport that was lost with something still to be sent may fail when it is aborted: it has ended all the same."""
+    """A transport that was lost with something still to be sent may fail when it is aborted: it has ended."""
     try:
         yield
     except AttributeError as error:
