@@ -69,7 +69,7 @@ TOLD = [
 
 
 async def told(store: Store) -> list[Any]:
-    found = await store.get_messages("c")
+    found = [each async for each in store.iter_messages("c")]
     return [(each.id, each.role, each.text, each.status, each.usage) for each in found]
 
 
@@ -122,6 +122,9 @@ GARBAGE: list[Any] = [
     {"type": TRANSCRIBED, "item_id": "q", "content_index": 99, "transcript": "x"},
     {"type": TRANSCRIBED, "item_id": "q", "content_index": 0, "transcript": None},
     {"type": "response.output_audio.delta", "item_id": "a"},
+    {"type": "response.output_text.delta", "item_id": "a", "content_index": -5, "delta": "x"},
+    {"type": "response.output_text.delta", "item_id": "a", "content_index": 10**9, "delta": "x"},
+    '{"type": "conversation.item.added", "item": ' + "[" * 100_000 + "]" * 100_000 + "}",
     {"type": "response.done"},
     {"type": "response.done", "response": {"output": [None]}},
     {"type": "response.done", "response": {"output": 7}},
@@ -156,6 +159,79 @@ def test_an_item_that_is_deleted_stays_deleted_whatever_comes_later() -> None:
         for event in CALL:
             await recorder.feed(copy.deepcopy(event))
         assert [row[0] for row in await told(store)] == ["a"]
+
+    run(scenario)
+
+
+def test_words_for_what_is_no_part_hold_nothing_up() -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        recorder = Recorder(store, "c")
+        odd = {**message("odd", "assistant"), "content": ["text"]}
+        await recorder.feed({"type": "conversation.item.added", "item": odd})
+        await recorder.feed({"type": "response.output_text.delta", "item_id": "odd", "content_index": 0, "delta": "x"})
+        assert await recorder.close()
+        assert recorder.counts.failed == 0
+
+    run(scenario)
+
+
+def test_what_is_deleted_goes_although_the_store_did_not_say_that_it_has_it() -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        recorder = Recorder(store, "c")
+        await recorder.feed(copy.deepcopy(CALL[0]))
+        wire.loses_answers = True
+        await recorder.feed(copy.deepcopy(CALL[2]))
+        wire.loses_answers = False
+        assert [row[0] for row in await told(store)] == ["q", "a"]
+        await recorder.feed({"type": "conversation.item.deleted", "item_id": "a"})
+        assert await recorder.close()
+        assert [row[0] for row in await told(store)] == ["q"]
+
+    run(scenario)
+
+
+def test_what_is_deleted_while_something_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        recorder = Recorder(store, "c")
+        for event in CALL:
+            await recorder.feed(copy.deepcopy(event))
+        others: list[Any] = []
+        delete = store.delete_messages
+
+        async def slowly(id: str, ids: Any) -> Any:
+            receipt = await delete(id, list(ids))
+            if not others:
+                event = {"type": "conversation.item.deleted", "item_id": "a"}
+                others.append(asyncio.create_task(recorder.feed(event)))
+                await asyncio.sleep(0)
+            return receipt
+
+        monkeypatch.setattr(store, "delete_messages", slowly)
+        await recorder.feed({"type": "conversation.item.deleted", "item_id": "q"})
+        await asyncio.gather(*others)
+        assert await recorder.close()
+        assert await told(store) == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("before", [0, 1200])
+def test_an_endpoint_that_counts_from_one_in_each_session(before: int) -> None:
+    async def scenario(wire: Wire, store: Store) -> None:
+        for number in range(2):
+            async with Recorder(store, "c", fresh=True) as recorder:
+                for event in CALL:
+                    await recorder.feed(copy.deepcopy(event))
+            assert recorder.counts.refused == 0
+            if number == 0 and before:
+                await store.append("c", [Message("user", "between", id=f"m{at}") for at in range(before)])
+        found = await told(store)
+        assert [row[1:] for row in [*found[:2], *found[-2:]]] == [row[1:] for row in [*TOLD, *TOLD]]
+        assert [len(found), found[0][0], found[1][0]] == [4 + before, "q", "a"]
+        async with Recorder(store, "c", fresh=True) as recorder:
+            await recorder.feed(copy.deepcopy(CALL[0]))
+            await recorder.feed({"type": "conversation.item.deleted", "item_id": "q"})
+        assert await told(store) == found, "only what this session has said"
 
     run(scenario)
 

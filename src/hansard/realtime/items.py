@@ -15,6 +15,7 @@ from hansard.model import Message, Participant, Status, Usage
 
 _ROLES = {"function_call_output": "tool", "mcp_approval_response": "user"}
 _STATUS: dict[Any, Status] = {"completed": "complete", "incomplete": "interrupted", "in_progress": "in_progress"}
+_MOST_PARTS = 1000
 _BYTES_A_MS = 48
 """PCM of 16 bits at 24 kHz, as the API sends it by default."""
 
@@ -37,6 +38,9 @@ class Item(Struct):
     spoken_ms: dict[int, float] = {}
     stored: Message | None = None
     """As it was last written."""
+    is_tried: bool = False
+    """The store may have it, even if it did not say so."""
+    is_deleted: bool = False
     is_refused: bool = False
     """The store will not have it: deleted meanwhile, or too long."""
     written_at: float = 0.0
@@ -55,7 +59,7 @@ class Item(Struct):
             metadata = rules.leased(metadata, lease)
         return Message(
             self.role if self.role in ("user", "assistant", "system", "tool") else "assistant",
-            self.content(),
+            self.content() if self.message_id == self.id else {**self.content(), "id": self.message_id},
             id=self.message_id,
             format=FORMAT,
             participant=who.get(self.role),
@@ -72,6 +76,8 @@ class Item(Struct):
         size = max(len(parts), *(index + 1 for index in self.interim))
         filled = [*parts, *({"type": "output_audio"} for _ in range(size - len(parts)))]
         for index, text in self.interim.items():
+            if not isinstance(filled[index], dict):
+                continue
             key = "text" if "text" in str(filled[index].get("type")) else "transcript"
             if not filled[index].get(key):
                 filled[index] = {**filled[index], key: text}
@@ -121,6 +127,8 @@ class Item(Struct):
         return found
 
     def hear(self, index: int, text: str) -> None:
+        if not 0 <= index < _MOST_PARTS:
+            raise ValueError(f"item {self.id} cannot have a part {index}")
         self.interim = {**self.interim, index: self.interim.get(index, "") + text}
 
     def speak(self, index: int, audio: str) -> None:
@@ -173,6 +181,6 @@ def plain_event(event: Any) -> dict[str, Any] | None:
             event = msgspec.json.decode(event)
         elif callable(dump := getattr(event, "model_dump", None)):
             event = dump(mode="json", exclude_unset=True)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return None
     return dict(event) if isinstance(event, Mapping) and isinstance(event.get("type"), str) else None

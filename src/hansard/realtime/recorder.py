@@ -57,6 +57,7 @@ class Recorder:
         participant: Participant | Mapping[str, Any] | None = None,
         agent: Participant | Mapping[str, Any] | None = None,
         create: bool = True,
+        fresh: bool = False,
         keep_audio: bool = False,
         estimate: bool = False,
         interval: float = 0.5,
@@ -85,6 +86,7 @@ class Recorder:
                     "assistant": None if speaker is None else drafts.participant(speaker),
                 },
                 create=checks.flag(create, "create"),
+                fresh=checks.flag(fresh, "fresh"),
                 interval=checks.seconds(interval, "interval"),
                 lease=checks.seconds(lease, "lease"),
                 timeout=checks.seconds(timeout, "timeout"),
@@ -136,7 +138,7 @@ class Recorder:
             await self._shelf.write()
         try:
             handler(plain)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
             self._counts.malformed += 1
             logger.warning("a %s event lacks what it needs: %r", plain["type"], error)
             return

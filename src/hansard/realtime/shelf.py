@@ -14,7 +14,8 @@ from datetime import timedelta
 
 from msgspec import Struct, structs
 
-from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, Unavailable
+from hansard import ids
+from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, NotFound, Unavailable, ValidationError
 from hansard.formats.openai_realtime import FORMAT, item_id
 from hansard.model import Message, Participant
 from hansard.realtime.items import Item, bare
@@ -39,6 +40,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     who: dict[str, Participant | None]
     create: bool
     """The conversation is made when it is missing."""
+    fresh: bool
+    """The session begins with its recorder: nothing that is stored was said in it."""
     interval: float
     lease: float
     timeout: float
@@ -66,6 +69,8 @@ class Shelf:
         self.is_loaded = False
         self._before: list[str] = []
         """What the store had when the recorder began, of this session or of earlier ones."""
+        self._taken: set[str] = set()
+        """The ids of the messages that the store had then."""
         self._waiting: dict[str, list[str]] = {}
         """Items that came before the one that they follow."""
 
@@ -79,7 +84,7 @@ class Shelf:
         """Puts an item in its place: after `previous`, first for "root", and at the end where that is not known."""
         self.items[item.id] = item
         self.mark(item)
-        if previous in self._before:
+        if previous in self._before and not self._settings.fresh:
             # So they are of this session: a recorder before this one has recorded them.
             self.order, self._before = [*self._before, *self.order], []
         if followers := [each for each in self._waiting.pop(item.id, ()) if each in self.order]:
@@ -104,7 +109,8 @@ class Shelf:
         self._changed.discard(item.id)
         self.order = [id for id in self.order if id != item.id]
         self._before = [id for id in self._before if id != item.id]
-        if item.stored is not None:
+        item.is_deleted = True
+        if item.stored is not None or item.is_tried:
             self._gone.append(item.message_id)
 
     # The store
@@ -117,8 +123,10 @@ class Shelf:
         self.is_loaded = True
         for message in known:
             id = message.id if message.format == FORMAT else item_id(message.id)
+            self._taken.add(message.id)
             if id not in self.items:
-                self._know(id, message)
+                if not self._settings.fresh:
+                    self._know(id, message)
                 self._before.append(id)
 
     def restored(self, id: str, message: Message) -> None:
@@ -158,7 +166,9 @@ class Shelf:
                 async with asyncio.timeout(self._settings.timeout):
                     await self.load()
                 for id in self._in_order():
-                    await self._write_item(self.items[id], force=force)
+                    # It may have been deleted while those before it were written.
+                    if (item := self.items.get(id)) is not None:
+                        await self._write_item(item, force=force)
                 await self._delete()
         except Exception as error:
             self.failed += 1
@@ -185,6 +195,10 @@ class Shelf:
         waits = not item.is_urgent and time.monotonic() - item.written_at < self._settings.interval
         if item.stored is not None and waits and not force:
             return
+        if not item.is_tried and item.stored is None:
+            await self._name(item)
+            if item.is_deleted:
+                return
         lease = utc_now() + timedelta(seconds=self._settings.lease)
         message = item.message(self._settings.who, lease)
         # Before the write, not after it: what is said of the item meanwhile has to be written again.
@@ -207,9 +221,29 @@ class Shelf:
             raise
         item.written_at = time.monotonic()
 
+    async def _name(self, item: Item) -> None:
+        """Some endpoints count from one in each session: what has the id of an earlier message gets one of its own."""
+        if not self._settings.fresh:
+            return
+        is_taken = item.message_id in self._taken
+        if not is_taken and len(self._taken) >= _KNOWN:
+            # There may be more than was looked at.
+            async with asyncio.timeout(self._settings.timeout):
+                is_taken = await self._is_stored(item.message_id)
+        if is_taken:
+            item.message_id = ids.new_id("item_")
+
+    async def _is_stored(self, id: str) -> bool:
+        try:
+            await self._store.get_message(self._settings.conversation_id, id, blobs="refs")
+        except (NotFound, ValidationError):
+            return False  # what is no id of ours is refused when it is written
+        return True
+
     async def _put(self, item: Item, message: Message) -> Message:
         here = self._settings.conversation_id
         if item.stored is None:
+            item.is_tried = True
             later = self.order[self.order.index(item.id) + 1 :]
             following = next((each for id in later if (each := self.items[id]).stored is not None), None)
             stored = await (self._append(message) if following is None else self._insert(message, following))
@@ -262,10 +296,11 @@ class Shelf:
         raise MessageNotFound(f"conversation {here!r} was deleted while its session went on")
 
     async def _delete(self) -> None:
-        while self._gone:
+        while gone := tuple(self._gone):
             async with asyncio.timeout(self._settings.timeout):
-                await self._store.delete_messages(self._settings.conversation_id, self._gone)
-            self._gone.clear()
+                await self._store.delete_messages(self._settings.conversation_id, gone)
+            # Others may have been deleted meanwhile.
+            del self._gone[: len(gone)]
 
 
 def _place(messages: list[Message], item: Item) -> int:

@@ -293,6 +293,19 @@ def test_history_can_be_left_out() -> None:
     play(scene)
 
 
+def test_an_endpoint_that_counts_from_one_in_each_session() -> None:
+    async def scene(kit: Kit) -> None:
+        for text in ("one", "two"):
+            kit.model.hears = text
+            async with kit.talk(replay="false") as connection:
+                await connection.input_audio_buffer.commit()
+                await until(connection, "conversation.item.input_audio_transcription.completed")
+            assert await kit.closed()
+        assert [each[1:3] for each in await kit.said()] == [("user", "one"), ("user", "two")]
+
+    play(scene)
+
+
 # Ends
 
 
@@ -653,5 +666,52 @@ def test_a_client_that_does_not_read_makes_the_endpoint_wait() -> None:
             for _ in range(many):
                 await text_of(socket)
             await shouting
+
+    play(scene)
+
+
+def test_what_was_said_is_recorded_though_the_client_does_not_read(keys: KeyFile) -> None:
+    key, token = keys.create("a", ["read", "write"], tenant="default")
+
+    async def scene(kit: Kit) -> None:
+        async with kit.socket(key=token, max_queue=1, compression=None, close_timeout=1) as socket:
+            await text_of(socket)
+            talk = kit.model.talk
+            link = {"item_id": "x", "response_id": "r", "output_index": 0, "content_index": 0}
+
+            async def shout() -> None:
+                for number in range(400):
+                    await talk.say("response.output_audio.delta", delta="A" * 100_000, **link)
+                    item = {"id": f"i{number}", "object": "realtime.item", "status": "completed", **SAID}
+                    await talk.say("conversation.item.done", item=item, previous_item_id=None)
+
+            shouting = asyncio.ensure_future(asyncio.to_thread(kit.model.do, shout()))
+            count = -1
+            while count != len(talk.said):
+                count = len(talk.said)
+                await asyncio.sleep(1)
+            keys.revoke(key.id)
+            assert await asyncio.to_thread(talk.is_over.wait, 30)
+            assert isinstance((await asyncio.gather(shouting, return_exceptions=True))[0], websockets.ConnectionClosed)
+            said = {event["item"]["id"] for event in talk.said if "item" in event}
+
+            def is_recorded() -> bool:
+                asked = kit.api.store.get_messages("call", last=1000)
+                return said <= {each.id for each in asyncio.run_coroutine_threadsafe(asked, kit.api.loop).result(30)}
+
+            assert await kit.until(is_recorded)
+
+    play(scene, keys=keys.path)
+
+
+def test_an_event_that_is_too_large_for_the_endpoint() -> None:
+    async def scene(kit: Kit) -> None:
+        async with kit.socket() as socket:
+            await text_of(socket)
+            audio = "A" * (15 * 1024 * 1024)
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            _, code, _ = await last_words(socket)
+            assert code in (1009, 1011), "of the endpoint, or that it broke off"
+        assert await kit.closed()
 
     play(scene)

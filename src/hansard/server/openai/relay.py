@@ -24,7 +24,7 @@ from hansard.realtime import Recorder
 from hansard.server.openai import conversations, realtime
 from hansard.server.openai.failures import WireError
 from hansard.server.openai.realtime import Asked, Guard
-from hansard.server.openai.upstream import Upstream, broken
+from hansard.server.openai.upstream import Upstream, broken, hang_up, say
 from hansard.server.parts import Parts
 from hansard.store import Store
 
@@ -42,7 +42,7 @@ _NO_CODE, _NO_CLOSE, _NO_TLS = 1005, 1006, 1015
 """Codes that nobody sends: they say that there was none."""
 _LOOK = 1.0
 """Seconds between two looks at the key and at the recording."""
-_GRACE = 8.0
+_GRACE = 3.0
 """Seconds for which the last words of the endpoint are passed on to a client that does not read them."""
 _NOT_RECORDED = "not_recorded"
 _SHOWN = 256
@@ -89,7 +89,9 @@ async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, ups
         async with upstream.listen(realtime.PATH, query, headers, protocols) as connection:
             id = await realtime.begin(store, asked)
             # Not made again: one that is deleted while a session goes on stays deleted.
-            recorder = Recorder(store, id, create=False, keep_audio=asked.keep_audio)
+            # Who joins a call that is going on may meet what was recorded of it before.
+            fresh = "call_id" not in query
+            recorder = Recorder(store, id, create=False, fresh=fresh, keep_audio=asked.keep_audio)
             guard.begun(id)
             named = (b"hansard-conversation", quote(id).encode())
             await socket.accept(realtime.subprotocol(socket), headers=[named])
@@ -173,7 +175,7 @@ class Relay:
                 if text is None:
                     return End(_NOT_TEXT, "events are texts")
                 if await self._lets_pass(text):
-                    await self._upstream.send(text)
+                    await say(self._upstream, text)
                     self._relays.from_clients += 1
         except ConnectionClosed:
             return await asyncio.shield(down)
@@ -235,7 +237,7 @@ class Relay:
     async def _finish(self, end: End, down: asyncio.Task[End]) -> None:
         """Ends the endpoint's side, records its last words, and only then ends the client's."""
         self._is_gone = self._is_gone or end.by_client
-        closing = asyncio.create_task(self._upstream.close(end.code, end.reason))
+        closing = asyncio.create_task(hang_up(self._upstream, end.code, end.reason))
         # It reads to the end by itself, unless the client keeps it waiting. What it waits with is recorded.
         await asyncio.wait({down}, timeout=_GRACE)
         if not down.done():
@@ -270,7 +272,7 @@ class _Sending:
         self._upstream = upstream
 
     async def send(self, event: dict[str, Any]) -> None:
-        await self._upstream.send(msgspec.json.encode(event).decode())
+        await say(self._upstream, msgspec.json.encode(event).decode())
 
 
 def _heard(text: str) -> _Heard:

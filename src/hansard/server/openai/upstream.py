@@ -5,8 +5,8 @@ It is asked with the operator's own key, never with the caller's. Nothing here k
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 600.0
 _TO_CONNECT = 10.0
-_TO_CLOSE = 5.0
+_TO_CLOSE = 8.0
+"""Seconds in which what the endpoint has said is read to its end. A client that does not read may take some of them."""
 _LARGEST = 16 * 1024 * 1024
 """Bytes of an event, either way: audio comes in pieces."""
 _EVENT = b"\n\n"
@@ -112,8 +113,37 @@ class Upstream:
             raise _refused(answer.status_code, answer.body or b"", answer.headers) from error
         except (OSError, TimeoutError, WebSocketException) as error:
             raise broken(error) from error
-        async with connection:
+        try:
             yield connection
+        finally:
+            await hang_up(connection)
+
+
+async def hang_up(connection: ClientConnection, code: int = 1000, reason: str = "") -> None:
+    """Ends a connection, which may have ended already."""
+    from websockets.exceptions import ConnectionClosed
+
+    with suppress(ConnectionClosed), _losing(connection):
+        await connection.close(code, reason)
+
+
+async def say(connection: ClientConnection, text: str) -> None:
+    """`ConnectionClosed` when it has ended."""
+    with _losing(connection):
+        await connection.send(text)
+
+
+@contextmanager
+def _losing(connection: ClientConnection) -> Iterator[None]:
+    """A transport that was lost with something still to be sent may fail when it is aborted: it has ended."""
+    try:
+        yield
+    except AttributeError as error:
+        from websockets.protocol import State
+
+        if connection.state is not State.CLOSED:
+            raise
+        raise connection.protocol.close_exc from error
 
 
 def broken(error: Exception) -> WireError:
