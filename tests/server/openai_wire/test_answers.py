@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -177,17 +176,31 @@ def test_what_could_not_be_recorded_is_asked_again(
     assert (model.count, len(asker.said)) == (2, 2)
 
 
-def test_an_answer_is_kept_for_ten_minutes_and_with_its_conversation(api: Served, model: Endpoint) -> None:
+def test_an_answer_is_remembered_and_not_stored(api: Served, model: Endpoint) -> None:
     asker = Asker(api, model)
     asker.ask()
 
-    async def kept() -> list[Any]:
-        return [each async for each in api.store.records.iter(("openai", "answers"))]
+    async def stored() -> list[Any]:
+        return [each.value async for each in api.store.records.iter(())]
 
-    found = asyncio.run_coroutine_threadsafe(kept(), api.loop).result(30)
-    assert [each.expires_at - each.updated_at for each in found] == [timedelta(minutes=10)]
-    api.delete(f"/conversations/{asker.id}").raise_for_status()
-    assert asyncio.run_coroutine_threadsafe(kept(), api.loop).result(30) == []
+    records = asyncio.run_coroutine_threadsafe(stored(), api.loop).result(30)
+    assert records
+    assert "answer 0" not in str(records)
+    for message in api.get(f"/conversations/{asker.id}/messages").json()["items"]:
+        api.delete(f"/conversations/{asker.id}/messages/{message['id']}").raise_for_status()
+    asker.ask(1)
+    assert model.count == 2
+
+
+@pytest.mark.parametrize(("bound", "value"), [("_SECONDS", 0.0), ("_ROOM", 100)])
+def test_an_answer_is_forgotten(
+    api: Served, model: Endpoint, monkeypatch: pytest.MonkeyPatch, bound: str, value: float
+) -> None:
+    asker = Asker(api, model)
+    monkeypatch.setattr(f"hansard.server.openai.answers.{bound}", value)
+    asker.ask()
+    asker.ask(1)
+    assert (model.count, len(asker.said)) == (2, 4)
 
 
 def test_a_large_answer_is_not_kept(api: Served, model: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

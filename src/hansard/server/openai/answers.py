@@ -1,26 +1,71 @@
-"""The answers of models, kept for ten minutes beside what was recorded: a request that an SDK repeats gets the first.
+"""The answers of models, remembered for ten minutes: a request that an SDK repeats gets the first.
 
-A model is asked once for what a conversation is asked once. The answer is kept under a mark, from who asks, the
-conversation and the body, and goes with its conversation. It is given again as long as it is what was said last. A
-request in no conversation is never taken for another: two people who begin in the same words must not meet.
+A model is asked once for what a conversation is asked once. The answer is remembered under a mark, from who asks, the
+conversation and the body, and given again as long as it is what was said last. A request in no conversation is never
+taken for another: two people who begin in the same words must not meet.
+
+Answers quote what was said, so they lie in the memory of the process and nowhere else: what is deleted from the store
+is not kept beside it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from hansard.server.calls import Answer
 from hansard.server.openai import retries
-from hansard.server.openai.calls import WireCall
 from hansard.server.tail import EVENTS
-from hansard.store.records import Put
 
-_ANSWERS = ("openai", "answers")
-_AGE = timedelta(minutes=10)
+if TYPE_CHECKING:
+    from hansard.server.openai.calls import WireCall
+
+_SECONDS = 600.0
 _LARGEST = 1_000_000
-"""Bytes of an answer that is kept. What is larger is asked for again."""
+"""Bytes of an answer that is remembered. What is larger is asked for again."""
+_ROOM = 32_000_000
+"""Bytes of all of them. The oldest go first."""
+
+
+class Remembered(NamedTuple):
+    conversation_id: str
+    last: str
+    """The message that must still be the newest."""
+    answer: bytes
+    until: float
+
+
+class Answers:
+    """What models have answered of late, by the marks of the requests."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Remembered] = {}
+        self._size = 0
+
+    def get(self, mark: str) -> Remembered | None:
+        self._make_room()
+        return self._known.get(mark)
+
+    def put(self, mark: str, conversation_id: str, last: str, answer: bytes) -> None:
+        self._drop(mark)
+        self._known[mark] = Remembered(conversation_id, last, answer, time.monotonic() + _SECONDS)
+        self._size += len(answer)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Forgets the oldest: those whose time is over, and those that there is no room for."""
+        now = time.monotonic()
+        while self._known:
+            mark, oldest = next(iter(self._known.items()))
+            if oldest.until > now and self._size <= _ROOM:
+                return
+            self._drop(mark)
+
+    def _drop(self, mark: str) -> None:
+        if (gone := self._known.pop(mark, None)) is not None:
+            self._size -= len(gone.answer)
 
 
 class Asking:
@@ -43,14 +88,13 @@ class Asking:
     async def known(self) -> bytes | None:
         """The answer that this request has had before; None when it is no retry, or must be asked for."""
         call = self._call
-        if self._mark is None or not call.is_retry or not call.store.capabilities.records:
+        if self._mark is None or not call.is_retry:
             return None
-        kept = await call.store.records.get(_ANSWERS, self._mark)
-        if kept is None:
+        found = call.answers.get(self._mark)
+        if found is None:
             return None
-        newest = await call.store.get_messages(kept.value["conversation"], last=1, blobs="refs")
-        is_last = bool(newest) and newest[0].id == kept.value["last"]
-        return kept.value["answer"].encode() if is_last else None
+        newest = await call.store.get_messages(found.conversation_id, last=1, blobs="refs")
+        return found.answer if newest and newest[0].id == found.last else None
 
     def passed(self, piece: bytes) -> bytes:
         """A piece of a stream, on its way to the client."""
@@ -58,13 +102,11 @@ class Asking:
             self._sent += piece
         return piece
 
-    def kept(self, conversation_id: str, last: str, answer: bytes) -> list[Put]:
-        """What is to be written to give the answer again: all that was passed on, and this. Before it is recorded."""
+    def recorded(self, conversation_id: str, last: str, answer: bytes) -> None:
+        """The answer was stored up to a message: all that was passed on, and this, is what a retry shall get."""
         whole = bytes(self._sent) + answer
-        if self._mark is None or len(whole) > _LARGEST or not self._call.store.capabilities.records:
-            return []
-        value = {"conversation": conversation_id, "last": last, "answer": whole.decode(errors="replace")}
-        return [Put(_ANSWERS, self._mark, value, expires_at=_AGE, conversation_id=conversation_id)]
+        if self._mark is not None and len(whole) <= _LARGEST:
+            self._call.answers.put(self._mark, conversation_id, last, whole)
 
 
 async def streamed(relay: AsyncIterator[bytes]) -> Answer:

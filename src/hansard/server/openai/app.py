@@ -23,6 +23,7 @@ from hansard.server.calls import JSON, Answer, Caller
 from hansard.server.exchanges import Exchange, left
 from hansard.server.gate import Gate
 from hansard.server.openai import calls, completions, conversations, items, realtime, relay, responses, threads
+from hansard.server.openai.answers import Answers
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
@@ -58,6 +59,7 @@ class OpenAiWire:
         self._watchers = parts.watchers
         self._router = Router(endpoints)
         self._retries = Retries()
+        self._answers = Answers()
         self._upstream = Upstream(parts.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +90,9 @@ class OpenAiWire:
         exchange.tenant, exchange.user = view.tenant_id, view.user_id
         body.charge = partial(self._gate.charge, caller)
         query = calls.parameters(exchange.scope["query_string"], endpoint.parameters_known)
-        call = WireCall(view, caller, path, query, self._retries, self._upstream)
+        call = WireCall(
+            view, caller, path, query, retries=self._retries, answers=self._answers, upstream=self._upstream
+        )
         call.headers = exchange.headers
         if endpoint.has_body:
             call.raw = await body.whole()

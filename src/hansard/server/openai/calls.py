@@ -14,6 +14,7 @@ from hansard.server.calls import Caller, Endpoint
 from hansard.server.openai.failures import invalid, missing
 
 if TYPE_CHECKING:
+    from hansard.server.openai.answers import Answers
     from hansard.server.openai.retries import Retries
     from hansard.server.openai.upstream import Upstream
     from hansard.store import Store
@@ -51,7 +52,9 @@ class WireCall:
         caller: Caller,
         path: tuple[str, ...],
         query: Query,
+        *,
         retries: Retries,
+        answers: Answers,
         upstream: Upstream,
     ) -> None:
         self.store = store
@@ -60,6 +63,7 @@ class WireCall:
         self.path = path
         self.query = query
         self.retries = retries
+        self.answers = answers
         self.upstream = upstream
         self.headers: dict[bytes, bytes] = {}
         self.body: dict[str, Any] = {}

@@ -20,7 +20,6 @@ from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import event, events, is_done
-from hansard.store.records import Delete, Put
 
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
@@ -95,14 +94,8 @@ async def _record(
     new_id = retries.marked(retries.mark_of(call, id))
     batch = [_message(each, new_id("msg_", 0)) for each in given if each["role"] not in _INSTRUCTIONS]
     batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
-    beside: list[Put | Delete] = [*asking.kept(id, batch[-1].id, answer)]
-    exists = bool(beside) and await call.store.get_conversation(id) is not None
-    if exists:
-        # First: it holds only if the batch is there, and if it is, a retry must find it.
-        await call.store.records.write(beside)
     await call.store.append(id, batch)
-    if beside and not exists:
-        await call.store.records.write(beside)
+    asking.recorded(id, batch[-1].id, answer)
 
 
 def _usage(completion: dict[str, Any]) -> Usage | None:

@@ -165,9 +165,9 @@ async def _record(call: WireCall, plan: Plan, response: dict[str, Any], asking: 
         newest = await call.store.get_messages(plan.conversation_id, last=1)
         if newest and newest[0].id != plan.at:
             branch = (await call.store.branch(plan.conversation_id, at=plan.at)).id
-    beside = _beside(call, plan, response, batch, asking, answer)
+    beside = _beside(call, plan, response, batch)
     if plan.exists and beside:
-        # First: what they say holds only if the batch is there, and if it is, a retry must find them.
+        # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
         await call.store.records.write(beside)
     try:
         await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named, on_duplicate="error")
@@ -175,20 +175,22 @@ async def _record(call: WireCall, plan: Plan, response: dict[str, Any], asking: 
         raise conversations.duplicate(error, "input") from error
     if not plan.exists and beside:
         await call.store.records.write(beside)
+    if batch:
+        asking.recorded(plan.conversation_id, batch[-1].id, answer)
 
 
-def _beside(
-    call: WireCall, plan: Plan, response: dict[str, Any], batch: list[Message], asking: Asking, answer: bytes
-) -> list[Put | Delete]:
-    """Where the response is, for those who go on from it, and its answer, for those who ask again."""
-    if not batch or not call.store.capabilities.records:
-        return []
-    here, last = plan.conversation_id, batch[-1].id
-    writes: list[Put | Delete] = [*asking.kept(here, last, answer)]
+def _beside(call: WireCall, plan: Plan, response: dict[str, Any], batch: list[Message]) -> list[Put | Delete]:
+    """Where the response is, for those who go on from it."""
     id = response.get("id")
-    if isinstance(id, str) and 0 < len(id.encode()) <= _LONGEST:
-        writes.append(Put(_RESPONSES, id, {"conversation": here, "last": last}, conversation_id=here))
-    return writes
+    if (
+        not batch
+        or not call.store.capabilities.records
+        or not isinstance(id, str)
+        or not 0 < len(id.encode()) <= _LONGEST
+    ):
+        return []
+    here = plan.conversation_id
+    return [Put(_RESPONSES, str(id), {"conversation": here, "last": batch[-1].id}, conversation_id=here)]
 
 
 async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
