@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.web.browsing import PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
+from tests.web.browsing import DESKTOP, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
@@ -297,6 +297,16 @@ def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visito
         page.wait_for_timeout(60)
     expect(page.locator("#m2400")).to_be_attached()
     expect(page.locator("#live")).to_be_visible()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+@pytest.mark.parametrize("path", ["/c/sample-parser", "/c/sample-parcel#end"])
+def test_the_last_message_stands_above_where_one_writes(
+    sample: Site, visitor: Visitor, path: str, viewport: dict[str, int]
+) -> None:
+    page = visitor.open(sample.api.address, path, viewport=viewport)
+    bottom = "[...document.querySelectorAll('.message')].at(-1).getBoundingClientRect().bottom"
+    eventually(page, f"{bottom} > 0 && {bottom} <= document.querySelector('.write').getBoundingClientRect().top")
 
 
 def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:
