@@ -78,6 +78,23 @@ def test_nothing_is_wider_than_the_window(sample: Site, visitor: Visitor, width:
         assert wide <= 0, path
 
 
+def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> None:
+    settings = Settings(upstream="http://127.0.0.1:9/v1", model="someone/a-model-of-2026-11-15-with-a-long-name")
+    with sited(f"sqlite:///{tmp_path}/a.db", settings) as site:
+        page = visitor.open(site.api.address, viewport=PHONE)
+        site.store.append_message("c", "user", "Hello?")
+        for path in ("/conversations", "/c/c"):
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+            page.goto(site.api.address + path)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+        asks = page.get_by_role("button", name="Ask someone/").bounding_box()
+        whom = page.get_by_text("As whom").bounding_box()
+        assert asks is not None
+        assert whom is not None
+        assert whom["x"] + whom["width"] <= asks["x"]
+        assert asks["x"] + asks["width"] <= PHONE["width"]
+
+
 def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-parcel")
     for role in ("banner", "main", "contentinfo", "log", "complementary"):
