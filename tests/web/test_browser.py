@@ -93,6 +93,8 @@ def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> No
         assert whom is not None
         assert whom["x"] + whom["width"] <= asks["x"]
         assert asks["x"] + asks["width"] <= PHONE["width"]
+        for cut in ("button:has-text('Write')", "nav[aria-label=Pages]"):
+            assert page.locator(cut).evaluate("each => each.scrollWidth - each.clientWidth") <= 0, cut
 
 
 def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
