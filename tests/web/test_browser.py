@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.web.browsing import PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
+from tests.web.browsing import DESKTOP, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
@@ -76,6 +76,25 @@ def test_nothing_is_wider_than_the_window(sample: Site, visitor: Visitor, width:
         page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true; })")
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, path
+
+
+def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> None:
+    settings = Settings(upstream="http://127.0.0.1:9/v1", model="someone/a-model-of-2026-11-15-with-a-long-name")
+    with sited(f"sqlite:///{tmp_path}/a.db", settings) as site:
+        page = visitor.open(site.api.address, viewport=PHONE)
+        site.store.append_message("c", "user", "Hello?")
+        for path in ("/conversations", "/c/c"):
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+            page.goto(site.api.address + path)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+        asks = page.get_by_role("button", name="Ask someone/").bounding_box()
+        whom = page.get_by_text("As whom").bounding_box()
+        assert asks is not None
+        assert whom is not None
+        assert whom["x"] + whom["width"] <= asks["x"]
+        assert asks["x"] + asks["width"] <= PHONE["width"]
+        for cut in ("button:has-text('Write')", "nav[aria-label=Pages]"):
+            assert page.locator(cut).evaluate("each => each.scrollWidth - each.clientWidth") <= 0, cut
 
 
 def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
@@ -297,6 +316,16 @@ def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visito
         page.wait_for_timeout(60)
     expect(page.locator("#m2400")).to_be_attached()
     expect(page.locator("#live")).to_be_visible()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+@pytest.mark.parametrize("path", ["/c/sample-parser", "/c/sample-parcel#end"])
+def test_the_last_message_stands_above_where_one_writes(
+    sample: Site, visitor: Visitor, path: str, viewport: dict[str, int]
+) -> None:
+    page = visitor.open(sample.api.address, path, viewport=viewport)
+    bottom = "[...document.querySelectorAll('.message')].at(-1).getBoundingClientRect().bottom"
+    eventually(page, f"{bottom} > 0 && {bottom} <= document.querySelector('.write').getBoundingClientRect().top")
 
 
 def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:

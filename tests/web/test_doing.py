@@ -177,6 +177,36 @@ async def _breaking() -> None:
             await chat.reply(store, Broken(), "c", "Hello", None)
         last = (await store.get_messages("c"))[-1]
         assert (last.text, last.status) == ("It was going so we", "interrupted")
+        assert last.metadata == {"error": "The model failed: RuntimeError"}
+
+
+class Endless:
+    name = "endless"
+
+    def __init__(self) -> None:
+        self.is_on = asyncio.Event()
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+        yield "And then"
+        self.is_on.set()
+        await asyncio.Event().wait()
+
+
+def test_an_answer_that_takes_too_long_says_so() -> None:
+    async def run() -> None:
+        async with connect("memory://") as store:
+            await store.append_message("c", "user", "Hello")
+            model = Endless()
+            answering = asyncio.create_task(chat.reply(store, model, "c", "Hello", None))
+            await model.is_on.wait()
+            answering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await answering
+            last = (await store.get_messages("c"))[-1]
+            assert (last.text, last.status) == ("And then", "interrupted")
+            assert last.metadata == {"error": "The answer took too long, or the server was stopped."}
+
+    asyncio.run(run())
 
 
 class Slow:

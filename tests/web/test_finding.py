@@ -123,6 +123,26 @@ def test_older_titles_are_looked_at_when_asked(site: Site) -> None:
     assert "looked at" not in site.piece("/conversations?q=lighthouse&metadata=a=1")
 
 
+def test_no_title_is_lost_where_many_fit(site: Site) -> None:
+    for number in range(90):
+        site.store.create_conversation(f"c{number:02}", title=f"A lighthouse {number:02}")
+    page = site.piece("/conversations?q=lighthouse")
+    seen = titles(page)
+    assert "25 newest titles looked at" in page
+    for _ in range(3):
+        page = page.follow("Look at older titles")
+        seen += titles(page)
+    assert seen == [f"A lighthouse {number:02}" for number in reversed(range(90))]
+    assert "15 more titles looked at: there are no more." in page
+
+
+def test_titles_do_not_hide_what_was_said(site: Site) -> None:
+    site.store.append("said", [Message("user", "I saw a lighthouse")], title="The coast")
+    for number in range(30):
+        site.store.create_conversation(f"c{number:02}", title="A lighthouse")
+    assert titles(site.piece("/conversations?q=lighthouse"))[-1] == "The coast"
+
+
 def test_a_line_of_the_list(sample: Site) -> None:
     row = next(row for row in sample.get("/conversations").tree.all("a", "row") if "Launch team" in row.words)
     assert "Four of them offered to: kim, ola, 美咲 and Raúl." in row.words
@@ -272,6 +292,17 @@ def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
     site.store.append("c", said)
     later = site.get("/").tree.one("dl", "numbers").words
     assert later == numbers
+
+
+def test_who_was_erased_is_in_no_figure(site: Site) -> None:
+    usage = [Usage(input_tokens=1, output_tokens=1, model=f"m{number}") for number in range(5_001)]
+    site.store.append("a", [Message("assistant", "x", usage=each) for each in usage], user_id="adelaide")
+    site.store.append("b", [Message("assistant", "x", usage=usage[0])], user_id="ben")
+    page = site.get("/")
+    assert "So much is added up once a minute" in page
+    assert "adelaide" in page
+    assert site.get("/admin").send("/admin/erase", user="adelaide", sure="yes").status == 200
+    assert "adelaide" not in site.get("/")
 
 
 def test_search_by_meaning_where_the_server_embeds(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from tests.web.kit import parse
 from hansard.web import content, markdown
 from hansard.web.memory import Memory
 
-_SIGNS = "ab c1.)-+:=|>#!_(\"'\n\n  é漢\u202e~*`[]<&\\\t"
+_SIGNS = "ab c1.)-+:=|>#!_(\"'\n\n  é漢\u202e~*`[]<&\\\t\x0b\x1c\x85\xa0\u2028\u3000"
 
 
 def as_seen(html: str) -> str:
     """The tags, and the words between them as a browser shows them."""
-    html = re.sub(r"\s*(<br>|</?p[^>]*>)\s*", r"\1", html)
-    return unescape(re.sub(r"[ \n]+", " ", html)).strip()
+    html = re.sub(r"[ \n]*(<br>|</?p[^>]*>)[ \n]*", r"\1", html)
+    return unescape(re.sub(r"[ \n]+", " ", html)).strip(" ")
 
 
 @given(st.text(st.sampled_from(_SIGNS), max_size=40))
@@ -44,7 +44,7 @@ def test_what_people_write_needs_no_parser(text: str) -> None:
 _MARKDOWN = (
     *("# a", "- a", "+ a", "1. a", "2) a", "> a", "a\n===", "a\n---", "a|b\n-|-", "a|b\n:-|-", "*a*", "_a_", "a`b`"),
     *("~~a~~", "[a](b)", "<b>", "&amp;", "\\*", "    a", "a\n    b", "a_b_", "__a", "![a](b)", "a\n\n|b|\n|-|"),
-    *("\ta", "a\rb"),
+    *("\ta", "a\rb", "a\xa0", "a\u3000\nb"),
 )
 
 
@@ -89,6 +89,18 @@ def test_a_memory_keeps_no_more_than_it_may() -> None:
         assert memory.size <= 10_000
     assert memory.get(b"0") is None
     assert memory.get(b"99") == "y" * 300
+    # What is large is not kept, and pushes nothing out.
     memory.put(b"huge", "z" * 20_000)
     assert memory.get(b"huge") is None
-    assert memory.size == 0
+    assert memory.get(b"99") == "y" * 300
+    memory.put(b"99", "z" * 20_000)
+    assert memory.get(b"99") is None
+
+
+def test_a_memory_counts_bytes_and_not_characters() -> None:
+    memory = Memory(100_000)
+    for number in range(100):
+        memory.put(str(number).encode(), "漢" * 1_000 + "🙂")
+    assert memory.get(b"99") is not None
+    kept = sum(memory.get(str(number).encode()) is not None for number in range(100))
+    assert kept * 4_000 <= memory.size <= 100_000

@@ -128,6 +128,7 @@ async def do_purge(look: Look[NoQuery, Purge]) -> Answer:
         counted = await look.store.purge(timedelta(days=days), dry_run=True)
         return await _admin(look, would_go=counted, days=days)
     receipt = await look.store.purge(timedelta(days=days))
+    look.services.books.forget()
     return look.show("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
 
 
@@ -135,6 +136,7 @@ async def do_erase(look: Look[NoQuery, Erase]) -> Answer:
     """Erases a user."""
     _sure(look.form.sure)
     receipt = await look.store.erase_user(look.form.user)
+    look.services.books.forget()
     return look.show("receipt.html", receipt=receipt, what=f"the user {look.form.user}")
 
 
@@ -142,6 +144,7 @@ async def do_delete_tenant(look: Look[NoQuery, DeleteTenant]) -> Answer:
     """Deletes a tenant with everything that it holds."""
     _sure(look.form.sure)
     receipt = await look.services.store.admin.delete_tenant(look.form.tenant)
+    look.services.books.forget()
     return look.show("receipt.html", receipt=receipt, what=f"the tenant {look.form.tenant}")
 
 

@@ -50,6 +50,7 @@ class Books:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str | None], Sums] = {}
+        self._forgotten = 0
 
     async def sums(self, store: Store, since: date) -> Sums:
         now = datetime.now(UTC)
@@ -57,14 +58,20 @@ class Books:
         kept = self._kept.get(key)
         if kept is not None and now - kept.at < _MINUTE:
             return kept
+        forgotten = self._forgotten
         stats, rows = await asyncio.gather(_stats(store), _usage(store, since))
         made = _added_up(stats, rows, now)
         self._kept.pop(key, None)
-        if made.is_kept:
+        if made.is_kept and forgotten == self._forgotten:
             self._kept[key] = made
             while len(self._kept) > _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
         return made
+
+    def forget(self) -> None:
+        """Something was deleted: nobody shall see it any longer, nor the name of one who was erased."""
+        self._forgotten += 1
+        self._kept.clear()
 
 
 async def _stats(store: Store) -> Stats | None:

@@ -7,6 +7,7 @@ off. Why it broke off stands in the message's metadata, as `error`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from hansard.store import Store
 
 _EVERY = 200
 """Characters after which what was said so far is stored."""
+_STOPPED = "The answer took too long, or the server was stopped."
 
 
 class Model(Protocol):
@@ -121,9 +123,11 @@ async def reply(store: Store, model: Model, conversation_id: str, text: str, age
     except HansardError as error:
         why = {"error": str(error)}
         return await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
-    except BaseException:
-        # What was said stays, and says that there was to be more.
+    except BaseException as error:
+        # What was said stays, and says that there was to be more; of an error, only what kind: it may hold secrets.
+        gone = isinstance(error, asyncio.CancelledError)
+        why = {"error": _STOPPED if gone else f"The model failed: {type(error).__name__}"}
         with contextlib.suppress(HansardError):
-            await store.update_message(conversation_id, id, content=said, status="interrupted")
+            await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
         raise
     return await store.update_message(conversation_id, id, content=said, status="complete", usage=usage)

@@ -115,6 +115,7 @@ async def do_delete(look: Look[NoQuery, Sure]) -> Answer:
     _sure(look.form)
     conversation = await look.conversation()
     receipt = await look.store.delete_conversation(conversation.id)
+    look.services.books.forget()
     return look.show(
         "receipt.html", receipt=receipt, what=f"the conversation “{conversation.title or conversation.id}”"
     )

@@ -209,7 +209,7 @@ async def _found(look: Look[ListQuery, NoForm], words: str) -> tuple[list[Row], 
     titles = await _by_title(look, words, filters)
     if look.query.titles is None:
         exact, said = await asyncio.gather(_by_id(look, words), _by_words(look, words, filters))
-        found = _once([*exact, *titles.found, *said], look.query)[:PAGE]
+        found = _once([*exact, *titles.found, *said], look.query)
     else:
         found = _once(titles.found, look.query)
     ends = await asyncio.gather(*(_end(look, conversation) for conversation, _ in found))
@@ -256,7 +256,12 @@ async def _by_title(look: Look[ListQuery, NoForm], words: str, filters: dict[str
     most = _TITLES if look.query.titles is None else _OLDER_TITLES
     while looked_at < most and len(found) < PAGE:
         page = await look.store.list_conversations(**filters, sort=look.query.sort, after=after, limit=100)
-        found += [(each, None) for each in page.items if each.title and wanted in each.title.casefold()]
+        for at, each in enumerate(page.items):
+            if len(found) == PAGE:
+                # The others are found from here on, when they are asked for.
+                return Titles(found, looked_at + at, cursors.of_conversation(page.items[at - 1], look.query.sort))
+            if each.title and wanted in each.title.casefold():
+                found.append((each, None))
         looked_at += len(page.items)
         after = page.next_cursor
         is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], look.query.sort)

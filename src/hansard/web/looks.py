@@ -113,6 +113,7 @@ class Look(Generic[Q, F]):
             "chosen": self.visit.chosen,
             "is_signed_in": cookies.KEY in self.visit.cookies and self.services.gate.needs_key,
             "can": self.store.capabilities,
+            "model": self.services.model.name,
         }
         return shown(template, status, self._seed[1], **facts, **values)
 

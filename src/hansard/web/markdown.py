@@ -52,7 +52,9 @@ _ATTRIBUTES = {
     **{f"h{level}": {"dir"} for level in range(1, 7)},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
-_LINE = r"(?![-+:=|>#\s]|\d{1,9}[.)])(?:[^\\`*_\[\]<~&\n\r\t\x00]|(?<=[^\W_])_(?=[^\W_]))+"
+_SPACES = r"\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""All but the one that everybody types: the parser knows which of them it takes off the end of a line."""
+_LINE = rf"(?![-+:=|>#\s]|\d{{1,9}}[.)])(?:[^\\`*_\[\]<~&\x00{_SPACES}]|(?<=[^\W_])_(?=[^\W_]))+"
 _PLAIN = re.compile(rf"{_LINE}(?:\n+{_LINE})*\n*")
 """Lines in which no Markdown can be: most of what people write."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import OrderedDict
 from threading import Lock
 
 _OVERHEAD = 200
 """What an entry takes beside its text."""
+_LARGEST = 8
+"""What would take more than this part of a memory is not kept: it would push everything else out."""
 
 
 class Memory:
@@ -29,7 +32,11 @@ class Memory:
     def put(self, key: bytes, text: str) -> None:
         with self._lock:
             before = self._kept.pop(key, None)
-            self.size += _size(text) - (0 if before is None else _size(before))
+            if before is not None:
+                self.size -= _size(before)
+            if _size(text) > self._most // _LARGEST:
+                return
+            self.size += _size(text)
             self._kept[key] = text
             while self.size > self._most:
                 _, old = self._kept.popitem(last=False)
@@ -42,7 +49,8 @@ class Memory:
 
 
 def _size(text: str) -> int:
-    return len(text) + _OVERHEAD
+    # In bytes: a character takes one, two or four, as the widest one in the text does.
+    return sys.getsizeof(text) + _OVERHEAD
 
 
 def digest(data: bytes) -> bytes:

@@ -92,7 +92,9 @@
 
   const list = $("#list[data-refresh]");
   if (list) setInterval(async () => {
-    if (document.hidden || list.contains(document.activeElement) || $(".walked", list)) return;
+    // Older titles stay as they were found: thousands would be looked at again and again.
+    const isOlder = new URLSearchParams(location.search).has("titles");
+    if (document.hidden || isOlder || list.contains(document.activeElement) || $(".walked", list)) return;
     try {
       const found = await piece(location.href);
       const now = found.querySelector(".rows")?.textContent, before = $(".rows", list)?.textContent;
@@ -200,16 +202,22 @@
       trim("newer");
     }
     days(log);
-    if (atEnd) $("#end").scrollIntoView({ block: "end" });
+    if (atEnd) toEnd();
+  }
+
+  // How tall a message is that was not drawn yet is only guessed: the end moves while what stands before it is drawn.
+  function toEnd(frames = 8) {
+    $("#end").scrollIntoView({ block: "end", behavior: "instant" });
+    if (frames) requestAnimationFrame(() => toEnd(frames - 1));
   }
 
   if (log) {
     days(log);
     all(".further", log).forEach((each) => watcher.observe(each));
-    if (!location.hash && !/[?&](at|before|after)=/.test(location.search)) {
+    if (["", "#end"].includes(location.hash) && !/[?&](at|before|after)=/.test(location.search)) {
       // A conversation opens at its end.
       history.scrollRestoration = "manual";
-      $("#end").scrollIntoView({ block: "end" });
+      toEnd();
     }
     startTail();
     addEventListener("pagehide", stopTail);
@@ -321,7 +329,7 @@
       going = false;
       if (key in places && (key !== "a" || $('nav a[href$="admin"]'))) return void (location.href = new URL(places[key], home));
       if (key === "g") return scrollTo({ top: 0 });
-      if (key === "e") return ($("#end") ?? document.body).scrollIntoView({ block: "end" });
+      if (key === "e") return log ? toEnd() : document.body.scrollIntoView({ block: "end" });
     }
     if (key === "/") { event.preventDefault(); ($("main input[type=search]") ?? $("#find"))?.focus(); }
     else if (key === "j") walk(1);
