@@ -194,6 +194,18 @@ def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
         assert text.encode() not in records.whole(slim, {})[1]
 
 
+def test_texts_that_hold_each_other_come_back() -> None:
+    long = "y" * 100
+    said = [long + "z" * 80, "z" * 80 + long, long, "pin", "z" * 80]
+    data = records.encode({"a": [*said, "".join(said)], "b": [{"content": text} for text in said * 500]})
+    rows = {text.encode(): (number, "m", 0) for number, text in enumerate(said)}
+    slim = records.slimmed(Blob("msgpack", (data,)), rows)
+    assert len(records.references(slim)) > 2500
+    assert not any(long.encode() in piece for piece in slim.pieces if isinstance(piece, bytes))
+    assert records.slimmed(slim, rows) == slim
+    assert records.whole(slim, {number: [text.encode()] for number, text in enumerate(said)}) == ("msgpack", data)
+
+
 class Late:
     """A backend in which a task's writes land after the next checkpoint has folded them, before it is known there."""
 
@@ -321,6 +333,23 @@ async def test_what_others_change_is_seen_at_once(store: Store) -> None:
     another = chat(store.langgraph_checkpointer)
     await ask(another, "From another process")
     assert texts(await ask(graph, "Last"))[-3:] == ["answer 6", "Last", "answer 8"]
+
+
+async def test_what_others_are_still_writing_is_seen_as_it_is(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    await ask(graph, "Hi")
+    await store.append("t", [Message("assistant", "The", id="m", status="in_progress")])
+    for text in ("The heron", "The heron sleeps"):
+        await store.update_message("t", "m", content=text)
+        assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Hi", "answer 1", text]
+
+
+async def test_a_thread_that_others_deleted_begins_anew(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    await ask(graph, "Hi", "Again")
+    await store.delete_conversation("t")
+    assert texts(await ask(graph, "Hello")) == ["Hello", "answer 1"]
+    assert texts(await store.get_messages("t")) == ["Hello", "answer 1"]
 
 
 # Graphs
