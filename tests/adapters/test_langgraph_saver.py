@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
 
+import msgspec
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels import DeltaChannel
@@ -21,7 +22,7 @@ from langgraph.types import Command, interrupt
 from tests.test_sync import suspending
 
 import hansard
-from hansard import Message, Store, Unsupported, sync
+from hansard import Corrupt, Message, Store, Unsupported, sync
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_records import Blob
 from hansard.backend import Backend
@@ -275,6 +276,16 @@ async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> No
     await store.erase_user("ann")
     assert await saver.aget_tuple(CONFIG) is None
     assert [record async for record in store.records.iter()] == []
+
+
+async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
+    saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", (b"",)))
+    no_text: Any = msgspec.Raw(records.encode(saved).replace(b"abc", b"ab\xff"))
+    await store.create_conversation("t")
+    for value in (records.encode(saved), records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
+        await store.records.put(("langgraph", "t"), "1", value, conversation_id="t")
+        with pytest.raises(Corrupt, match="this version"):
+            await store.langgraph_checkpointer.aget_tuple(CONFIG)
 
 
 async def test_messages_that_json_cannot_hold_stay_in_the_checkpoint(store: Store) -> None:

@@ -209,9 +209,7 @@ class Reader:
             version = conversation.version if conversation is not None else 0
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
-            self._threads.say(
-                found.thread_id, _said(version, found.id, thread, messages) if is_settled else None
-            )
+            self._threads.say(found.thread_id, _said(version, found.id, thread, messages) if is_settled else None)
         return messages
 
     def _said_again(self, found: Found, said: Said, *, is_owned: bool) -> list[Any]:

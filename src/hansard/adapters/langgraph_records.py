@@ -118,9 +118,9 @@ def read_task(record: Record) -> TaskWrites:
 def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
     try:
         return decoder.decode(unpack(record.value))
-    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         where = f"record {record.key!r} of {record.namespace!r}"
-        raise Corrupt(f"{where} is no checkpoint: {error}", where=where) from error
+        raise Corrupt(f"{where} is no checkpoint that this version of Hansard wrote: {error}", where=where) from error
 
 
 def namespace(kind: str, thread_id: str, checkpoint_ns: str) -> tuple[str, ...]:
