@@ -330,6 +330,20 @@ async def test_a_message_that_a_node_changes_in_place_is_not_changed_for_others(
         messages[1].additional_kwargs["changed"] = True
 
 
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_a_message_that_a_node_changes_in_place_and_gives_back_is_changed(store: Store, is_copied: bool) -> None:
+    def answer(state: MessagesState) -> Any:
+        asked = state["messages"][-1]
+        asked.content = f"{asked.content}!"
+        return {"messages": [asked.model_copy() if is_copied else asked, AIMessage("Yes")]}
+
+    graph = chat(store.langgraph_checkpointer, answer)
+    for number in range(1, 3):
+        await ask(graph, "Hi")
+        assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Hi!", "Yes"] * number
+    assert texts(await store.get_messages("t")) == ["Hi!", "Yes"] * 2
+
+
 async def test_what_others_change_is_seen_at_once(store: Store) -> None:
     saver = store.langgraph_checkpointer
     graph = chat(saver)

@@ -135,9 +135,10 @@ class Thread:
     def place(self, message: BaseMessage) -> Place | None:
         """Where this very message lies; None for a new or an edited one."""
         place = self.find(key_of(message))
-        if place is None or (place.message is message and place.content is message.content):
-            return place
-        return place if place.message == message else None
+        # A node may have changed the message that we remember, in place: then it is equal, but was not said so.
+        if place is None or place.content != message.content:
+            return None
+        return place if place.message is message or place.message == message else None
 
 
 def key_of(message: BaseMessage) -> str:
