@@ -344,6 +344,27 @@ async def test_a_message_that_a_node_changes_in_place_and_gives_back_is_changed(
     assert texts(await store.get_messages("t")) == ["Hi!", "Yes"] * 2
 
 
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_a_call_that_is_changed_in_place_is_changed(store: Store, is_heard: bool) -> None:
+    def call(_: MessagesState) -> Any:
+        return {"messages": [AIMessage("", tool_calls=[{"name": "pay", "args": {"sum": 1}, "id": "c"}])]}
+
+    def review(state: MessagesState) -> Any:
+        state["messages"][-1].tool_calls[0]["args"]["sum"] = 2
+        return {"messages": [state["messages"][-1]]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_sequence([call, review])
+    graph.add_edge(START, "call")
+    made = graph.compile(checkpointer=store.langgraph_checkpointer, interrupt_before=["review"] if is_heard else None)
+    await ask(made, "Pay")
+    if is_heard:
+        await made.ainvoke(None, CONFIG)
+    found = (await made.aget_state(CONFIG)).values["messages"]
+    assert [each["args"] for each in found[-1].tool_calls] == [{"sum": 2}]
+    assert len(found) == 2
+
+
 async def test_what_others_change_is_seen_at_once(store: Store) -> None:
     saver = store.langgraph_checkpointer
     graph = chat(saver)

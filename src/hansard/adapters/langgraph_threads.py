@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, eq, is_
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -38,6 +38,7 @@ class Place(NamedTuple):
 
     message: BaseMessage
     content: object
+    calls: str
     seq: int
     row_id: str
 
@@ -72,15 +73,17 @@ class Last(NamedTuple):
 
     messages: Sequence[BaseMessage] = ()
     contents: Sequence[object] = ()
+    calls: Sequence[str] = ()
     seqs: tuple[int, ...] = ()
     runs: Runs = ()
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether these are the same objects, with the same contents, and perhaps more."""
+        """Whether these are the same objects, with the same contents and calls, and perhaps more."""
         return (
             len(messages) >= len(self.messages)
             and all(map(is_, messages, self.messages))
             and all(map(is_, map(_CONTENT, messages), self.contents))
+            and all(map(eq, map(calls_of, messages), self.calls))
         )
 
 
@@ -102,12 +105,12 @@ class Thread:
 
     def hear(self, messages: Sequence[BaseMessage], said: Said) -> None:
         """Copies of what was said: they lie where that lies."""
-        self.last = self._heard = Last(messages, tuple(map(_CONTENT, messages)), said.seqs, said.runs)
+        self.last = self._heard = _last(messages, said.seqs, said.runs)
         self._row_ids = said.row_ids
         self.tail = max(said.seqs, default=0)
 
     def remember(self, message: BaseMessage, row: Message) -> None:
-        self._places[key_of(message)] = Place(message, message.content, row.seq, row.id)
+        self._places[key_of(message)] = Place(message, message.content, calls_of(message), row.seq, row.id)
         self.tail = max(self.tail, row.seq)
 
     def places(self) -> list[Place]:
@@ -122,8 +125,8 @@ class Thread:
                 self._numbers = {key_of(each): number for number, each in enumerate(self._heard.messages)}
             number = self._numbers.get(key)
             if number is not None:
-                messages, contents, seqs, _ = self._heard
-                place = Place(messages[number], contents[number], seqs[number], self._row_ids[number])
+                messages, contents, calls, seqs, _ = self._heard
+                place = Place(messages[number], contents[number], calls[number], seqs[number], self._row_ids[number])
                 self._places[key] = place
         return place
 
@@ -136,9 +139,19 @@ class Thread:
         """Where this very message lies; None for a new or an edited one."""
         place = self.find(key_of(message))
         # A node may have changed the message that we remember, in place: then it is equal, but was not said so.
-        if place is None or place.content != message.content:
+        if place is None or (place.content, place.calls) != (message.content, calls_of(message)):
             return None
         return place if place.message is message or place.message == message else None
+
+
+def calls_of(message: BaseMessage) -> str:
+    """The tool calls of a message, as they are now. People edit them in place before they let them run."""
+    calls = message.__dict__.get("tool_calls")
+    return repr(calls) if calls else ""
+
+
+def _last(messages: Sequence[BaseMessage], seqs: tuple[int, ...], runs: Runs) -> Last:
+    return Last(messages, tuple(map(_CONTENT, messages)), tuple(map(calls_of, messages)), seqs, runs)
 
 
 def key_of(message: BaseMessage) -> str:
@@ -248,7 +261,7 @@ async def placed(
         thread.remember(message, row)
     seqs = (*last.seqs, *map(thread.seq_of, rest))
     runs = tuple(runs_of(seqs[len(last.seqs) :], last.runs))
-    thread.last = Last(tuple(messages), tuple(map(_CONTENT, messages)), seqs, runs)
+    thread.last = _last(tuple(messages), seqs, runs)
     return Placed(runs, _texts(stored), _said_on(said, thread, version, new, stored))
 
 
