@@ -25,6 +25,7 @@ import hansard
 from hansard import Corrupt, Message, Store, Unsupported, sync
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_records import Blob
+from hansard.adapters.langgraph_threads import Thread, placed
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 
@@ -349,7 +350,7 @@ async def test_a_call_that_is_changed_in_place_is_changed(store: Store, is_heard
     def call(_: MessagesState) -> Any:
         return {"messages": [AIMessage("", tool_calls=[{"name": "pay", "args": {"sum": 1}, "id": "c"}])]}
 
-    def review(state: MessagesState) -> Any:
+    def review(state: Any) -> Any:
         state["messages"][-1].tool_calls[0]["args"]["sum"] = 2
         return {"messages": [state["messages"][-1]]}
 
@@ -363,6 +364,22 @@ async def test_a_call_that_is_changed_in_place_is_changed(store: Store, is_heard
     found = (await made.aget_state(CONFIG)).values["messages"]
     assert [each["args"] for each in found[-1].tool_calls] == [{"sum": 2}]
     assert len(found) == 2
+
+
+async def test_a_message_that_is_changed_while_it_is_stored_is_stored_again() -> None:
+    message = HumanMessage("Hi", id="1")
+
+    class Meanwhile(Late):
+        async def append(self, *given: Any) -> Any:
+            message.content = "Hi!"
+            return await self._inner.append(*given)
+
+    store, thread = Store(cast(Backend, Meanwhile())), Thread("main")
+    await store.create_conversation("t")
+    for _ in range(2):
+        await placed(store, "t", thread, [message], None, is_fork=False)
+    assert texts(await store.get_messages("t")) == ["Hi!"]
+    await store.close()
 
 
 async def test_what_others_change_is_seen_at_once(store: Store) -> None:

@@ -109,8 +109,10 @@ class Thread:
         self._row_ids = said.row_ids
         self.tail = max(said.seqs, default=0)
 
-    def remember(self, message: BaseMessage, row: Message) -> None:
-        self._places[key_of(message)] = Place(message, message.content, calls_of(message), row.seq, row.id)
+    def remember(self, message: BaseMessage, row: Message, said: BaseMessage | None = None) -> None:
+        """`said` is the message as it was stored, where somebody may have changed it since."""
+        as_stored = said or message
+        self._places[key_of(message)] = Place(message, as_stored.content, calls_of(as_stored), row.seq, row.id)
         self.tail = max(self.tail, row.seq)
 
     def places(self) -> list[Place]:
@@ -243,7 +245,8 @@ async def placed(
     rest = messages[len(last.messages) :]
     places = [thread.place(message) for message in rest]
     new = [message for message, place in zip(rest, places, strict=True) if place is None]
-    rows = [row_of(message) for message in new]
+    # All that is remembered is taken before the first wait: nodes run meanwhile, and may change messages in place.
+    rows, copies, now = [row_of(message) for message in new], list(map(copied, new)), _last(tuple(messages), (), ())
     if any(row is None for row in rows):
         return None
     if rows or is_fork:
@@ -257,12 +260,12 @@ async def placed(
         given = [row for row in rows if row is not None]
         appended = await store.append(thread_id, given, branch=thread.branch, create=False)
         stored, version = appended.messages, appended.version
-    for message, row in zip(new, stored, strict=True):
-        thread.remember(message, row)
+    for message, row, said_so in zip(new, stored, copies, strict=True):
+        thread.remember(message, row, said_so)
     seqs = (*last.seqs, *map(thread.seq_of, rest))
     runs = tuple(runs_of(seqs[len(last.seqs) :], last.runs))
-    thread.last = _last(tuple(messages), seqs, runs)
-    return Placed(runs, _texts(stored), _said_on(said, thread, version, new, stored))
+    thread.last = now._replace(seqs=seqs, runs=runs)
+    return Placed(runs, _texts(stored), _said_on(said, thread, version, copies, stored))
 
 
 def _said_on(
@@ -281,7 +284,7 @@ def _said_on(
         version,
         said.head,
         said.branch,
-        [*said.messages, *map(copied, new)],
+        [*said.messages, *new],
         thread.last.seqs,
         [*said.row_ids, *(row.id for row in stored)],
         thread.last.runs,
