@@ -248,9 +248,17 @@ def test_what_a_state_repeats_goes_with_its_message(store: sync.Store) -> None:
     assert persistence.load_state("c") == state
     assert "a secret" not in repr(list(store.records.iter()))
     store.delete_message("c", store.get_messages("c")[-1].id)
-    assert persistence.load_state("c") == {"messages": messages[:1], "last_user_message": None, "mood": "calm"}
+    assert persistence.load_state("c") == {"messages": messages[:1], "last_user_message": "", "mood": "calm"}
     store.erase_user("ann")
     assert persistence.load_state("c") is None
+
+
+def test_what_a_state_repeats_stays_when_others_take_another_branch(store: sync.Store) -> None:
+    persistence = store.crewai_flow_persistence()
+    state = {"messages": [{"role": "user", "content": "herons"}], "topic": "herons"}
+    persistence.save_state("c", "m", state)
+    store.branch("c", empty=True)
+    assert persistence.load_state("c") == {"messages": [], "topic": "herons"}
 
 
 def test_a_history_that_is_cut_goes_on_in_a_branch(store: sync.Store) -> None:

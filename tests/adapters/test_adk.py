@@ -25,8 +25,10 @@ from google.genai import types
 from pydantic import Field
 from tests.test_sync import suspending
 
-from hansard import Store, Unavailable, sync
+from hansard import Conversation, Message, Store, Unavailable, sync
 from hansard.adapters.adk import AdkSessionService
+from hansard.adapters.adk_events import Events
+from hansard.adapters.adk_windows import Windows
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 from hansard.wrappers.faulty import Fault, faulty
@@ -233,6 +235,32 @@ async def test_what_is_remembered_is_what_is_stored(store: Store, config: dict[s
     await store.delete_conversation("s")
     await service.create_session(**WHO, session_id="s")
     assert (await loaded(service, **config)).events == []
+
+
+async def test_an_event_of_a_deleted_session_is_never_heard_again(store: Store) -> None:
+    service = store.adk_session_service()
+    for text in ("a secret", "something else"):
+        session = await service.create_session(**WHO, session_id="s")
+        await service.append_event(session, Event(id="e1", author="user", content=content(text)))
+        assert texts(await loaded(service)) == [text]
+        await store.delete_conversation("s")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    events, windows = Events(), Windows()
+    conversation = Conversation("s")
+    for number in range(40):
+        inside = {"author": "user", "invocation_id": "i", "content": {"parts": [{"text": f"{number}" * 1_000_000}]}}
+        row = Message("user", inside, id=f"e{number}", conversation_id="s", seq=number + 1, format="adk")
+        assert events.event_of(row).content is not None
+        windows.keep(conversation, None, [row])
+        assert windows.get(conversation, None) == ([row] if number < 10 else None), "only what is small is kept"
+        windows.keep(conversation, 1, [])
+        windows.go_on("s", 0, 0, row)
+        assert windows.get(conversation, 1) == ([row] if number < 10 else None)
+    held = sum(made.size for made in events._made.values())
+    assert held == events._size <= 32_000_000
+    assert ("s", "e39") in events._made, "the newest stay"
 
 
 async def test_two_writers_lose_nothing(store: Store) -> None:

@@ -22,7 +22,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.testing import run_session_store_conformance
 from tests.adapters.claude_api import serving
 
-from hansard import Message, Store
+from hansard import Corrupt, Message, Store
 from hansard.adapters.claude import ClaudeSessionStore
 
 pytestmark = pytest.mark.anyio
@@ -219,3 +219,29 @@ async def test_the_cli_resumes_what_another_framework_began(store: Store, tmp_pa
         heard = str(api.asked[-1]["messages"])
     assert "The code word is heron." in heard
     assert [row.text for row in await store.get_messages("trip")][-2:] == ["What is it?", "Heron"]
+
+
+# Records of another layout
+
+
+async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
+    sessions = store.claude_session_store()
+    await store.create_conversation(SESSION, metadata={"claude_project": "proj"})
+    old = {"conversation_id": SESSION, "entries": 1, "summary": {"first_prompt": "Hi"}, "subagents": {}}
+    await store.records.put(("claude-sessions", "proj"), SESSION, old, conversation_id=SESSION)
+    calls: list[Any] = [
+        lambda: sessions.load(KEY),
+        lambda: sessions.append(KEY, [said("Hi"), side(1)]),
+        lambda: sessions.list_sessions("proj"),
+        lambda: sessions.list_session_summaries("proj"),
+        lambda: sessions.list_subkeys(KEY),
+    ]
+    for call in calls:
+        with pytest.raises(Corrupt, match=f"{SESSION}.*this version"):
+            await call()
+    assert await store.get_messages(SESSION) == [], "nothing is written beside it"
+    await store.delete_conversation(SESSION)
+    await sessions.append(KEY, [side(1)])
+    await store.records.put(("claude-entries", "proj", SESSION), "000000000001.000000001", side(2))
+    with pytest.raises(Corrupt, match=r"000000000001\.000000001.*this version"):
+        await sessions.load(KEY)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
 
+import msgspec
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels import DeltaChannel
@@ -21,9 +22,10 @@ from langgraph.types import Command, interrupt
 from tests.test_sync import suspending
 
 import hansard
-from hansard import Message, Store, Unsupported, sync
+from hansard import Corrupt, Message, Store, Unsupported, sync
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_records import Blob
+from hansard.adapters.langgraph_threads import Thread, placed
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 
@@ -194,6 +196,18 @@ def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
         assert text.encode() not in records.whole(slim, {})[1]
 
 
+def test_texts_that_hold_each_other_come_back() -> None:
+    long = "y" * 100
+    said = [long + "z" * 80, "z" * 80 + long, long, "pin", "z" * 80]
+    data = records.encode({"a": [*said, "".join(said)], "b": [{"content": text} for text in said * 500]})
+    rows = {text.encode(): (number, "m", 0) for number, text in enumerate(said)}
+    slim = records.slimmed(Blob("msgpack", (data,)), rows)
+    assert len(records.references(slim)) > 2500
+    assert not any(long.encode() in piece for piece in slim.pieces if isinstance(piece, bytes))
+    assert records.slimmed(slim, rows) == slim
+    assert records.whole(slim, {number: [text.encode()] for number, text in enumerate(said)}) == ("msgpack", data)
+
+
 class Late:
     """A backend in which a task's writes land after the next checkpoint has folded them, before it is known there."""
 
@@ -265,6 +279,16 @@ async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> No
     assert [record async for record in store.records.iter()] == []
 
 
+async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
+    saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", (b"",)))
+    no_text: Any = msgspec.Raw(records.encode(saved).replace(b"abc", b"ab\xff"))
+    await store.create_conversation("t")
+    for value in (records.encode(saved), records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
+        await store.records.put(("langgraph", "t"), "1", value, conversation_id="t")
+        with pytest.raises(Corrupt, match="this version"):
+            await store.langgraph_checkpointer.aget_tuple(CONFIG)
+
+
 async def test_messages_that_json_cannot_hold_stay_in_the_checkpoint(store: Store) -> None:
     def answer(_: MessagesState) -> Any:
         return {"messages": [ToolMessage("3", tool_call_id="c1", artifact={1, 2})]}
@@ -307,6 +331,57 @@ async def test_a_message_that_a_node_changes_in_place_is_not_changed_for_others(
         messages[1].additional_kwargs["changed"] = True
 
 
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_a_message_that_a_node_changes_in_place_and_gives_back_is_changed(store: Store, is_copied: bool) -> None:
+    def answer(state: MessagesState) -> Any:
+        asked = state["messages"][-1]
+        asked.content = f"{asked.content}!"
+        return {"messages": [asked.model_copy() if is_copied else asked, AIMessage("Yes")]}
+
+    graph = chat(store.langgraph_checkpointer, answer)
+    for number in range(1, 3):
+        await ask(graph, "Hi")
+        assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Hi!", "Yes"] * number
+    assert texts(await store.get_messages("t")) == ["Hi!", "Yes"] * 2
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_a_call_that_is_changed_in_place_is_changed(store: Store, is_heard: bool) -> None:
+    def call(_: MessagesState) -> Any:
+        return {"messages": [AIMessage("", tool_calls=[{"name": "pay", "args": {"sum": 1}, "id": "c"}])]}
+
+    def review(state: Any) -> Any:
+        state["messages"][-1].tool_calls[0]["args"]["sum"] = 2
+        return {"messages": [state["messages"][-1]]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_sequence([call, review])
+    graph.add_edge(START, "call")
+    made = graph.compile(checkpointer=store.langgraph_checkpointer, interrupt_before=["review"] if is_heard else None)
+    await ask(made, "Pay")
+    if is_heard:
+        await made.ainvoke(None, CONFIG)
+    found = (await made.aget_state(CONFIG)).values["messages"]
+    assert [each["args"] for each in found[-1].tool_calls] == [{"sum": 2}]
+    assert len(found) == 2
+
+
+async def test_a_message_that_is_changed_while_it_is_stored_is_stored_again() -> None:
+    message = HumanMessage("Hi", id="1")
+
+    class Meanwhile(Late):
+        async def append(self, *given: Any) -> Any:
+            message.content = "Hi!"
+            return await self._inner.append(*given)
+
+    store, thread = Store(cast(Backend, Meanwhile())), Thread("main")
+    await store.create_conversation("t")
+    for _ in range(2):
+        await placed(store, "t", thread, [message], None, is_fork=False)
+    assert texts(await store.get_messages("t")) == ["Hi!"]
+    await store.close()
+
+
 async def test_what_others_change_is_seen_at_once(store: Store) -> None:
     saver = store.langgraph_checkpointer
     graph = chat(saver)
@@ -321,6 +396,23 @@ async def test_what_others_change_is_seen_at_once(store: Store) -> None:
     another = chat(store.langgraph_checkpointer)
     await ask(another, "From another process")
     assert texts(await ask(graph, "Last"))[-3:] == ["answer 6", "Last", "answer 8"]
+
+
+async def test_what_others_are_still_writing_is_seen_as_it_is(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    await ask(graph, "Hi")
+    await store.append("t", [Message("assistant", "The", id="m", status="in_progress")])
+    for text in ("The heron", "The heron sleeps"):
+        await store.update_message("t", "m", content=text)
+        assert texts((await graph.aget_state(CONFIG)).values["messages"]) == ["Hi", "answer 1", text]
+
+
+async def test_a_thread_that_others_deleted_begins_anew(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    await ask(graph, "Hi", "Again")
+    await store.delete_conversation("t")
+    assert texts(await ask(graph, "Hello")) == ["Hello", "answer 1"]
+    assert texts(await store.get_messages("t")) == ["Hello", "answer 1"]
 
 
 # Graphs

@@ -27,7 +27,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig, ListSessi
 
 from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
 from hansard.adapters.adk_windows import Windows
-from hansard.adapters.history import newest, settled
+from hansard.adapters.history import newest, settled, value_of
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store
@@ -350,7 +350,7 @@ class AdkSessionService(BaseSessionService):
 
 
 def kept_in(record: Record) -> Kept:
-    return msgspec.convert(record.value, Kept)
+    return value_of(record, Kept)
 
 
 def _is_open_to(conversation: Conversation, place: Place) -> bool:

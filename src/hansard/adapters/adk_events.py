@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from google.adk.events import Event
@@ -27,6 +27,8 @@ Delta = dict[str, Any]
 Maker = Callable[[], Any]
 
 _KEPT = 5_000
+_KEPT_BYTES = 32_000_000
+"""Of JSON. Events may hold files."""
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
 _new = object.__new__
 _set_fields, _set_given, _set_extra, _set_private = (
@@ -68,23 +70,38 @@ def _usage(event: Event) -> Usage | None:
     )
 
 
+class Made(NamedTuple):
+    stamp: tuple[int, datetime, datetime | None]
+    size: int
+    make: Maker
+
+
 class Events:
     """Events that were made lately, by their messages. ADK's making of one costs more than reading and copying ten."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[tuple[str, str], tuple[int, datetime | None, Maker]] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str], Made] = OrderedDict()
+        self._size = 0
 
     def event_of(self, message: Message) -> Event:
         """The event of a message in ADK's format. Whoever gets it may change it."""
         key = (message.conversation_id, message.id)
+        # A message that was changed has another time of change, one that was stored anew another seq, and one of
+        # a conversation that was begun anew another time: nothing older than a deletion is stored after it.
+        stamp = (message.seq, message.created_at, message.updated_at)
         made = self._made.get(key)
-        # A message that was changed has another time of change, one that was stored anew another seq.
-        if made is None or made[:2] != (message.seq, message.updated_at):
-            event = Event.model_validate_json(msgspec.json.encode(message.content))
-            made = self._made[key] = (message.seq, message.updated_at, _model_maker(event))
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
-        return cast(Event, made[2]())
+        if made is None or made.stamp != stamp:
+            data = msgspec.json.encode(message.content)
+            made = Made(stamp, len(data), _model_maker(Event.model_validate_json(data)))
+            self._keep(key, made)
+        return cast(Event, made.make())
+
+    def _keep(self, key: tuple[str, str], made: Made) -> None:
+        before = self._made.pop(key, None)
+        self._size += made.size - (before.size if before else 0)
+        self._made[key] = made
+        while len(self._made) > _KEPT or self._size > _KEPT_BYTES:
+            self._size -= self._made.popitem(last=False)[1].size
 
 
 def maker(value: Any) -> Maker | None:

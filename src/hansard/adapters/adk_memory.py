@@ -21,6 +21,7 @@ from google.genai import types
 
 from hansard.adapters.adk import Place, kept_in
 from hansard.adapters.adk_events import events_of
+from hansard.adapters.history import value_of
 from hansard.analysis import Match, Matches, analyse, parse_query, relaxed, searchable
 from hansard.errors import NotFound, ValidationError
 from hansard.model import Conversation, Message, Record
@@ -170,7 +171,7 @@ def _put(app: str, id: str, memory: Memory) -> Put:
 
 
 def _memory(record: Record) -> Memory:
-    return msgspec.convert(record.value, Memory)
+    return value_of(record, Memory)
 
 
 def _entry(event: Event) -> dict[str, Any]:

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from hansard.model import Conversation, Message
 
 _SESSIONS = 64
 _LONGEST = 1_000
 """Messages beyond which a session is read anew each time."""
+_LARGEST = 2_000_000
+"""Bytes of JSON beyond which it is, too: messages may hold files."""
 
 
 class Window(NamedTuple):
@@ -24,6 +28,7 @@ class Window(NamedTuple):
     """The conversation's: one that was deleted and begun anew may have the same version."""
     wanted: int | None
     messages: Sequence[Message]
+    size: int
 
 
 class Windows:
@@ -38,19 +43,28 @@ class Windows:
         return window.messages
 
     def keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
-        self._put(conversation.id, Window(conversation.version, conversation.created_at, wanted, messages))
+        size = sum(map(_size, messages)) if len(messages) <= _LONGEST else 0
+        self._put(conversation.id, Window(conversation.version, conversation.created_at, wanted, messages, size))
 
     def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
         """A message was appended at the version `before`, and made it `after`."""
         window = self._windows.get(conversation_id)
         if window is not None and window.version == before:
-            messages = [*window.messages, message][-(window.wanted or 0) :]
-            self._put(conversation_id, window._replace(version=after, messages=messages))
+            messages = [*window.messages, message]
+            gone = messages[: -window.wanted] if window.wanted else []
+            size = window.size + _size(message) - sum(map(_size, gone))
+            window = window._replace(version=after, messages=messages[len(gone) :], size=size)
+            self._put(conversation_id, window)
 
     def _put(self, id: str, window: Window) -> None:
         self._windows.pop(id, None)
         # What is still being written changes without a new version.
-        if len(window.messages) <= _LONGEST and all(message.status != "in_progress" for message in window.messages):
+        is_small = len(window.messages) <= _LONGEST and window.size <= _LARGEST
+        if is_small and all(message.status != "in_progress" for message in window.messages):
             self._windows[id] = window
             while len(self._windows) > _SESSIONS:
                 self._windows.popitem(last=False)
+
+
+def _size(message: Message) -> int:
+    return len(msgspec.json.encode(message.content))

@@ -35,6 +35,7 @@ from claude_agent_sdk import (
 from hansard.adapters import claude_beside as beside
 from hansard.adapters.claude_beside import Beside
 from hansard.adapters.claude_entries import NAMES, Entry, is_said, row_of, uuid_of
+from hansard.adapters.history import value_of
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record, to_micros
 from hansard.store import Store
@@ -54,7 +55,7 @@ _WAITING = 8
 """Prompts that may wait for the message that says them."""
 
 
-class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+class Session(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a session's record holds: its conversation, and how many entries lie beside it."""
 
     conversation_id: str
@@ -362,7 +363,7 @@ async def bound(store: Store, session_id: str) -> str:
 
 
 def _session(record: Record) -> Session:
-    return msgspec.convert(record.value, Session)
+    return value_of(record, Session)
 
 
 def _put(key: SessionKey, session: Session, revision: int) -> Put:

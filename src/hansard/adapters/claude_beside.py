@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from hansard.adapters.claude_entries import FORMAT, Entry, entries_of, texts_of
+from hansard.adapters.history import value_of
 from hansard.model import Message, Record
 
 QUOTING = ("content", "lastPrompt")
@@ -45,7 +46,7 @@ class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read(record: Record) -> Beside:
-    return msgspec.convert(record.value, Beside)
+    return value_of(record, Beside)
 
 
 def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> Iterator[Beside]:

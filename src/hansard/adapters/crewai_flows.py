@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -20,8 +21,8 @@ from pydantic import BaseModel, PrivateAttr
 from pydantic_core import to_jsonable_python
 
 from hansard.adapters.calling import Call
-from hansard.adapters.history import reading_of
-from hansard.errors import Conflict, Unsupported, ValidationError
+from hansard.adapters.history import reading_of, value_of
+from hansard.errors import Conflict, NotFound, Unsupported, ValidationError
 from hansard.formats import registry
 from hansard.model import Message
 from hansard.store import Store
@@ -160,8 +161,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         if kept is None:
             # Others have begun it.
             return {"id": id, MESSAGES: [each.message for each in told]} if told else None
-        texts = {each.row_id: each.message.get("content") for each in told}
-        quoted = {name: texts.get(row_id) for name, row_id in kept.quotes.items()}
+        quoted = await self._quoted(id, kept.quotes, {each.row_id: each.message.get("content") for each in told})
         return {**kept.state, **quoted, MESSAGES: [each.message for each in told]}
 
     async def _load_pending(self, id: str) -> tuple[State, State] | None:
@@ -174,7 +174,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
 
     async def _kept(self, id: str) -> Kept | None:
         record = await self._store.records.get((FLOWS,), id)
-        return msgspec.convert(record.value, Kept) if record is not None else None
+        return value_of(record, Kept) if record is not None else None
 
     async def _quotes(self, id: str, state: State) -> dict[str, str]:
         """Which fields of a state repeat one of the newest messages, such as `last_user_message`."""
@@ -183,6 +183,18 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         rows = await self._store.get_messages(id, last=_RECENT) if fields else []
         said = {row.text: row.id for row in rows if row.format == FORMAT}
         return {name: said[value] for name, value in fields.items() if value in said}
+
+    async def _quoted(self, id: str, quotes: dict[str, str], texts: dict[str, Any]) -> State:
+        """The fields that repeat messages, with what those say. What is gone is empty: the field is still a text."""
+        found: State = {}
+        for name, row_id in quotes.items():
+            if row_id not in texts:
+                # Others may have gone on from another place: it is still there, on another branch.
+                with suppress(NotFound):
+                    texts[row_id] = (await self._store.get_message(id, row_id)).text
+            text = texts.get(row_id)
+            found[name] = text if isinstance(text, str) else ""
+        return found
 
     async def _meet(self, id: str) -> None:
         conversation = await self._store.get_conversation(id)

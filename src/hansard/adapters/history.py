@@ -1,4 +1,4 @@
-"""What adapters share: reading the newest messages whatever their size, and writes that cancellation cannot tear."""
+"""What adapters share: reading the newest messages whatever their size, records, and writes that are not torn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
+
+from hansard.errors import Corrupt
 from hansard.formats import dialogue, registry
 from hansard.formats.parts import Reading, Text, as_text
-from hansard.model import Message
+from hansard.model import Message, Record
 from hansard.store import Store
 
 T = TypeVar("T")
@@ -27,6 +30,16 @@ async def newest(store: Store, conversation_id: str, count: int, branch: str | N
         messages[:0] = reversed(page)
         more = page.has_more
     return messages
+
+
+def value_of(record: Record, kind: type[T]) -> T:
+    """What a record holds. One that another version wrote, or something else, is refused."""
+    try:
+        return msgspec.convert(record.value, kind)
+    except msgspec.ValidationError as error:
+        where = f"record {record.key!r} of {record.namespace!r}"
+        of = f" of conversation {record.conversation_id!r}" if record.conversation_id else ""
+        raise Corrupt(f"{where}{of} is not what this version of Hansard writes: {error}", where=where) from error
 
 
 def reading_of(message: Message) -> Reading:

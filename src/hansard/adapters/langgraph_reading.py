@@ -90,7 +90,11 @@ class Reader:
     async def _before_the_first(self, thread_id: str) -> CheckpointTuple | None:
         """A thread that others began: a checkpoint that is nowhere stored, with what they said."""
         conversation = await self._store.get_conversation(thread_id)
-        if conversation is None or not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
+        if conversation is None:
+            # It may have been deleted by others: what is remembered of it is gone.
+            self._threads.forget(thread_id)
+            return None
+        if not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
             return None
         thread = Thread(conversation.branch)
         thread.is_owned = conversation.user_id is not None
@@ -203,7 +207,9 @@ class Reader:
             thread.is_owned = conversation is None or conversation.user_id is not None
             self._threads.put(found.thread_id, thread)
             version = conversation.version if conversation is not None else 0
-            self._threads.say(found.thread_id, _said(version, found.id, thread, messages))
+            # What is still being written changes without a new version.
+            is_settled = all(row.status != "in_progress" for row in lines)
+            self._threads.say(found.thread_id, _said(version, found.id, thread, messages) if is_settled else None)
         return messages
 
     def _said_again(self, found: Found, said: Said, *, is_owned: bool) -> list[Any]:

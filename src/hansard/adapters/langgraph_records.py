@@ -10,8 +10,9 @@ message put in its place. Nothing here interprets the serializer's bytes, and no
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -117,9 +118,9 @@ def read_task(record: Record) -> TaskWrites:
 def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
     try:
         return decoder.decode(unpack(record.value))
-    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         where = f"record {record.key!r} of {record.namespace!r}"
-        raise Corrupt(f"{where} is no checkpoint: {error}", where=where) from error
+        raise Corrupt(f"{where} is no checkpoint that this version of Hansard wrote: {error}", where=where) from error
 
 
 def namespace(kind: str, thread_id: str, checkpoint_ns: str) -> tuple[str, ...]:
@@ -157,12 +158,37 @@ def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> l
 
 
 def slimmed(blob: Blob, texts: Mapping[bytes, Row]) -> Blob:
-    """The blob with references in place of texts that stand in the history."""
-    pieces: list[Piece] = list(blob.pieces)
+    """The blob with references in place of texts that stand in the history; of texts that overlap, the first's."""
+    return Blob(blob.tag, tuple(part for piece in blob.pieces for part in _slimmed(piece, texts)))
+
+
+def _slimmed(piece: Piece, texts: Mapping[bytes, Row]) -> list[Piece]:
+    if not isinstance(piece, bytes):
+        return [piece]
+    # All are found before any is cut out: a message may have thousands of texts.
+    found: list[tuple[int, int, Row]] = []
     for text, row in texts.items():
-        for before, after in _surroundings(text):
-            pieces = [part for piece in pieces for part in _cut(piece, before, text, after, row)]
-    return Blob(blob.tag, tuple(pieces))
+        if text in piece:
+            for first in _places(piece, text):
+                last = first + len(text)
+                at = bisect(found, (first, last))
+                if (at == 0 or found[at - 1][1] <= first) and (at == len(found) or last <= found[at][0]):
+                    found.insert(at, (first, last, row))
+    parts: list[Piece] = []
+    done = 0
+    for first, last, row in found:
+        parts += [piece[done:first], (*row, last - first)]
+        done = last
+    return [*parts, piece[done:]]
+
+
+def _places(piece: bytes, text: bytes) -> Iterator[int]:
+    for before, after in _surroundings(text):
+        whole = before + text + after
+        at = piece.find(whole)
+        while at >= 0:
+            yield at + len(before)
+            at = piece.find(whole, at + len(whole))
 
 
 def _surroundings(text: bytes) -> list[tuple[bytes, bytes]]:
@@ -172,16 +198,6 @@ def _surroundings(text: bytes) -> list[tuple[bytes, bytes]]:
     if not text or text in _WORDS:
         return []
     return [(encode(text.decode())[: -len(text)], b""), (b'"', b'"')]
-
-
-def _cut(piece: Piece, before: bytes, text: bytes, after: bytes, row: Row) -> list[Piece]:
-    if not isinstance(piece, bytes) or text not in piece:
-        return [piece]
-    first, *rest = piece.split(before + text + after)
-    parts: list[Piece] = [first]
-    for each in rest:
-        parts[-1:] = [cast(bytes, parts[-1]) + before, (*row, len(text)), after + each]
-    return parts
 
 
 def folded(saved: Saved, separate: Iterable[TaskWrites], texts: Mapping[bytes, Row]) -> Saved:

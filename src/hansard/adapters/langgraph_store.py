@@ -36,6 +36,7 @@ from langgraph.store.base import (
 )
 
 from hansard.adapters.calling import Call
+from hansard.adapters.history import value_of
 from hansard.errors import ValidationError
 from hansard.model import Record, from_micros, to_micros
 from hansard.store import Store
@@ -307,7 +308,7 @@ def _queries(ops: Iterable[Op]) -> list[str]:
 
 
 def _kept(record: Record) -> Kept:
-    return msgspec.convert(record.value, Kept)
+    return value_of(record, Kept)
 
 
 def _times(record: Record, kept: Kept) -> tuple[datetime, datetime]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, eq, is_
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -38,6 +38,7 @@ class Place(NamedTuple):
 
     message: BaseMessage
     content: object
+    calls: str
     seq: int
     row_id: str
 
@@ -72,15 +73,17 @@ class Last(NamedTuple):
 
     messages: Sequence[BaseMessage] = ()
     contents: Sequence[object] = ()
+    calls: Sequence[str] = ()
     seqs: tuple[int, ...] = ()
     runs: Runs = ()
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether these are the same objects, with the same contents, and perhaps more."""
+        """Whether these are the same objects, with the same contents and calls, and perhaps more."""
         return (
             len(messages) >= len(self.messages)
             and all(map(is_, messages, self.messages))
             and all(map(is_, map(_CONTENT, messages), self.contents))
+            and all(map(eq, map(calls_of, messages), self.calls))
         )
 
 
@@ -102,12 +105,14 @@ class Thread:
 
     def hear(self, messages: Sequence[BaseMessage], said: Said) -> None:
         """Copies of what was said: they lie where that lies."""
-        self.last = self._heard = Last(messages, tuple(map(_CONTENT, messages)), said.seqs, said.runs)
+        self.last = self._heard = _last(messages, said.seqs, said.runs)
         self._row_ids = said.row_ids
         self.tail = max(said.seqs, default=0)
 
-    def remember(self, message: BaseMessage, row: Message) -> None:
-        self._places[key_of(message)] = Place(message, message.content, row.seq, row.id)
+    def remember(self, message: BaseMessage, row: Message, said: BaseMessage | None = None) -> None:
+        """`said` is the message as it was stored, where somebody may have changed it since."""
+        as_stored = said or message
+        self._places[key_of(message)] = Place(message, as_stored.content, calls_of(as_stored), row.seq, row.id)
         self.tail = max(self.tail, row.seq)
 
     def places(self) -> list[Place]:
@@ -122,8 +127,8 @@ class Thread:
                 self._numbers = {key_of(each): number for number, each in enumerate(self._heard.messages)}
             number = self._numbers.get(key)
             if number is not None:
-                messages, contents, seqs, _ = self._heard
-                place = Place(messages[number], contents[number], seqs[number], self._row_ids[number])
+                messages, contents, calls, seqs, _ = self._heard
+                place = Place(messages[number], contents[number], calls[number], seqs[number], self._row_ids[number])
                 self._places[key] = place
         return place
 
@@ -135,9 +140,20 @@ class Thread:
     def place(self, message: BaseMessage) -> Place | None:
         """Where this very message lies; None for a new or an edited one."""
         place = self.find(key_of(message))
-        if place is None or (place.message is message and place.content is message.content):
-            return place
-        return place if place.message == message else None
+        # A node may have changed the message that we remember, in place: then it is equal, but was not said so.
+        if place is None or (place.content, place.calls) != (message.content, calls_of(message)):
+            return None
+        return place if place.message is message or place.message == message else None
+
+
+def calls_of(message: BaseMessage) -> str:
+    """The tool calls of a message, as they are now. People edit them in place before they let them run."""
+    calls = message.__dict__.get("tool_calls")
+    return repr(calls) if calls else ""
+
+
+def _last(messages: Sequence[BaseMessage], seqs: tuple[int, ...], runs: Runs) -> Last:
+    return Last(messages, tuple(map(_CONTENT, messages)), tuple(map(calls_of, messages)), seqs, runs)
 
 
 def key_of(message: BaseMessage) -> str:
@@ -229,7 +245,8 @@ async def placed(
     rest = messages[len(last.messages) :]
     places = [thread.place(message) for message in rest]
     new = [message for message, place in zip(rest, places, strict=True) if place is None]
-    rows = [row_of(message) for message in new]
+    # All that is remembered is taken before the first wait: nodes run meanwhile, and may change messages in place.
+    rows, copies, now = [row_of(message) for message in new], list(map(copied, new)), _last(tuple(messages), (), ())
     if any(row is None for row in rows):
         return None
     if rows or is_fork:
@@ -243,12 +260,12 @@ async def placed(
         given = [row for row in rows if row is not None]
         appended = await store.append(thread_id, given, branch=thread.branch, create=False)
         stored, version = appended.messages, appended.version
-    for message, row in zip(new, stored, strict=True):
-        thread.remember(message, row)
+    for message, row, said_so in zip(new, stored, copies, strict=True):
+        thread.remember(message, row, said_so)
     seqs = (*last.seqs, *map(thread.seq_of, rest))
     runs = tuple(runs_of(seqs[len(last.seqs) :], last.runs))
-    thread.last = Last(tuple(messages), tuple(map(_CONTENT, messages)), seqs, runs)
-    return Placed(runs, _texts(stored), _said_on(said, thread, version, new, stored))
+    thread.last = now._replace(seqs=seqs, runs=runs)
+    return Placed(runs, _texts(stored), _said_on(said, thread, version, copies, stored))
 
 
 def _said_on(
@@ -267,7 +284,7 @@ def _said_on(
         version,
         said.head,
         said.branch,
-        [*said.messages, *map(copied, new)],
+        [*said.messages, *new],
         thread.last.seqs,
         [*said.row_ids, *(row.id for row in stored)],
         thread.last.runs,

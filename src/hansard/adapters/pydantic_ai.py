@@ -29,7 +29,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
-from hansard.adapters.history import newest, settled
+from hansard.adapters.history import newest, settled, value_of
 from hansard.adapters.pydantic_ai_messages import FORMAT, calls_in, entries_of, row_id, row_of
 from hansard.errors import Conflict, NotFound
 from hansard.model import Conversation, Message
@@ -156,7 +156,7 @@ class HansardConversationStore(ConversationStore):
 
     async def _kept(self, conversation_id: str) -> Kept | None:
         record = await self._store.records.get((RECORDS,), conversation_id)
-        kept = msgspec.convert(record.value, Kept) if record is not None else None
+        kept = value_of(record, Kept) if record is not None else None
         if kept is None or kept.deferred is None:
             return kept
         return structs.replace(kept, deferred=await self._with_calls(conversation_id, kept.deferred))
@@ -281,7 +281,7 @@ class HansardConversationStore(ConversationStore):
         entries = [Put((ENTRIES, each), id, None, conversation_id=id) for each in ids]
         while True:
             stored = await self._store.records.get((RECORDS,), id)
-            if stored is not None and msgspec.convert(stored.value, Kept).version > version:
+            if stored is not None and value_of(stored, Kept).version > version:
                 await self._store.records.write(entries)
                 return
             put = Put((RECORDS,), id, value, stored.revision if stored is not None else 0, conversation_id=id)
