@@ -127,3 +127,8 @@ def test_any_text(text: str) -> None:
 def test_a_text_finds_itself(text: str) -> None:
     query = parse_query('"' + text.replace('"', " ") + '"')
     assert not query or query.matches(analyse(text.replace('"', " ")))
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=80))
+def test_the_quick_way_through_ascii_gives_the_same(text: str) -> None:
+    assert words(text) == [part for _, _, word in spans(text) for part in word.parts]

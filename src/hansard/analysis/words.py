@@ -31,8 +31,8 @@ POINTS = (
 _ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
 _CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{POINTS}]+{_ENDING}|[#%+$&@]")
 _ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
-_NOT_PLAIN = re.compile("[#%+$&@']")
-_SEPARATORS = str.maketrans({char: " " for char in map(chr, range(128)) if not char.isalnum()})
+_NOT_PLAIN = b"#%+$&@'"
+_SEPARATED = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(128)
 SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 """Characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
 _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
@@ -64,15 +64,17 @@ def analyse(text: str) -> Terms:
 
 def columns(text: str) -> tuple[str, str]:
     """The same with spaces between, as an index takes them."""
-    if not text.isascii():
-        chunks = _CHUNK.findall(text)
-    elif _NOT_PLAIN.search(text):
-        chunks = _ASCII_CHUNK.findall(text)
-    else:
-        # The same, several times as fast: nothing but letters and digits is part of a word.
-        chunks = text.translate(_SEPARATORS).split()
+    chunks = _CHUNK.findall(text) if not text.isascii() else _ascii_chunks(text)
     more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
     return " ".join([*map(_words.__getitem__, chunks)]), " ".join(more)
+
+
+def _ascii_chunks(text: str) -> list[str]:
+    raw = text.encode("ascii")
+    if len(raw.translate(None, _NOT_PLAIN)) < len(raw):
+        return _ASCII_CHUNK.findall(text)
+    # The same, several times as fast: nothing but letters and digits is part of a word.
+    return raw.translate(_SEPARATED).decode("ascii").split()
 
 
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:
