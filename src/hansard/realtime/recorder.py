@@ -92,7 +92,10 @@ class Recorder:
                 timeout=checks.seconds(timeout, "timeout"),
             ),
         )
-        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+        self._handlers = self._all_handlers()
+
+    def _all_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {
             "conversation.item.added": self._added,
             "conversation.item.created": self._added,
             "conversation.item.done": self._done,

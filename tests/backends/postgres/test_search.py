@@ -280,6 +280,20 @@ def test_an_owner_is_known_to_the_index(target: Target) -> None:
     play(check)
 
 
+async def slow_pass(opened: Store) -> tuple[asyncio.Task[None], asyncio.Event]:
+    """A pass that has written its terms, and commits only when it may end."""
+    is_under_way, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(work: Any) -> None:
+        await write_terms(work)
+        is_under_way.set()
+        await may_end.wait()
+
+    passing = asyncio.create_task(backend_of(opened)._engine.write("default", slow))
+    await is_under_way.wait()
+    return passing, may_end
+
+
 def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The append waits for the pass, and takes back what it has indexed for nobody."""
     monkeypatch.setattr(filling, "IDLE", 60.0)
@@ -287,16 +301,7 @@ def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypat
     async def check() -> None:
         async with connect(target.url) as opened:
             await opened.append_message("c", "user", "word 0")
-            engine = backend_of(opened)._engine
-            is_under_way, may_end = asyncio.Event(), asyncio.Event()
-
-            async def slow(work: Any) -> None:
-                await write_terms(work)
-                is_under_way.set()
-                await may_end.wait()
-
-            passing = asyncio.create_task(engine.write("default", slow))
-            await is_under_way.wait()
+            passing, may_end = await slow_pass(opened)
             appending = asyncio.create_task(opened.append_message("c", "user", "word 1", user_id="ann"))
             async with connect(target.url) as other:
                 await asyncio.wait_for(other.append_message("c", "user", "word 2"), 20)
@@ -316,16 +321,7 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
     async def check() -> None:
         async with connect(target.url) as opened:
             id = await opened.append_message("c", "user", "word 0")
-            engine = backend_of(opened)._engine
-            is_under_way, may_end = asyncio.Event(), asyncio.Event()
-
-            async def slow(work: Any) -> None:
-                await write_terms(work)
-                is_under_way.set()
-                await may_end.wait()
-
-            passing = asyncio.create_task(engine.write("default", slow))
-            await is_under_way.wait()
+            passing, may_end = await slow_pass(opened)
             deleting = asyncio.create_task(opened.delete_message("c", id))
             await asyncio.wait_for(opened.append_message("d", "user", "word 1"), 20)
             assert not deleting.done()
