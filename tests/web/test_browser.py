@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -264,8 +265,24 @@ def test_older_titles_by_click(site: Site, visitor: Visitor) -> None:
     page.get_by_label("Search titles and what was said").press_sequentially("lighthouse")
     expect(page.get_by_text("200 newest titles looked at")).to_be_visible()
     expect(page.locator(".row-title")).to_have_count(0)
+    page.wait_for_url(re.compile("q=lighthouse($|&)"))
     page.get_by_role("link", name="Look at older titles").press("Enter")
     expect(page.locator(".row-title")).to_have_text(["A lighthouse"])
+
+
+def test_leaving_the_box_for_a_result_does_not_replace_it(site: Site, visitor: Visitor) -> None:
+    site.store.append("c1", [Message("user", "about lighthouses")], title="First")
+    page = visitor.open(site.api.address, "/conversations")
+    page.get_by_label("Search titles and what was said").press_sequentially("lighthouses")
+    page.wait_for_url(re.compile("q=lighthouses($|&)"))
+    row = page.locator("a.row")
+    row.evaluate("each => { each.dataset.seen = '1' }")
+    row.hover()
+    page.mouse.down()  # the box says that it has changed
+    page.wait_for_timeout(500)
+    expect(page.locator("a.row[data-seen]")).to_have_count(1)
+    page.mouse.up()
+    page.wait_for_url("**/c/c1*")
 
 
 def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:

@@ -69,23 +69,33 @@
 
   for (const form of all("form[data-type-ahead]")) {
     const target = $(form.dataset.typeAhead);
-    let timer = 0, going = null;
+    let timer = 0, going = null, asked = location.href;
     const ask = async () => {
       const given = [...new FormData(form)].filter(([, value]) => value !== "");
       const url = `${form.action}?${new URLSearchParams(given)}`;
+      // Leaving a field says "change" again: what is there must not be replaced under a click or the focus.
+      if (url === asked) return;
+      asked = url;
       going?.abort();
       going = new AbortController();
       target.setAttribute("aria-busy", "true");
       try {
         const found = await piece(url, going.signal);
+        const focused = target.contains(document.activeElement) ? document.activeElement.href : null;
         target.replaceChildren(found);
+        if (focused) all("a", target).find((each) => each.href === focused)?.focus();
         history.replaceState(null, "", url);
-      } catch (error) { quietly(error); } finally { target.removeAttribute("aria-busy"); }
+      } catch (error) {
+        if (error.name === "AbortError") return;  // another was asked since
+        asked = "";
+        quietly(error);
+      }
+      target.removeAttribute("aria-busy");
     };
     const soon = (wait) => { clearTimeout(timer); timer = setTimeout(ask, wait); };
     form.addEventListener("input", () => { if (form.checkValidity()) soon(200); });
     form.addEventListener("change", () => { if (form.checkValidity()) soon(0); });
-    form.addEventListener("submit", (event) => { event.preventDefault(); soon(0); });
+    form.addEventListener("submit", (event) => { event.preventDefault(); asked = ""; soon(0); });
   }
 
   // The list of conversations, as it changes
@@ -93,10 +103,13 @@
   const list = $("#list[data-refresh]");
   if (list) setInterval(async () => {
     // Older titles stay as they were found: thousands would be looked at again and again.
-    const isOlder = new URLSearchParams(location.search).has("titles");
-    if (document.hidden || isOlder || list.contains(document.activeElement) || $(".walked", list)) return;
+    const isOlder = () => new URLSearchParams(location.search).has("titles");
+    const isBusy = () => document.hidden || isOlder() || list.contains(document.activeElement) || $(".walked", list);
+    const url = location.href;
+    if (isBusy()) return;
     try {
-      const found = await piece(location.href);
+      const found = await piece(url);
+      if (isBusy() || location.href !== url) return;
       const now = found.querySelector(".rows")?.textContent, before = $(".rows", list)?.textContent;
       if (now !== before) list.replaceChildren(found);
     } catch (error) { quietly(error); }
