@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.backends.postgres.kit import backend_of, play, raw, until
+from tests.backends.postgres.kit import backend_of, play, raw
 from tests.servers import postgres
+from tests.waiting import PATIENCE, coming
 
 import hansard
 import hansard.sync
@@ -97,7 +98,7 @@ def test_the_index_is_filled_behind_the_appends(target: Target) -> None:
                 return await entries(target) == 451 and await entries(target, "search_queue") == 0
 
             # While it is still open: closing must not be what fills it.
-            assert await until(is_filled)
+            assert await coming(is_filled)
 
     play(check)
 
@@ -304,8 +305,8 @@ def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypat
             passing, may_end = await slow_pass(opened)
             appending = asyncio.create_task(opened.append_message("c", "user", "word 1", user_id="ann"))
             async with connect(target.url) as other:
-                await asyncio.wait_for(other.append_message("c", "user", "word 2"), 20)
-                await asyncio.wait_for(other.append_message("d", "user", "word 3"), 20)
+                await asyncio.wait_for(other.append_message("c", "user", "word 2"), PATIENCE)
+                await asyncio.wait_for(other.append_message("d", "user", "word 3"), PATIENCE)
             assert not appending.done()
             may_end.set()
             await asyncio.gather(passing, appending)
@@ -323,7 +324,7 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
             id = await opened.append_message("c", "user", "word 0")
             passing, may_end = await slow_pass(opened)
             deleting = asyncio.create_task(opened.delete_message("c", id))
-            await asyncio.wait_for(opened.append_message("d", "user", "word 1"), 20)
+            await asyncio.wait_for(opened.append_message("d", "user", "word 1"), PATIENCE)
             assert not deleting.done()
             may_end.set()
             await asyncio.gather(passing, deleting)
@@ -492,7 +493,7 @@ def test_what_is_committed_during_an_upgrade_is_indexed_too(target: Target) -> N
                 waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
                 return upgrade.done() or bool(await connection.fetchval(waits, f"{place}.messages"))
 
-            await until(has_come)
+            await coming(has_come)
             await transaction.commit()
             await upgrade
         assert await entries(target, "search_queue") == 2
@@ -671,13 +672,10 @@ def test_every_step_finds_the_same(target: Target, monkeypatch: pytest.MonkeyPat
 
 def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
     """No index of terms is used there, and nothing is kept in a session."""
-    place = postgres.new_schema()
-    role = "ordinary"
-    made = f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-    postgres.run(postgres.sql(made, f"CREATE SCHEMA {place} AUTHORIZATION {role}"))
+    place = postgres.place_of_the_ordinary()
 
     async def check() -> None:
-        url = postgres.with_schema(place, postgres.shared().url_of(role))
+        url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
         async with connect(f"{url}&rls=true&pooler=true") as opened:
             corpus = [Message("user", content, id=id) for id, content in CORPUS.items()]
             await opened.append("c", corpus)
@@ -694,7 +692,7 @@ def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
     try:
         play(check)
     finally:
-        postgres.run(postgres.sql(f"DROP SCHEMA {place} CASCADE"))
+        postgres.drop(place)
 
 
 def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
@@ -702,11 +700,8 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
     from hansard.backends.postgres.options import parse
     from hansard.urls import Url
 
-    place = postgres.new_schema()
-    role = "ordinary"
-    made = f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-    postgres.run(postgres.sql(made, f"CREATE SCHEMA {place} AUTHORIZATION {role}"))
-    url = postgres.with_schema(place, postgres.shared().url_of(role))
+    place = postgres.place_of_the_ordinary()
+    url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
 
     async def check() -> None:
         async with connect(f"{url}&rls=true") as opened:
@@ -730,4 +725,4 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
     try:
         play(check)
     finally:
-        postgres.run(postgres.sql(f"DROP SCHEMA {place} CASCADE"))
+        postgres.drop(place)
