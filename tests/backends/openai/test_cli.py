@@ -25,7 +25,7 @@ def api() -> Iterator[Served]:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def shell(tmp_path: Path) -> Iterator[Shell]:
     made = Shell(tmp_path)
     yield made
     made.close()
