@@ -68,8 +68,10 @@ def test_a_table_keeps_the_sides_of_its_columns() -> None:
     [
         ("[a](https://x.example 'b')", [("https://x.example", "a")]),
         ("[a](<x y>) [b][c]\n\n[c]: /d", [("x y", "a"), ("/d", "b")]),
-        ("<https://x.example> <a@b.example>", [("https://x.example", "https://x.example"), ("mailto:a@b.example", "a@b.example")]),
-        ("see https://x.example/a_(b)?c=1&d, or (https://y.example).", [("https://x.example/a_(b)?c=1&d",) * 2, ("https://y.example",) * 2]),
+        ("<https://x.example>", [("https://x.example",) * 2]),
+        ("<a@b.example>", [("mailto:a@b.example", "a@b.example")]),
+        ("see https://x.example/a_(b)?c=1&d, please", [("https://x.example/a_(b)?c=1&d",) * 2]),
+        ("(https://y.example).", [("https://y.example",) * 2]),
         ("見て、https://x.example/東京。次へ", [("https://x.example/東京",) * 2]),
         ("`https://x.example`", []),
         ("[see https://x.example](https://y.example)", [("https://y.example", "see https://x.example")]),
@@ -78,7 +80,7 @@ def test_a_table_keeps_the_sides_of_its_columns() -> None:
         ("[![a](p.png)](https://x.example)", [("https://x.example", "a")]),
         ("[a](javascript:alert(1)) [b](//x.example)", [("", "a"), ("//x.example", "b")]),
     ],
-)  # fmt: skip
+)
 def test_links(text: str, links: list[tuple[str, str]]) -> None:
     tree = parse(markdown.render(text))
     safe(tree)
