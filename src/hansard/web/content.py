@@ -18,7 +18,7 @@ from hansard import codec, formats
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
-from hansard.web import markdown
+from hansard.web import highlight, markdown
 from hansard.web.visits import query, segment
 
 MOST = 20_000
@@ -158,7 +158,7 @@ class _Writer:
     def _json(self, kind: str, value: Any, **more: Any) -> Block:
         text = value if isinstance(value, str) else pretty(value)
         shown = text[: self._most]
-        html = markdown.json(shown) if not isinstance(value, str) else markdown.code(shown, "")
+        html = highlight.json(shown) if not isinstance(value, str) else highlight.code(shown, "")
         return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
     def _call(self, call: ToolCall, results: Results) -> Block:
