@@ -24,8 +24,9 @@ from tests.test_sync import suspending
 import hansard
 from hansard import Corrupt, Message, Store, Unsupported, sync
 from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_placing import placed
 from hansard.adapters.langgraph_records import Blob
-from hansard.adapters.langgraph_threads import Thread, placed
+from hansard.adapters.langgraph_threads import Thread
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 
@@ -377,7 +378,7 @@ async def test_a_message_that_is_changed_while_it_is_stored_is_stored_again() ->
     store, thread = Store(cast(Backend, Meanwhile())), Thread("main")
     await store.create_conversation("t")
     for _ in range(2):
-        await placed(store, "t", thread, [message], None, is_fork=False)
+        await placed(store, "t", thread, [message], None, None)
     assert texts(await store.get_messages("t")) == ["Hi!"]
     await store.close()
 

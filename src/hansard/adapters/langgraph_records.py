@@ -72,6 +72,8 @@ class Saved(Struct, frozen=True, array_like=True):
     branch: str | None = None
     tail: int = 0
     """The newest seq that the graph knew of."""
+    unheard: tuple[int, ...] = ()
+    """Seqs up to there of what others said meanwhile: the newest checkpoint sees them."""
 
 
 _SAVED = msgspec.msgpack.Decoder(Saved)
