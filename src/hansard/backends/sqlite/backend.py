@@ -213,17 +213,18 @@ class SqliteBackend:
         return found
 
     async def catch_up(self) -> None:
-        before = self._read(indexing.state_of).indexed
-        while await self._write(indexing.index_many):
+        state = self._read(indexing.state_of)
+        much = state.tail >= max(state.indexed, indexing.LONG_PASS)
+        while await self._write(indexing.index_bulk if much else indexing.index_many):
             pass
-        if self._read(indexing.state_of).indexed - before >= max(before, indexing.LONG_PASS):
+        if much:
             await self._merge()
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
         done, left = 0, 1
         while left:
-            left = await self._write(indexing.index_many)
+            left = await self._write(indexing.index_bulk)
             done += indexing.LONG_PASS
             yield done
         await self._merge()

@@ -390,6 +390,10 @@ DELETE FROM search_tenants WHERE tenant = ?;
 -- Merges segments of the index, a bounded number of pages: what was deleted goes.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
 
+-- set_search_merging --
+-- How many segments of one size the index merges as it is written; 0: none, until there are very many.
+INSERT INTO search (search, rank) VALUES ('automerge', ?);
+
 -- empty_search --
 -- Everything out of the index.
 INSERT INTO search (search) VALUES ('delete-all');

@@ -311,7 +311,13 @@ def is_quick(lookup: Lookup) -> bool:
 
 def _is_unfiltered(lookup: Lookup) -> bool:
     return (
-        lookup.roles is lookup.participant_ids is lookup.since is lookup.until is lookup.agent_id is lookup.below is None
+        lookup.roles
+        is lookup.participant_ids
+        is lookup.since
+        is lookup.until
+        is lookup.agent_id
+        is lookup.below
+        is None
     )
 
 
