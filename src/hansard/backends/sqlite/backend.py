@@ -237,7 +237,7 @@ class SqliteBackend:
     # Records
 
     async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
-        return self._read(lambda connection: [beside.find_record(connection, context, *key)[1] for key in keys])
+        return self._read(lambda connection: [beside.find_record(connection, context, *key) for key in keys])
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
         return await self._write(lambda writer: beside.write_records(writer, context, writes))

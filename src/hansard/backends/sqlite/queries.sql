@@ -154,6 +154,11 @@ DELETE FROM conversations WHERE pk = ?;
 SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
+-- find_revision --
+-- What a write has to know of the record that it replaces.
+SELECT revision, created_at, expires_at, conversation FROM records
+WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
+
 -- conversation_of_record --
 -- The conversation that a record belongs to.
 SELECT id, user_id, expires_at FROM conversations WHERE pk = ?;
