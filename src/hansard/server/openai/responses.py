@@ -14,15 +14,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard.errors import Conflict, HansardError, NotFound, ValidationError
-from hansard.formats import openai_items, registry
-from hansard.formats.openai_responses import FORMAT
+from hansard.formats import openai_items
 from hansard.model import Message, Usage
 from hansard.server.calls import Answer
 from hansard.server.openai import answers, conversations, retries
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
-from hansard.server.openai.upstream import event, events
+from hansard.server.openai.history import items as items_before
+from hansard.server.openai.upstream import event, events, whole
 from hansard.store.records import Delete, Put
 
 _RESPONSES = ("openai", "responses")
@@ -58,7 +58,7 @@ async def create_response(call: WireCall) -> Answer:
             return Answer(known)
         plan = await _plan(call)
         async with call.upstream.ask("/responses", plan.body) as answer:
-            response = object_of(await answer.aread())
+            response = object_of(await whole(answer))
         shown = encoded(_shown(call, plan, response))
         if response.get("status") in _RECORDED:
             await _record(call, plan, response, asking, shown)
@@ -75,6 +75,8 @@ async def _plan(call: WireCall) -> Plan:
     body = call.body
     if not isinstance(body.get("model", ""), str):
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
+    if body.get("background"):
+        raise invalid("A response in the background cannot be recorded here: ask without 'background'.", "background")
     conversation, previous = _conversation(body), body.get("previous_response_id")
     if conversation is not None and previous is not None:
         raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
@@ -92,7 +94,7 @@ async def _plan(call: WireCall) -> Plan:
     if conversation is not None:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
-    asked["input"] = [*registry.convert(history, FORMAT), *_input(body)]
+    asked["input"] = items_before(history, given, _input(body))
     named = isinstance(body.get("conversation"), str | dict)
     return Plan(id, named, given, asked, conversation is not None, at)
 
@@ -264,7 +266,7 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
                 return
             plan = await _plan(call)
             async with call.upstream.ask("/responses", plan.body) as answer:
-                async for raw, data in events(answer):
+                async for raw, data in events(answer, call.gone):
                     kind = data.get("type") if isinstance(data, dict) else None
                     response = data.get("response") if isinstance(data, dict) else None
                     shown = raw
@@ -279,6 +281,8 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
     except (WireError, HansardError) as error:
         if not begun:
             raise
+        if ended:
+            return  # all was said and recorded: how the endpoint hangs up is nobody's affair
         told = wire_error(error, is_trusted=False)
         named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": count}
         yield event({"type": "error", **named}, "error")
