@@ -164,7 +164,7 @@ class SqliteBackend:
             if place is None:
                 return Slice([], False)
             if query.sort == "seq" and place.largest * ((query.limit or 0) + 1) <= _LONG_READ and query.limit:
-                return reading.get_messages(connection, place, id, query)
+                return reading.get_messages(connection, place, id, query, self._engine.tails)
         return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
