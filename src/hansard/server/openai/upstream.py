@@ -223,6 +223,7 @@ async def _until(gone: Gone, pieces: AsyncIterator[bytes]) -> AsyncIterator[byte
     try:
         if (piece := await _next(pieces)) is None:
             return
+        await asyncio.sleep(0)  # one who has left before is heard of now
         has_left, until = leaving.done(), asyncio.get_running_loop().time() + _SECONDS
         while piece is not None:
             yield piece
