@@ -105,6 +105,19 @@ def test_what_no_page_could_bear_is_shown_as_it_was_written(text: str) -> None:
     assert text in parse(html).text
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It is **held** in `Tromsø`.", "It is held in Tromsø."),
+        ("# Title\n- one\n> two", "Title one two"),
+        ("| step | when |\n|---|:-:|\n| ship | Mon |\ndone", "· step · when · ship · Mon · done"),
+        ("a || b, 2 * 3 - 1 > snake_case", "a || b, 2 * 3 - 1 > snake_case"),
+    ],
+)
+def test_a_line_in_a_list_has_no_signs_of_markdown(text: str, words: str) -> None:
+    assert " ".join(markdown.bare(text).split()) == words
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
