@@ -16,7 +16,7 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 
 from hansard.adapters.langgraph_messages import Draft, draft_of, texts_of
-from hansard.adapters.langgraph_records import Row
+from hansard.adapters.langgraph_texts import Row
 from hansard.adapters.langgraph_threads import Line, Place, Runs, Said, Thread
 from hansard.model import Message
 from hansard.store import Store
@@ -156,6 +156,5 @@ def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -
 
 
 def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
-    """The texts of these rows, each with where it stands. A longer one may hold a shorter: it goes first."""
-    found = {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}
-    return dict(sorted(found.items(), key=lambda item: len(item[0]), reverse=True))
+    """The texts of these rows, each with where it stands."""
+    return {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}

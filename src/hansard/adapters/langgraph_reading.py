@@ -20,8 +20,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
+from hansard.adapters.langgraph_texts import Blob, references, whole
 from hansard.adapters.langgraph_threads import Known, Line, Said, Thread, Threads, line_of
 from hansard.model import Conversation, Message, Record
 from hansard.requests import RecordQuery
@@ -104,7 +105,7 @@ class Reader:
         self._threads.put(thread_id, thread)
         checkpoint = empty_checkpoint()
         checkpoint["id"] = NO_CHECKPOINT
-        checkpoint["channel_values"] = {"messages": [mould.make() for mould in thread.line.moulds]}
+        checkpoint["channel_values"] = {"messages": thread.line.messages()}
         checkpoint["channel_versions"] = {"messages": 1}
         metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
         return CheckpointTuple(config_of(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
@@ -122,8 +123,7 @@ class Reader:
                 task.task_path,
                 task.task_id,
                 tuple(
-                    records.Write(write.idx, write.channel, _bare(records.whole(write.blob, texts)))
-                    for write in task.writes
+                    records.Write(write.idx, write.channel, _bare(whole(write.blob, texts))) for write in task.writes
                 ),
             )
             for task in tasks
@@ -155,7 +155,7 @@ class Reader:
         )
 
     def _load(self, blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> Any:
-        return self._serde.loads_typed(records.whole(blob, texts))
+        return self._serde.loads_typed(whole(blob, texts))
 
     async def _homes(self, found: Found) -> dict[str, Blob]:
         """Every value of the checkpoint, from the records that hold them."""
@@ -169,7 +169,7 @@ class Reader:
         return values
 
     async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, list[bytes]]:
-        wanted = dict(row for blob in blobs for row in records.references(blob))
+        wanted = dict(row for blob in blobs for row in references(blob))
         return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
 
     async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> list[Any]:
@@ -182,7 +182,7 @@ class Reader:
             thread = self._threads.get(found.thread_id) if is_kept else None
             if thread is not None and branch is not None:
                 thread.hear(branch, line)
-        return [mould.make() for mould in line.moulds]
+        return line.messages()
 
     async def _newest_line(self, found: Found, conversation: Conversation) -> Line:
         """The messages of the newest checkpoint, and what others have said since."""

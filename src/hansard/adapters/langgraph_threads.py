@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_moulds import Mould, begins
+from hansard.adapters.langgraph_moulds import Mould, Moulds, uncollected
 from hansard.adapters.langgraph_records import Saved, TaskWrites
 from hansard.model import Message
 
@@ -35,8 +35,10 @@ class Line:
         row_ids: Sequence[str] = (),
         runs: Runs | None = None,
         newest: int | None = None,
+        columns: Moulds | None = None,
     ) -> None:
         self.moulds = moulds
+        self._columns = columns
         self.seqs = seqs
         """One message of another format may be several here, which have the same seq."""
         self.row_ids = row_ids
@@ -48,16 +50,26 @@ class Line:
         return len(self.moulds)
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
-        return begins(self.moulds, messages)
+        """Whether the messages are these, and perhaps more."""
+        if self._columns is None:
+            self._columns = Moulds(self.moulds)
+        return self._columns.begin(messages)
+
+    def messages(self) -> list[BaseMessage]:
+        """The messages, made anew."""
+        with uncollected():
+            return [mould.make() for mould in self.moulds]
 
     def and_more(self, places: Sequence[Place]) -> Line:
         seqs = [place.seq for place in places]
+        moulds = [place.mould for place in places]
         return Line(
-            [*self.moulds, *(place.mould for place in places)],
+            [*self.moulds, *moulds],
             [*self.seqs, *seqs],
             [*self.row_ids, *(place.row_id for place in places)],
             tuple(runs_of(seqs, self.runs)),
             max(self.newest, *seqs) if seqs else self.newest,
+            self._columns.and_more(moulds) if self._columns is not None else None,
         )
 
     def row_id(self, seq: int) -> str:
@@ -86,8 +98,15 @@ class Place(NamedTuple):
 
 
 def line_of(rows: Iterable[tuple[Message, Sequence[Mould]]]) -> Line:
-    found = [(mould, row.seq, row.id) for row, moulds in rows for mould in moulds]
-    return Line([each[0] for each in found], [each[1] for each in found], [each[2] for each in found])
+    moulds: list[Mould] = []
+    seqs: list[int] = []
+    row_ids: list[str] = []
+    with uncollected():
+        for row, made in rows:
+            moulds += made
+            seqs += [row.seq] * len(made)
+            row_ids += [row.id] * len(made)
+    return Line(moulds, seqs, row_ids)
 
 
 def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]:
@@ -167,7 +186,7 @@ class Thread:
     def find(self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]) -> Place | None:
         """Where this very message lies; None for a new or an edited one, or where it lies is taken."""
         for place in self._places.get(key_of(message.__dict__), ()):
-            if (place.seq, place.part) not in used and place.seq not in known and begins((place.mould,), (message,)):
+            if (place.seq, place.part) not in used and place.seq not in known and place.mould.is_exactly(message):
                 return place
         return None
 

@@ -24,7 +24,8 @@ from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_messages import is_messages
 from hansard.adapters.langgraph_placing import Fork, Placed, noted, placed
 from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader, place_of
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, Row, Saved, TaskWrites, Write
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
+from hansard.adapters.langgraph_texts import Blob, Row, whole
 from hansard.adapters.langgraph_threads import Known, Thread, Threads
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
@@ -68,7 +69,7 @@ class Writer:
             )
         elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
-            begun = self._dump([mould.make() for mould in thread.line.moulds])
+            begun = self._dump(thread.line.messages())
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
         if not ns:
@@ -112,7 +113,7 @@ class Writer:
         for task in records.all_tasks((), tasks):
             for write in task.writes:
                 if write.channel == MESSAGES:
-                    value = self._serde.loads_typed(records.whole(write.blob, {}))
+                    value = self._serde.loads_typed(whole(write.blob, {}))
                     said = convert_to_messages(value if isinstance(value, list) else [value])
                     found += [message for message in said if not isinstance(message, RemoveMessage)]
         return found
@@ -242,29 +243,29 @@ class Writer:
         try:
             if self._threads.get(thread_id) is None:
                 await self._meet(config, thread_id, None)
-            whole = await self._put_task(place, key, thread_id, task)
+            stored = await self._put_task(place, key, thread_id, task)
         finally:
             self._threads.in_flight.discard(flight)
         if kept.get(task_id) is task:
-            kept[task_id] = whole
+            kept[task_id] = stored
         else:
             # They were folded before they landed here.
             await self._store.records.delete(place, key)
 
     async def _put_task(self, place: tuple[str, ...], key: str, thread_id: str, task: TaskWrites) -> TaskWrites:
         """Stores the writes of a task, with those that it had before."""
-        revision, whole = 0, task
+        revision, merged = 0, task
         while True:
             try:
                 await self._store.records.put(
-                    place, key, records.pack(whole), expected_revision=revision, conversation_id=thread_id
+                    place, key, records.pack(merged), expected_revision=revision, conversation_id=thread_id
                 )
-                return whole
+                return merged
             except Conflict:
                 stored = await self._store.records.get(place, key)
                 revision = stored.revision if stored else 0
                 first = records.read_task(stored).writes if stored else ()
-                whole = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
+                merged = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
 
     def _dump(self, value: Any) -> Blob:
         tag, data = self._serde.dumps_typed(value)
