@@ -35,7 +35,7 @@ class Statement:
         return f"${len(self.values)}::{kind}"
 
     def number(self, number: int | None) -> str:
-        """A bound, in the statement itself: with one beside it PostgreSQL plans anew each time, longer than it looks."""
+        """A bound, in the statement itself: with one beside it PostgreSQL plans anew each time, which takes longest."""
         return "ALL" if number is None else str(int(number))
 
     def between(self, below: Position | None) -> str:
@@ -119,7 +119,8 @@ class Statement:
         """
         return (
             f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
-            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE AND {condition} LIMIT {self.number(most + 1)}"
+            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE AND {condition} "
+            f"LIMIT {self.number(most + 1)}"
         )
 
     def sorted(self, most: int, limit: int) -> str:

@@ -168,7 +168,7 @@ class Search:
             homes = {pk: self._home(pk) for pk in pks}
             lines = {pk: home.lane.line for pk, home in homes.items() if home is not None}
         # Those of a conversation that is not searched have a line that none has.
-        return all([row[_KEY] >> rows.SEQ_BITS == lines.get(row[_CONVERSATION], 0) for row in first])
+        return [row[_KEY] >> rows.SEQ_BITS for row in first] == [lines.get(row[_CONVERSATION], 0) for row in first]
 
     def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
         """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
