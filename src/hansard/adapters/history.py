@@ -17,19 +17,22 @@ from hansard.store import Store
 
 T = TypeVar("T")
 
+EVERYTHING = 1_000_000_000
+"""More messages than any conversation has."""
+
 
 async def newest(store: Store, conversation_id: str, count: int, branch: str | None = None) -> list[Message]:
     """The newest messages, oldest first. More than one page of bytes is read page by page."""
     found = await store.get_messages(conversation_id, last=count, branch=branch)
-    messages, more = list(found), found.has_more
-    while more and len(messages) < count:
-        size = min(count - len(messages), store.limits.page)
+    newest_first, more = found[::-1], found.has_more
+    while more and len(newest_first) < count:
+        size = min(count - len(newest_first), store.limits.page)
         page = await store.get_messages(
-            conversation_id, order="desc", after=messages[0].cursor, limit=size, branch=branch
+            conversation_id, order="desc", after=newest_first[-1].cursor, limit=size, branch=branch
         )
-        messages[:0] = reversed(page)
+        newest_first += page
         more = page.has_more
-    return messages
+    return newest_first[::-1]
 
 
 def value_of(record: Record, kind: type[T]) -> T:

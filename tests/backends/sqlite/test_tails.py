@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -178,3 +179,32 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line for line in range(10) if line in kept] == [2]
     kept.clear()
     assert 2 not in kept
+
+
+def test_readers_beside_writers_miss_nothing_and_see_no_gap(stores: Stores) -> None:
+    """Two engines append, in threads, while others read: whatever was acknowledged before a read is in it."""
+    acknowledged = [0]
+    wrong: list[object] = []
+    done = threading.Event()
+
+    def read(store: hansard.sync.Store) -> None:
+        while not done.is_set() and not wrong:
+            least = acknowledged[0]
+            seqs = [message.seq for message in store.get_messages("c", last=20)]
+            if seqs != list(range(max(1, seqs[-1] - 19), seqs[-1] + 1)) or seqs[-1] < least:
+                wrong.append((least, seqs))
+
+    stores[0].append_message("c", "user", "first")
+    readers = [threading.Thread(target=read, args=(store,)) for store in (*stores, *stores)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(200):
+            appended = stores[number % 5 == 0].append("c", [Message("user", f"{number}")])
+            acknowledged[0] = appended.messages[0].seq
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+    assert acknowledged == [201]

@@ -163,7 +163,7 @@ class SqliteBackend:
             place = reading.find_place(connection, context, id, query.branch)
             if place is None:
                 return Slice([], False)
-            if query.sort == "seq" and place.largest * ((query.limit or 0) + 1) <= _LONG_READ and query.limit:
+            if query.sort == "seq" and query.limit and place.most_bytes(query.limit + 1) <= _LONG_READ:
                 return reading.get_messages(connection, place, id, query, self._engine.tails)
         return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
 

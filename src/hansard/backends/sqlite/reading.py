@@ -35,9 +35,15 @@ class Place(Struct, frozen=True, gc=False):
     """What a read of a branch needs to know of it."""
 
     pk: int
+    count: int
+    """Messages of the whole conversation."""
     largest: int
     at: At
     lane: Lane
+
+    def most_bytes(self, limit: int) -> int:
+        """What so many bodies cannot pass together."""
+        return self.largest * min(limit, self.count)
 
 
 def find_entry(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
@@ -64,10 +70,10 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
         row = connection.execute(_FIND_PLACE_OF_BRANCH, (context.tenant, id, branch)).fetchone()
     if row is None or not _is_visible(row[1], row[2], context):
         return None
-    pk, _, _, largest, version, seq, line, path = row
+    pk, _, _, count, largest, version, seq, line, path = row
     if line is None:
         raise NotFound(f"conversation {id!r} has no branch {branch!r}")
-    return Place(pk, largest, (version, seq), Lane("", line, rows.path_of(path, f"conversation {id!r}")))
+    return Place(pk, count, largest, (version, seq), Lane("", line, rows.path_of(path, f"conversation {id!r}")))
 
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
@@ -83,7 +89,7 @@ def get_messages(
 ) -> Slice:
     if query.sort == "time" or _is_filtered(query):
         return _bounded(_select(connection, place.lane, query), id, query)
-    if query.limit is None or place.lane.path or place.largest * query.limit > (query.max_bytes or 0):
+    if query.limit is None or place.lane.path or place.most_bytes(query.limit) > (query.max_bytes or 0):
         return _bounded(_plain(connection, place.lane, query), id, query)
     # One line, and bodies that cannot pass the bound in bytes: the page is taken in one go.
     if tails is not None and query.newest_first and query.above is None and query.below is None:
