@@ -60,8 +60,8 @@ _URL = re.compile(
     r"https?://[^\s\"<>\\^`{|}\ufdd0\u3000-\u3003\u3008-\u3011\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+"
 )
 
-_MARKS = re.compile(r"\*\*|~~|`+|^[ \t]*(?:#{1,6}|[-*+]|>+)[ \t]+", re.MULTILINE)
-_RULE = re.compile(r"\|(?:[ \t]*:?-{2,}:?[ \t]*\|)+")
+_BEGINS = re.compile(r"^[ \t]*(?:#{1,6}|[-*+]|>+)[ \t]+", re.MULTILINE)
+_RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 """Under the heads of a table."""
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
@@ -81,10 +81,9 @@ def render(text: str) -> str:
 
 def bare(text: str) -> str:
     """The text without the commonest signs of Markdown, for a line in a list."""
-    ruled = _RULE.sub(" ", text)
-    if len(ruled) != len(text):
-        ruled = _CELL.sub(" · ", ruled)
-    return _MARKS.sub("", ruled)
+    if "|" in text and (ruled := _RULE.sub(" ", text)) != text:
+        text = _CELL.sub(" · ", ruled)
+    return _BEGINS.sub("", text.replace("**", "").replace("~~", "").replace("`", ""))
 
 
 def plain(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus
 
 from starlette.types import Scope, Send
 
@@ -92,5 +92,5 @@ def unsegment(text: str) -> str:
 
 def query(**given: object) -> str:
     """A query string of what is not empty, with its question mark."""
-    pairs = {name: value for name, value in given.items() if value not in (None, "", False)}
-    return "?" + urlencode(pairs) if pairs else ""
+    pairs = [f"{name}={quote_plus(str(value))}" for name, value in given.items() if value not in (None, "", False)]
+    return "?" + "&".join(pairs) if pairs else ""
