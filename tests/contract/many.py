@@ -29,10 +29,16 @@ class ServedTarget(Target):
     def __init__(self, folder: Path, url: str = "http://{0}", *, in_memory: bool = False) -> None:
         where = "memory://" if in_memory else f"sqlite:///{folder}/hansard.db"
         self._address = f"{address()}/{f'{folder} {where}'.encode().hex()}"
+        self._in_memory = in_memory
         super().__init__(url.format(self._address.removeprefix("http://")))
 
     def close(self) -> None:
+        """What is in a file is found again; what is in memory stays there until it is forgotten."""
         super().close()
+        if not self._in_memory:
+            self.forget()
+
+    def forget(self) -> None:
         request = urllib.request.Request(self._address + "/forget", method="POST")
         urllib.request.urlopen(request, timeout=120).close()
 

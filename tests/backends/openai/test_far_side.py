@@ -16,6 +16,7 @@ from tests.backends.openai.test_mirror import Side, both, every_kind, say, scena
 from tests.server.kit import serving
 
 from hansard import connect
+from hansard.backends.openai.threads import Threads
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message
 from hansard.rules import leased
@@ -466,3 +467,40 @@ def test_writing_first_to_a_conversation_that_was_made_there() -> None:
             await store.append("conv_never", say("x"), create=False)
 
     scenario("conversations", play)
+
+
+def test_two_processes_that_add_the_same_to_a_thread_at_the_same_moment() -> None:
+    """Threads take no ids: what is there twice is removed again."""
+    messages = [Message("user", f"said {seq}", id=f"m{seq}", seq=seq) for seq in range(1, 6)]
+
+    async def run(address: str) -> None:
+        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", timeout=30) as client:
+            both = [Threads(client, "the-mark"), Threads(client, "the-mark")]
+            id = await both[0].create({})
+            earlier = Message("user", "earlier", id="m0", seq=0)
+            await both[0].add(id, both[0].pieces(earlier, "0" * 20))
+            await asyncio.gather(
+                *(
+                    each.add(id, [piece for message in messages for piece in each.pieces(message, "0" * 20)])
+                    for each in both
+                )
+            )
+            found = [(entry.name, entry.message.text) async for entry in both[0].entries(id, None)]
+            assert sorted(text for _, text in found) == ["earlier", *(f"said {seq}" for seq in range(1, 6))]
+            assert len({name for name, _ in found}) == 6
+
+    with serving() as api:
+        asyncio.run(run(api.address))
+
+
+def test_what_is_too_large_for_the_api_is_noted_in_a_thread(tmp_path: Path) -> None:
+    async def play(store: Store, side: Side) -> None:
+        large = "x" * 10_000_000
+        await store.append("c", say("before", large, "after"))
+        assert await texts(store) == ["before", large, "after"]
+        (id,) = await side.ids()
+        before, note, after = await side.texts(id)
+        assert (before, after) == ("before", "after"), "it does not stand in the way of others"
+        assert "which the API does not take" in note
+
+    scenario("threads", play)

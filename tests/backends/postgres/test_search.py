@@ -124,6 +124,33 @@ def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.Mon
     play(check)
 
 
+def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "TAIL", 100)
+
+    async def check() -> None:
+        with monkeypatch.context() as never:
+            never.setattr(filling, "IDLE", 600.0)
+            async with connect(target.url) as dying:
+                await dying.append("c", [Message("user", f"word {number}") for number in range(30)])
+                await dying.append("d", [Message("user", f"word {number}") for number in range(30, 60)])
+                await dying.tenant("acme").append_message("c", "user", "word")
+        assert (await entries(target), await entries(target, "search_queue")) == (0, 61)
+        async with connect(target.url) as opened:
+            assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
+
+            async def is_filled() -> bool:
+                # Only of the tenant that was searched.
+                return (await entries(target), await entries(target, "search_queue")) == (60, 1)
+
+            await coming(is_filled)
+            assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
+            assert await opened.check() == []
+
+    play(check)
+
+
 def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody can index it, as on a replica, it may be all that there is: never all of it is in memory."""
     monkeypatch.setattr(filling, "IDLE", 60.0)
