@@ -14,13 +14,13 @@ SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_place --
 -- What a read of the active branch needs of its conversation.
-SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
 FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch
 WHERE c.tenant = ? AND c.id = ?;
 
 -- find_place_of_branch --
 -- The same for a named branch; its columns are NULL when there is none.
-SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
 FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk AND b.id = ?3
 WHERE c.tenant = ?1 AND c.id = ?2;
 
@@ -394,6 +394,10 @@ DELETE FROM search_tenants WHERE tenant = ?;
 -- merge_search --
 -- Merges segments of the index, a bounded number of pages: what was deleted goes.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
+
+-- set_search_merging --
+-- How many segments of one size the index merges as it is written; 0: none, until there are very many.
+INSERT INTO search (search, rank) VALUES ('automerge', ?);
 
 -- empty_search --
 -- Everything out of the index.

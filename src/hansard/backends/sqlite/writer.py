@@ -16,6 +16,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.tails import Added, Tails
 from hansard.requests import Context, Lane
 from hansard.rules import Head
 
@@ -55,6 +56,9 @@ class Writer:
         """Those whose counters are not saved yet."""
         self._messages: list[rows.Row] = []
         """Those that are not inserted yet."""
+        self.tails = Tails()
+        self._added: list[Added] = []
+        """What the tails get when the transaction has ended well."""
         self.unindexed = 0
         """How many messages wait to be indexed, as far as this process knows."""
         self.arrived = 0
@@ -77,11 +81,15 @@ class Writer:
     def commit(self) -> None:
         self.flush()
         self.execute("COMMIT")
+        for added in self._added:
+            self.tails.add(added)
+        self._added.clear()
 
     def rollback(self) -> None:
         self._entries.clear()
         self._dirty.clear()
         self._messages.clear()
+        self._added.clear()
         self.touched.clear()
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
@@ -193,6 +201,12 @@ class Writer:
         self._messages += messages
         self._marks += 1
 
+    def add_later(self, line: int, before: Head, after: Head, inserted: list[rows.Row], largest: int) -> None:
+        """An append to a line: who reads its end again need not read it from the file."""
+        if line in self.tails:
+            made = rows.as_read(inserted)
+            self._added.append(Added(line, _place_of(before), _place_of(after), made, largest))
+
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
         if self._messages:
@@ -225,6 +239,10 @@ class Writer:
             self.execute(sql, values[0])
         else:
             self.connection.executemany(sql, values)
+
+
+def _place_of(head: Head) -> tuple[int, int]:
+    return head.conversation.version, head.seq
 
 
 def entry_of(connection: sqlite3.Connection, row: rows.Row, tenant: str) -> Entry:

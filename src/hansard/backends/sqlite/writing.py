@@ -112,7 +112,9 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     elif plan.head is not head:
         writer.save_later(context.tenant, id, entry, plan.head)
     if plan.fresh:
-        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
+        line = plan.lane.line
+        made = insert(writer, context, entry, line, plan.fresh, append.blobs, count=append.count_usage)
+        writer.add_later(line, head, plan.head, made, entry.largest)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh))
 
 
@@ -176,9 +178,10 @@ def insert(
     blobs: Mapping[str, bytes],
     *,
     count: bool = True,
-) -> None:
-    """Inserts messages on a line, with their blobs and usage."""
-    writer.insert_later(rows.message_rows(line, entry.pk, fresh))
+) -> list[rows.Row]:
+    """Inserts messages on a line, with their blobs and usage; gives their rows."""
+    made = rows.message_rows(line, entry.pk, fresh)
+    writer.insert_later(made)
     if blobs:
         keep_blobs(writer, context, blobs)
     for message, _ in fresh:
@@ -186,6 +189,7 @@ def insert(
             use_blobs(writer, context, pack(line, message.seq), message)
         if count and message.usage is not None:
             count_usage(writer, context, entry, message, None)
+    return made
 
 
 def keep_blobs(writer: Writer, context: Context, blobs: Mapping[str, bytes]) -> None:
