@@ -7,7 +7,6 @@ id at the end.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.servers import runs
+from tests.waiting import PATIENCE
 
 from hansard.store import Store
 from hansard.testing import Target
@@ -57,9 +58,9 @@ def address() -> str:
 
     def stop() -> None:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
 
-    atexit.register(stop)
+    runs.at_end(stop)
     return process.stdout.readline().strip()
 
 

@@ -21,6 +21,7 @@ from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, V
 from hansard.model import Message
 from hansard.rules import leased
 from hansard.store import Store
+from hansard.testing import Clock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")
 every_mode = pytest.mark.parametrize("mode", ["delta", "snapshot"])
@@ -351,20 +352,21 @@ def test_a_deletion_that_broke_off(kind: str) -> None:
 
 @every_kind
 def test_one_that_expired_goes_at_the_api_too(kind: str) -> None:
+    clock = Clock()
+
     async def play(store: Store, side: Side) -> None:
-        soon = datetime.now(UTC) + timedelta(milliseconds=50)
-        await store.append("c", say("old"), expires_at=soon)
+        await store.append("c", say("old"), expires_at=clock.now + timedelta(minutes=1))
         await store.append("kept", say("kept"))
-        await asyncio.sleep(0.1)
+        clock.advance(timedelta(minutes=2))
         await store.append("c", say("new"))
         assert await texts(store) == ["new"]
         assert sorted([await side.texts(id) for id in await side.ids()]) == [["kept"], ["new"]]
-        await store.update_conversation("c", expires_at=datetime.now(UTC) + timedelta(milliseconds=50))
-        await asyncio.sleep(0.1)
+        await store.update_conversation("c", expires_at=clock.now + timedelta(minutes=1))
+        clock.advance(timedelta(minutes=2))
         await store.purge(timedelta(days=1))
         assert [await side.texts(id) for id in await side.ids()] == [["kept"]]
 
-    scenario(kind, play)
+    scenario(kind, play, clock=clock)
 
 
 class Strict:

@@ -162,4 +162,4 @@ def endpoint() -> Iterator[Endpoint]:
             yield model
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(60)
