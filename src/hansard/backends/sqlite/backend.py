@@ -213,17 +213,18 @@ class SqliteBackend:
         return found
 
     async def catch_up(self) -> None:
-        before = self._read(indexing.state_of).indexed
-        while await self._write(indexing.index_many):
+        state = self._read(indexing.state_of)
+        much = state.tail >= max(state.indexed, indexing.LONG_PASS)
+        while await self._write(indexing.index_bulk if much else indexing.index_many):
             pass
-        if self._read(indexing.state_of).indexed - before >= max(before, indexing.LONG_PASS):
+        if much:
             await self._merge()
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(indexing.empty)
         done, left = 0, 1
         while left:
-            left = await self._write(indexing.index_many)
+            left = await self._write(indexing.index_bulk)
             done += indexing.LONG_PASS
             yield done
         await self._merge()
@@ -236,7 +237,7 @@ class SqliteBackend:
     # Records
 
     async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
-        return self._read(lambda connection: [beside.find_record(connection, context, *key)[1] for key in keys])
+        return self._read(lambda connection: [beside.find_record(connection, context, *key) for key in keys])
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
         return await self._write(lambda writer: beside.write_records(writer, context, writes))

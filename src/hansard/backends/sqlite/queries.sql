@@ -154,6 +154,11 @@ DELETE FROM conversations WHERE pk = ?;
 SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
+-- find_revision --
+-- What a write has to know of the record that it replaces.
+SELECT revision, created_at, expires_at, conversation FROM records
+WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
+
 -- conversation_of_record --
 -- The conversation that a record belongs to.
 SELECT id, user_id, expires_at FROM conversations WHERE pk = ?;
@@ -389,6 +394,10 @@ DELETE FROM search_tenants WHERE tenant = ?;
 -- merge_search --
 -- Merges segments of the index, a bounded number of pages: what was deleted goes.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
+
+-- set_search_merging --
+-- How many segments of one size the index merges as it is written; 0: none, until there are very many.
+INSERT INTO search (search, rank) VALUES ('automerge', ?);
 
 -- empty_search --
 -- Everything out of the index.

@@ -8,6 +8,7 @@ costs one UPDATE.
 from __future__ import annotations
 
 import sqlite3
+from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -32,7 +33,7 @@ _DATA_VERSION = "PRAGMA data_version"
 class Entry:
     """A conversation as the writer knows it."""
 
-    __slots__ = ("head", "largest", "pk", "saved")
+    __slots__ = ("graves", "head", "largest", "pk", "saved")
 
     def __init__(self, pk: int, head: Head, largest: int) -> None:
         self.pk = pk
@@ -40,6 +41,8 @@ class Entry:
         self.largest = largest
         self.saved = head.lanes
         """The branches as they stand in the file."""
+        self.graves: dict[str, datetime | None] = {}
+        """When a conversation of this id was deleted, by digest, as far as it was looked up."""
 
 
 class Writer:

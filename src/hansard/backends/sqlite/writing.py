@@ -102,7 +102,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     stored = find_stored(writer, entry, id, append.drafts)
     if not append.revive:
         new = [draft for draft in append.drafts if draft.message.id not in stored] if stored else append.drafts
-        rules.refuse_deleted(context, head, new, tombstones(writer, context))
+        rules.refuse_deleted(context, head, new, _tombstones_of(writer, context, id, entry))
     plan = rules.plan_append(context, head, append, stored)
     for _, draft in plan.fresh:
         entry.largest = max(entry.largest, draft.size)
@@ -150,6 +150,23 @@ def tombstones(writer: Writer, context: Context) -> Callable[[str], datetime | N
         return from_micros(row[0]) if row else None
 
     return find
+
+
+def _tombstones_of(writer: Writer, context: Context, id: str, entry: Entry) -> Callable[[str], datetime | None]:
+    """The same for a conversation, which is asked for its own grave with every append.
+
+    That changes only with a deletion, and the entry goes with it.
+    """
+    find, own, known = tombstones(writer, context), rules.grave(context, id), entry.graves
+
+    def find_or_know(digest: str) -> datetime | None:
+        if digest != own:
+            return find(digest)
+        if own not in known:
+            known[own] = find(own)
+        return known[own]
+
+    return find_or_know
 
 
 def insert(
