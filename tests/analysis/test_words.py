@@ -132,3 +132,23 @@ def test_a_text_finds_itself(text: str) -> None:
 @given(st.text(st.characters(max_codepoint=127), max_size=80))
 def test_the_quick_way_through_ascii_gives_the_same(text: str) -> None:
     assert words(text) == [part for _, _, word in spans(text) for part in word.parts]
+
+
+@pytest.mark.parametrize(
+    "text", ["\u0301\u0302\u1062", "a \u0300\u0301\u1062b", "\u05b0\u05b1\u1062", "\u1062", "\u0301"]
+)
+def test_accents_without_a_letter_are_no_error(text: str) -> None:
+    words_, more = analyse(f"one {text} two")
+    assert words_[0] == "one"
+    assert words_[-1] == "two"
+    assert all((*words_, *more))
+    assert words_[1:-1] == [part for _, _, word in spans(text) for part in word.parts]
+
+
+def test_a_long_text_gives_what_its_pieces_give() -> None:
+    kinds = ("running{}", "user_id{}", "getUserId{}", "Müller{}", "{}0f{}", "東京{}", "word" * 12 + "{}")
+    pieces = [kind.format(*(chr(97 + n % 26) * (n % 5) + str(n),) * 2) for n in range(4000) for kind in kinds]
+    whole = analyse(" ".join(pieces))
+    each = [analyse(piece) for piece in pieces]
+    assert whole.words == [word for terms in each for word in terms.words]
+    assert list(dict.fromkeys(whole.more)) == list(dict.fromkeys(word for terms in each for word in terms.more))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
 from hansard.analysis.queries import Clause, Query, parse_query, relaxed
 from hansard.analysis.sieve import Sieve
-from hansard.analysis.texts import searchable
+from hansard.analysis.texts import searchable, searchable_text
 from hansard.analysis.words import Terms, Word, analyse, columns, spans
 
 VERSION = 1
@@ -28,5 +28,6 @@ __all__ = [
     "position_of",
     "relaxed",
     "searchable",
+    "searchable_text",
     "spans",
 ]

@@ -15,6 +15,7 @@ LONGEST = 40
 # Latin accents, Hebrew points, the tatweel and vowel marks of Arabic. Marks of other scripts are part of the letter.
 _MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u0652\u0670]+")
 _LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d", "ς": "σ"})
+_UMLAUT = re.compile("[äöü]")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _VOWELS = frozenset("aeiouy")
 
@@ -30,8 +31,7 @@ def fold(word: str) -> str:
 def spelled_out(word: str) -> str | None:
     """A word with umlauts as it is typed without them: `Müller`, `mueller`."""
     lower = word.casefold()
-    written = lower.translate(_UMLAUTS)
-    return fold(written) if written != lower else None
+    return fold(lower.translate(_UMLAUTS)) if _UMLAUT.search(lower) else None
 
 
 def stem(word: str, *, umlaut: bool = False) -> str:

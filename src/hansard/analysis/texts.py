@@ -38,9 +38,14 @@ def searchable(message: Message) -> str:
     """The text of a message that search looks at and cuts its snippets from."""
     content = message.content
     if isinstance(content, str) and not message.sources:
-        return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
+        return searchable_text(content)
     texts = [*_texts(content, free=False), *(source.document_name or "" for source in message.sources)]
     return "\n".join(text for text in texts if text)[:MAX_CHARACTERS]
+
+
+def searchable_text(content: str) -> str:
+    """The same of a message that is nothing but text."""
+    return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
 
 
 def _texts(value: Any, *, free: bool) -> Iterator[str]:

@@ -38,8 +38,11 @@ SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud
 _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
 _CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
 _APOSTROPHES = re.compile("['’]")
+_ASCII_RUN = re.compile("[A-Za-z']+|[0-9]+|[#%+$&@]")
 _CACHED = 50_000
-_CACHED_LENGTH = 24
+_CACHED_LENGTH = LONGEST
+_AT_ONCE = 10_000
+"""Chunks that are looked up together: what one column found out is still known when the other asks."""
 
 
 class Word(NamedTuple):
@@ -65,8 +68,21 @@ def analyse(text: str) -> Terms:
 def columns(text: str) -> tuple[str, str]:
     """The same with spaces between, as an index takes them."""
     chunks = _CHUNK.findall(text) if not text.isascii() else _ascii_chunks(text)
+    if len(chunks) > _AT_ONCE:
+        return _long_columns(chunks)
     more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
     return " ".join([*map(_words.__getitem__, chunks)]), " ".join(more)
+
+
+def _long_columns(chunks: list[str]) -> tuple[str, str]:
+    words: list[str] = []
+    more: dict[str, None] = {}
+    for start in range(0, len(chunks), _AT_ONCE):
+        some = chunks[start : start + _AT_ONCE]
+        _make_room(_AT_ONCE)
+        more |= dict.fromkeys(filter(None, map(_more.__getitem__, some)))
+        words += map(_words.__getitem__, some)
+    return " ".join(words), " ".join(more)
 
 
 def _ascii_chunks(text: str) -> list[str]:
@@ -86,26 +102,36 @@ def spans(text: str) -> Iterator[tuple[int, int, Word]]:
 
 
 class _Known(dict[str, str]):
-    """What chunks give, by column. Those of short ones are remembered, because words repeat."""
+    """What chunks give, by column. Those of short ones are remembered, for both columns, because words repeat."""
 
     def __init__(self, column: int) -> None:
         super().__init__()
         self._column = column
 
     def __missing__(self, chunk: str) -> str:
-        found = _look(chunk)[self._column]
+        found = _look(chunk)
         if len(chunk) <= _CACHED_LENGTH:
-            if len(self) >= _CACHED:
-                self.clear()
-            self[chunk] = found
-        return found
+            _make_room(1)
+            _words[chunk], _more[chunk] = found
+        return found[self._column]
 
 
 _words, _more = _Known(0), _Known(1)
 
 
+def _make_room(size: int) -> None:
+    if len(_words) + size > _CACHED:
+        _words.clear()
+        _more.clear()
+
+
 @lru_cache(16)
 def _look(chunk: str) -> tuple[str, str]:
+    if chunk.isascii() and chunk.isalpha() and _is_plain(chunk):
+        # What most words are, by a shorter way.
+        raw = chunk.lower()[:LONGEST]
+        part = stem(raw)
+        return part, "" if part == raw else raw
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
     found = [word for _, _, word in _words_of(chunk)]
@@ -131,8 +157,8 @@ def _runs(chunk: str) -> list[tuple[int, int, Word]]:
     """The words of a chunk: runs of letters, runs of digits, and single characters, with their places."""
     found: list[tuple[int, int, Word]] = []
     end = 0
-    for kind, group in groupby(chunk, _kinds.__getitem__):
-        run = "".join(group)
+    for run in _ASCII_RUN.findall(chunk) if chunk.isascii() else _same_kind(chunk):
+        kind = _kinds[run[0]]
         start, end = end, end + len(run)
         if kind == _SINGLE:
             found += ((start + at, start + at + 1, _single(char)) for at, char in enumerate(run))
@@ -143,8 +169,13 @@ def _runs(chunk: str) -> list[tuple[int, int, Word]]:
         elif kind == _DIGIT:
             found.append((start, end, _single(run[:LONGEST])))
         elif kind == _LETTER:
-            found.append((start, end, _word(run)))
+            found.append((start, end, _short_word(run) if end - start <= LONGEST else _word(run)))
     return [each for each in found if each[2].parts and each[2].parts[0]]
+
+
+def _same_kind(chunk: str) -> Iterator[str]:
+    for _, group in groupby(chunk, _kinds.__getitem__):
+        yield "".join(group)
 
 
 def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, int, Word]:
@@ -152,10 +183,12 @@ def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, i
     kept = "".join(mark for mark in marks if unicodedata.category(mark) in ("Mn", "Mc") and mark not in _INVISIBLE)
     if not kept:
         return start, end, word
-    whole = word.parts[-1] + kept
+    # The letters before may be none, when all of them were accents.
+    whole = "".join(word.parts[-1:]) + kept
     return start, end, Word((*word.parts[:-1], whole), (*word.raw[:-1], whole), word.others)
 
 
+@lru_cache(4096)
 def _single(char: str) -> Word:
     return Word((char,), (char,))
 
@@ -163,8 +196,7 @@ def _single(char: str) -> Word:
 def _word(run: str) -> Word:
     """A run of letters and apostrophes: one word, or a `camelCase` of several."""
     run = _without_apostrophe(run)
-    is_plain = run[1:].islower() or run.isupper() or len(run) == 1
-    pieces = [run] if is_plain else [piece for piece in _CAMEL.findall(run) if fold(piece)]
+    pieces = [run] if _is_plain(run) else [piece for piece in _CAMEL.findall(run) if fold(piece)]
     raw = tuple(fold(piece)[:LONGEST] for piece in pieces)
     written = None if run.isascii() else spelled_out(run)
     if written is not None:
@@ -173,6 +205,14 @@ def _word(run: str) -> Word:
         return Word(parts, raw, tuple(stem(each)[:LONGEST] for each in (fold(run), written)))
     parts = tuple(map(stem, raw))
     return Word(parts, raw, (stem(fold(run))[:LONGEST],) if len(pieces) > 1 else ())
+
+
+_short_word = lru_cache(4096)(_word)
+
+
+def _is_plain(run: str) -> bool:
+    """Whether it is not a `camelCase`."""
+    return run[1:].islower() or run.isupper() or len(run) == 1
 
 
 def _without_apostrophe(run: str) -> str:

@@ -188,7 +188,7 @@ class PostgresBackend:
         quick = await self._engine.read(context.tenant, partial(searching.search_quickly, **given))
         if quick is not None:
             return quick
-        look = partial(searching.search, **given)
+        look = partial(searching.search, **given, note_tail=self._filler.note_left)
         for _ in range(_ATTEMPTS):
             found = await self._engine.read(context.tenant, look, snapshot=True)
             if found is not None:

@@ -8,10 +8,12 @@ from contextlib import suppress
 
 from hansard.backends.postgres import indexing
 from hansard.backends.postgres.engine import Engine
-from hansard.errors import HansardError
+from hansard.errors import Denied, HansardError
 
 IDLE = 0.1
 """Seconds without an append after which the index is filled."""
+PATIENCE = 10
+"""So many times longer others have to index what they wrote, before who finds it in the queue does."""
 MOST_WAITING = 5000
 """With so many waiting, it is filled although more is being appended."""
 
@@ -21,7 +23,7 @@ _log = logging.getLogger("hansard")
 class Filler:
     """Indexes what this process has written: so several do not do the same work.
 
-    What one of them leaves behind when it dies is indexed by a search that finds too much of it.
+    What one of them leaves behind when it dies is indexed by the next process whose search finds it in the queue.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -32,6 +34,9 @@ class Filler:
         """Messages that were written since the task last looked."""
         self._written: dict[str, set[str]] = {}
         """The conversations that they are in, by tenant."""
+        self._left: dict[str, float] = {}
+        """When a search first found something in the queue, by tenant."""
+        self._reads_only = False
 
     def note(self, tenant: str, conversation_id: str, messages: int) -> None:
         """Something was written that is not indexed yet."""
@@ -39,6 +44,15 @@ class Filler:
             return
         self._fresh += messages
         self._written.setdefault(tenant, set()).add(conversation_id)
+        self._begin()
+
+    def note_left(self, tenant: str) -> None:
+        """A search has found something in the queue: perhaps who wrote it is no longer there to index it."""
+        if tenant not in self._left and not self._reads_only and not self._stopped.is_set():
+            self._left[tenant] = asyncio.get_running_loop().time() + PATIENCE * IDLE
+            self._begin()
+
+    def _begin(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -50,15 +64,22 @@ class Filler:
 
     async def _work(self) -> None:
         try:
-            while self._fresh and not self._stopped.is_set():
-                await self._rest()
-                await self._fill()
+            while (self._fresh or self._left) and not self._stopped.is_set():
+                if self._fresh:
+                    await self._rest()
+                    await self._fill()
+                else:
+                    await self._pause()
+                await self._fill_left()
+        except Denied:
+            self._reads_only = True  # a replica: somebody else has to index
         except HansardError:
             # Without harm: a search makes up for it, or says why not.
             _log.warning(
                 "the search index of %s was not filled; a search will do it", self._engine.where, exc_info=True
             )
         finally:
+            self._left.clear()
             self._task = None
 
     async def _rest(self) -> None:
@@ -67,15 +88,26 @@ class Filler:
         while self._fresh and waiting < MOST_WAITING and not self._stopped.is_set():
             waiting += self._fresh
             self._fresh = 0
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), IDLE)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), IDLE)
 
     async def _fill(self) -> None:
         written, self._written = self._written, {}
         for tenant, conversations in written.items():
-            place: indexing.Place | None = indexing.FIRST
-            while place is not None and not self._stopped.is_set():
-                passed = await indexing.index_some(
-                    self._engine, tenant, place, indexing.SHORT_PASS, sorted(conversations)
-                )
-                place = passed.last
+            await self._sweep(tenant, sorted(conversations))
+
+    async def _fill_left(self) -> None:
+        """What nobody has indexed for a while, in whatever conversation."""
+        now = asyncio.get_running_loop().time()
+        for tenant in [tenant for tenant, due in self._left.items() if due <= now]:
+            await self._sweep(tenant, None)
+            self._left.pop(tenant, None)
+
+    async def _sweep(self, tenant: str, conversations: list[str] | None) -> None:
+        place: indexing.Place | None = indexing.FIRST
+        while place is not None and not self._stopped.is_set():
+            passed = await indexing.index_some(self._engine, tenant, place, indexing.SHORT_PASS, conversations)
+            place = passed.last

@@ -263,13 +263,21 @@ async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled
 
 
 async def search(
-    link: Link, context: Context, lookup: Lookup, *, walled: bool, any_tail: bool = False
+    link: Link,
+    context: Context,
+    lookup: Lookup,
+    *,
+    walled: bool,
+    note_tail: Callable[[str], None],
+    any_tail: bool = False,
 ) -> Matches | None:
-    """What matches, on one snapshot; None when the tail must be indexed first."""
+    """What matches, on one snapshot; None when the tail must be indexed first. `note_tail` is told of one."""
     most = _ANY_TAIL if any_tail else TAIL
     state = await link.one("search_state", context.tenant, most + 1)
     check_version(state[0] if state else None)
     assert state is not None
+    if state[1]:
+        note_tail(context.tenant)
     return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
 
 

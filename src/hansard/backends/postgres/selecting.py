@@ -34,6 +34,10 @@ class Statement:
         self.values.append(value)
         return f"${len(self.values)}::{kind}"
 
+    def number(self, number: int | None) -> str:
+        """A bound, in the statement itself: with one beside it PostgreSQL plans anew each time, which takes longest."""
+        return "ALL" if number is None else str(int(number))
+
     def between(self, below: Position | None) -> str:
         """Conditions that the index of times knows, too."""
         return "".join(f" AND {condition}" for condition in self._between(below))
@@ -90,15 +94,24 @@ class Statement:
             if names is not None:
                 yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
 
-    def walked(self, terms: str, below: Position | None, limit: int, walked: int | None) -> str:
+    def walked(
+        self, terms: str, below: Position | None, limit: int, walked: int | None, condition: str = "true"
+    ) -> str:
         """The newest that match, of so many messages that are walked over in order."""
         return (
             f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
-            f"ORDER BY {_ORDER} LIMIT {self.value(walked, 'bigint')}) AS s {self.joined()}"
-            f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+            f"AND {condition} ORDER BY {_ORDER} LIMIT {self.number(walked)}) AS s {self.joined()}"
+            f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.number(limit)}"
         )
 
-    def found(self, terms: str, below: Position | None, bound: str) -> str:
+    def peeked(self, terms: str, below: Position | None, walked: int) -> str:
+        """Those that match of the first messages of a walk."""
+        return (
+            f"SELECT 1 FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
+            f"ORDER BY {_ORDER} LIMIT {self.number(walked)}) AS s WHERE s.{self.terms(terms)}"
+        )
+
+    def found(self, terms: str, below: Position | None, most: int, condition: str = "true") -> str:
         """What has the terms, as far as a bound, and one more where there is more.
 
         The tenant is one of the terms. That the columns are compared in another way than an index could leaves the
@@ -106,14 +119,15 @@ class Statement:
         """
         return (
             f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
-            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE LIMIT {bound} + 1"
+            f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE AND {condition} "
+            f"LIMIT {self.number(most + 1)}"
         )
 
-    def sorted(self, bound: str, limit: int) -> str:
+    def sorted(self, most: int, limit: int) -> str:
         """The newest of `found`, unless it is beyond the bound."""
         return (
-            f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {bound} ORDER BY {_ORDER}) AS s "
-            f"{self.joined()}ORDER BY {_OF_S} LIMIT {self.value(limit, 'bigint')}"
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {self.number(most)} "
+            f"ORDER BY {_ORDER}) AS s {self.joined()}ORDER BY {_OF_S} LIMIT {self.number(limit)}"
         )
 
 
@@ -130,11 +144,10 @@ def select_sorted(
 ) -> tuple[str, list[Any]]:
     """A page by the index of terms, behind the number of what has them; more than `most` are not looked at."""
     one = Statement(context, lookup)
-    bound = one.value(most, "bigint")
     sql = (
-        f"WITH found AS MATERIALIZED ({one.found(terms, below, bound)}), "
+        f"WITH found AS MATERIALIZED ({one.found(terms, below, most)}), "
         f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
-        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ({one.sorted(bound, limit)}) AS page ON true"
+        f"SELECT counted.number, page.* FROM counted LEFT JOIN LATERAL ({one.sorted(most, limit)}) AS page ON true"
     )
     return sql, one.values
 
@@ -147,18 +160,24 @@ def select_quick(
     Behind the version of the index, whether there is a tail, and the number of what has the terms, if it was counted.
     """
     one = Statement(context, lookup)
-    bound, size = one.value(most, "bigint"), one.value(limit, "bigint")
-    newest = one.walked(terms, lookup.below, limit, walked)
-    found = one.found(terms, lookup.below, bound).replace(
-        " LIMIT ", f" AND (SELECT count(*) FROM walked) < {size} LIMIT "
-    )
+    page = one.sorted(most, limit)
+    if walked:
+        # Where the first eighth of a walk has not its share of the hits, they are few, and the terms are quicker.
+        is_common = f"(SELECT count(*) FROM peeked) >= {one.number(max(1, limit // 8))}"
+        is_enough = f"(SELECT count(*) FROM walked) = {one.number(limit)}"
+        steps = (
+            f"peeked AS MATERIALIZED ({one.peeked(terms, lookup.below, walked // 8)}), "
+            f"walked AS MATERIALIZED ({one.walked(terms, lookup.below, limit, walked, is_common)}), "
+            f"found AS MATERIALIZED ({one.found(terms, lookup.below, most, f'NOT {is_enough}')}), "
+        )
+        page = f"SELECT * FROM walked WHERE {is_enough} UNION ALL SELECT * FROM ({page}) AS sorted"
+    else:
+        steps = f"found AS MATERIALIZED ({one.found(terms, lookup.below, most)}), "
     sql = (
-        f"WITH walked AS MATERIALIZED ({newest}), found AS MATERIALIZED ({found}), "
-        f"counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
+        f"WITH {steps}counted AS MATERIALIZED (SELECT count(*) AS number FROM found) "
         f"SELECT state.version, EXISTS (SELECT 1 FROM hansard.search_queue WHERE tenant = $1), counted.number, page.*, "
-        f"c.* FROM hansard.search_state AS state CROSS JOIN counted LEFT JOIN LATERAL ("
-        f"SELECT * FROM walked WHERE (SELECT count(*) FROM walked) = {size} "
-        f"UNION ALL SELECT * FROM ({one.sorted(bound, limit)}) AS sorted) AS page ON true "
+        f"c.* FROM (SELECT version FROM hansard.search_state LIMIT 1) AS state CROSS JOIN counted "
+        f"LEFT JOIN LATERAL ({page}) AS page ON true "
         f"LEFT JOIN LATERAL (SELECT {_CONVERSATION_COLUMNS} FROM hansard.conversations "
         f"WHERE tenant = $1 AND id = page.conversation OFFSET 0) AS c ON true"
     )

@@ -44,6 +44,8 @@ class Reader(sqlite3.Connection):
         self._ranges: dict[str, tuple[int, int] | None] = {}
         self._pks: dict[tuple[str, str], int | None] = {}
         self._homes: dict[int, Home] = {}
+        self.lines: dict[int, int] = {}
+        """The line of each known conversation's active branch, of those that never expire."""
         self._rare: set[tuple[int, str]] = set()
         self._common: set[tuple[int, str]] = set()
         """What matches many messages. It stays so, or nearly: nothing but speed depends on it."""
@@ -54,7 +56,7 @@ class Reader(sqlite3.Connection):
         if version != self._version:
             self._version = version
             self._state = None
-            for kind in (self._ranges, self._pks, self._homes, self._rare):
+            for kind in (self._ranges, self._pks, self._homes, self.lines, self._rare):
                 kind.clear()
 
     def state(self) -> State:
@@ -90,10 +92,13 @@ class Reader(sqlite3.Connection):
         if not missing:
             return
         _room(self._homes)
+        _room(self.lines)
         for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
             self._homes[pk] = Home(conversation, lane)
+            if conversation.expires_at is None:
+                self.lines[pk] = line
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Whether few entries of a tenant match: then the quickest way is to look at each."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis import VERSION, analyse, columns, searchable
+from hansard.analysis import VERSION, analyse, columns, searchable, searchable_text
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -33,6 +33,8 @@ N_MASK = (1 << N_BITS) - 1
 _CLEANED = 64
 """Pages of the index that a deletion merges, a few times over, to be physically gone; beyond, `purge` does it."""
 _MERGES = 4
+_AUTOMERGE = 4
+"""FTS5's own setting: so many pieces of one size are merged as more is written."""
 _MERGED = 1000
 """Pages of the index that are merged in one go, where it has become much larger."""
 
@@ -79,10 +81,18 @@ def conversation_term(pk: int) -> str:
 
 
 def _columns(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+    return (*columns(searchable(message)), _owner(user_id, conversation))
+
+
+def _owner(user_id: str | None, conversation: int) -> str:
     owner = conversation_term(conversation)
-    if user_id is not None:
-        owner += " " + user_term(user_id)
-    return (*columns(searchable(message)), owner)
+    return owner if user_id is None else f"{owner} {user_term(user_id)}"
+
+
+def _text(row: Row) -> str:
+    """What of a message is searched, from the columns of `tail`. Plain text, which is most, by the short way."""
+    *_, format, body, _, extra = row
+    return searchable_text(body) if format is None and extra is None else searchable(rows.message_of(row, ""))
 
 
 # Filling
@@ -98,14 +108,18 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     latest, lag = state.latest, state.lag
     entries, places = [], []
     here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
-    tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
-    messages = rows.messages_of((row[4:] for row in here), "")
-    for (n, tenant, user_id, conversation, key, *_, created_at, _), message in zip(here, messages, strict=True):
-        entry = tenants[tenant] << N_BITS | n
-        entries.append((entry, *_columns(message, user_id, conversation)))
+    tenants = {tenant: _tenant(writer, tenant) << N_BITS for tenant in {row[1] for row in here}}
+    owner = lru_cache(64)(_owner)
+    for row in here:
+        n, tenant, user_id, conversation, key, *_, created_at, _ = row
+        entry = tenants[tenant] | n
+        words, more = columns(_text(row[4:]))
+        entries.append((entry, words, more, owner(user_id, conversation)))
         places.append((key, entry))
-        latest = max(latest, created_at)
-        lag = max(lag, latest - created_at)
+        if created_at > latest:
+            latest = created_at
+        elif latest - created_at > lag:
+            lag = latest - created_at
     # In the order of their numbers: the index takes them in one go.
     writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
     writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
@@ -116,6 +130,22 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
 
 def index_many(writer: Writer) -> int:
     return index_some(writer, LONG_PASS)
+
+
+def index_bulk(writer: Writer) -> int:
+    """The same where the whole index is built: it is merged once, in the end, and not over and over on the way."""
+    writer.run("set_search_merging", 0)
+    left = index_many(writer)
+    # The setting is undone in the same transaction, and so is what a later flush of these entries would do.
+    _flush(writer)
+    writer.run("set_search_merging", _AUTOMERGE)
+    return left
+
+
+def _flush(writer: Writer) -> None:
+    """A savepoint makes the index write what it still has in memory."""
+    writer.execute("SAVEPOINT merging")
+    writer.execute("RELEASE merging")
 
 
 def _tenant(writer: Writer, tenant: str) -> int:
@@ -186,9 +216,7 @@ def clean(writer: Writer, pages: int = _CLEANED) -> bool:
 
 def merge(writer: Writer, pages: int = _MERGED) -> bool:
     """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
-    # A savepoint makes the index write what it still has in memory; a merge would pass over that.
-    writer.execute("SAVEPOINT merging")
-    writer.execute("RELEASE merging")
+    _flush(writer)  # a merge would pass over what is still in memory
     before = writer.connection.total_changes
     writer.run("merge_search", -pages)
     # The documented sign that there was nothing to merge.

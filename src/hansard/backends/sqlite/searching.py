@@ -31,7 +31,6 @@ _WALKED = 20_000
 _COUNTED = 10_000
 """Up to here messages are counted for ranking."""
 _COUNTED_CONVERSATIONS = 1000
-_NOTHING = (None,) * 6
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like the terms of owners, which lie in a column of their own."""
 
@@ -65,6 +64,8 @@ class Search:
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, Home | None] = {}
+        self._is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
+        """Every conversation of the tenant is searched, unless it has expired."""
 
     def run(self) -> Matches:
         if not self._locate():
@@ -79,7 +80,7 @@ class Search:
             conversation = facts.own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
         pks = [row[_CONVERSATION] for row in found]
-        given = {pk: facts.own(home.conversation) for pk in dict.fromkeys(pks) if (home := self._homes[pk])}
+        given = {pk: facts.own(self.connection.home_of(pk).conversation) for pk in set(pks)}
         conversations = [given[pk] for pk in pks]
         ids = [conversation.id for conversation in conversations]
         messages = rows.messages_from([row[:_CONVERSATION] for row in found], ids)
@@ -160,14 +161,14 @@ class Search:
             return all(row[_KEY] >> rows.SEQ_BITS == line for row in first)
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
-        homes = self._homes
-        self.connection.find_homes({row[_CONVERSATION] for row in first})
-        for row in first:
-            pk = row[_CONVERSATION]
-            home = homes[pk] if pk in homes else self._home(pk)
-            if home is None or row[_KEY] >> rows.SEQ_BITS != home.lane.line:
-                return False
-        return True
+        pks = {row[_CONVERSATION] for row in first}
+        self.connection.find_homes(pks)
+        lines = self.connection.lines
+        if not self._is_open or not lines.keys() >= pks:
+            homes = {pk: self._home(pk) for pk in pks}
+            lines = {pk: home.lane.line for pk, home in homes.items() if home is not None}
+        # Those of a conversation that is not searched have a line that none has.
+        return [row[_KEY] >> rows.SEQ_BITS for row in first] == [lines.get(row[_CONVERSATION], 0) for row in first]
 
     def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
         """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
@@ -305,8 +306,19 @@ def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | No
 
 def is_quick(lookup: Lookup) -> bool:
     """Whether a search ends within a few pages of the index: one word, newest first, nothing to pass over."""
-    narrow = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
-    return not lookup.counted and not lookup.metadata and narrow == _NOTHING and _is_word(lookup.query)
+    return not lookup.counted and not lookup.metadata and _is_unfiltered(lookup) and _is_word(lookup.query)
+
+
+def _is_unfiltered(lookup: Lookup) -> bool:
+    return (
+        lookup.roles
+        is lookup.participant_ids
+        is lookup.since
+        is lookup.until
+        is lookup.agent_id
+        is lookup.below
+        is None
+    )
 
 
 @lru_cache(1024)
@@ -327,6 +339,8 @@ def _message(row: Row) -> Message:
 def _filters(lookup: Lookup, values: list[Any]) -> str:
     """Conditions on a message and its conversation, from constant fragments only."""
     sql = ""
+    if _is_unfiltered(lookup):
+        return sql
     for names, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):
         if names is not None:
             values += sorted(names)
