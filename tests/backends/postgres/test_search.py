@@ -144,7 +144,7 @@ def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
                 # Only of the tenant that was searched.
                 return (await entries(target), await entries(target, "search_queue")) == (60, 1)
 
-            assert await until(is_filled)
+            await coming(is_filled)
             assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
             assert await opened.check() == []
 

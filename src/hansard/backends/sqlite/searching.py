@@ -310,15 +310,8 @@ def is_quick(lookup: Lookup) -> bool:
 
 
 def _is_unfiltered(lookup: Lookup) -> bool:
-    return (
-        lookup.roles
-        is lookup.participant_ids
-        is lookup.since
-        is lookup.until
-        is lookup.agent_id
-        is lookup.below
-        is None
-    )
+    given = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
+    return all(each is None for each in given)
 
 
 @lru_cache(1024)

@@ -193,14 +193,16 @@ async def whole(answer: Any) -> bytes:
     return bytes(held)
 
 
-async def events(answer: Any, gone: Gone) -> AsyncIterator[tuple[bytes, Any]]:
+async def events(answer: Any, gone: Gone | None = None) -> AsyncIterator[tuple[bytes, Any]]:
     """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none.
 
-    They end when the client has gone: nobody repeats a request whose answer has begun, so a model need not go on.
+    They end when the client has gone, if one is waiting: nobody repeats a request whose answer has begun, so
+    a model need not go on.
     """
     held = bytearray()
     looked = 0
-    async for piece in _until(gone, answer.aiter_bytes()):
+    pieces = answer.aiter_bytes()
+    async for piece in pieces if gone is None else _until(gone, pieces):
         held += piece
         while (found := _END.search(held, looked)) is not None:
             event = bytes(held[: found.start()])
