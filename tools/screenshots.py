@@ -34,6 +34,9 @@ SHOTS: dict[str, tuple[str, dict[str, int], str]] = {
     "phone": ("c/sample-chart", PHONE, "light"),
     "phone-dark": ("", PHONE, "dark"),
 }
+_SETTLED = """async () => {
+  for (let frame = 0; frame < 12; frame++) await new Promise((done) => requestAnimationFrame(done));
+}"""
 
 
 def browser_path() -> str | None:
@@ -65,6 +68,7 @@ def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
     page.goto(address)
     page.wait_for_load_state("load")
     page.evaluate("document.activeElement.blur(); document.querySelector('details.call')?.setAttribute('open', '')")
+    page.evaluate(_SETTLED)  # a conversation goes to its end for some frames: only then to its beginning
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(200)
     page.screenshot(path=into, full_page=whole)
