@@ -30,7 +30,7 @@ from hansard.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
 from hansard.store import Store
-from hansard.web import markdown, rendering
+from hansard.web import rendering
 
 LIMIT = 3.0
 METHODS = (
@@ -167,7 +167,6 @@ async def replay(store: Store, calls: list[Call]) -> None:
 def forget() -> None:
     """Nothing was ever rendered."""
     rendering.memory.clear()
-    markdown._memory.clear()
 
 
 async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:

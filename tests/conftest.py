@@ -23,6 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_OWNER] = runs.begin()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """After the last fixture, and before a process of pytest-xdist says that it has done."""
+    runs.stop_all()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     postgres.let_go()
     if config.stash.get(_OWNER, False):

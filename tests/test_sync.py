@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import structs
+from tests.waiting import PATIENCE
 
 import hansard
 from hansard import opening, sync
@@ -128,7 +129,7 @@ def test_inside_a_running_loop(store: sync.Store) -> None:
         assert store.get_conversation("c") is not None
         return [message.content for message in store.iter_messages("c")]
 
-    assert asyncio.run(asyncio.wait_for(main(), 10)) == ["x"]
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == ["x"]
 
 
 def test_opening_inside_a_running_loop() -> None:
@@ -137,7 +138,7 @@ def test_opening_inside_a_running_loop() -> None:
             store.append("c", Message("user", "x"))
             return len(store.get_messages("c"))
 
-    assert asyncio.run(asyncio.wait_for(main(), 10)) == 1
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == 1
 
 
 def test_beside_the_async_store_of_the_same_backend(backend: Backend) -> None:
@@ -198,7 +199,7 @@ def test_watching(store: sync.Store) -> None:
     for number in range(3):
         time.sleep(0.005)
         store.append_message("c", "user", number)
-    watcher.join(10)
+    watcher.join(PATIENCE)
     assert seen == [0, 1, 2]
     tail.close()  # type: ignore[attr-defined]
 

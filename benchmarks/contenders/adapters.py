@@ -54,6 +54,7 @@ class OurGoogleADK(GoogleADK):
     async def open(self) -> None:
         self._store = await connect(self.url)
         self._service = self._store.adk_session_service()
+        self._prepared = {}
         self._sessions: dict[str, Any] = {}
 
     async def close(self) -> None:

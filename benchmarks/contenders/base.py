@@ -44,6 +44,10 @@ class Contender(ABC):
     @abstractmethod
     async def close(self) -> None: ...
 
+    def prepare(self, samples: Sequence[Sample]) -> None:
+        """Make what a framework hands to its store of these samples, where that is dear. Never timed."""
+        del samples  # most are handed over as they are
+
     @abstractmethod
     async def append(self, conversation: str, sample: Sample) -> None:
         """Store one message; on return it is durable."""

@@ -37,13 +37,18 @@ class GoogleADK(Contender):
     async def open(self) -> None:
         self._file = str(self.path.with_suffix(".adk"))
         self._service = service.SqliteSessionService(self._file)
+        self._prepared: dict[int, Any] = {}
         self._sessions: dict[str, Any] = {}
 
     async def close(self) -> None:
         await self._service.close()
 
+    def prepare(self, samples: Sequence[Sample]) -> None:
+        self._prepared = {sample.number: event_of(sample) for sample in samples}
+
     async def append(self, conversation: str, sample: Sample) -> None:
-        await self._service.append_event(await self._session(conversation), event_of(sample))
+        event = self._prepared.pop(sample.number, None) or event_of(sample)
+        await self._service.append_event(await self._session(conversation), event)
 
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
         await self._session(conversation)

@@ -85,8 +85,14 @@ class Mirrored(Direct):
 
     name = SESSIONS
 
+    async def _open(self, url: str) -> Any:
+        store = await super()._open(url)
+        # One for the life of a process, as the SDK's options hold it.
+        self._sessions = store.claude_session_store()
+        return store
+
     async def _append(self, batch: list[dict[str, Any]]) -> None:
-        await self._store.claude_session_store().append(KEY, batch)
+        await self._sessions.append(KEY, batch)
 
     async def verify(self, rounds: int) -> None:
         entries = await self._store.claude_session_store().load(KEY)

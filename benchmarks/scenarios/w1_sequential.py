@@ -56,6 +56,7 @@ class Entrant:
     def portion(self, _round: int) -> float:
         batch = samples(self.slice, self.written)
         self.written += len(batch)
+        self.contender.prepare(batch)
         seconds = self.arena.run(self.contender, timed_appends(self.contender, batch))
         return seconds / len(batch) * 1e6
 

@@ -16,7 +16,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -329,6 +329,7 @@ def _elements(packed: bytes) -> Iterator[bytes]:
             start = place
 
 
+@lru_cache(1024)
 def digest(*parts: str) -> str:
     """A hash of ids, for tombstones: it recognises an id without keeping it."""
     return sha256_of(pack_namespace(parts))

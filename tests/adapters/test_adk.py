@@ -263,6 +263,37 @@ def test_what_is_remembered_is_bounded() -> None:
     assert ("s", "e39") in events._made, "the newest stay"
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
+async def test_a_cancelled_append_has_ended_when_the_caller_hears_of_it(store: Store, turns: int) -> None:
+    service = store.adk_session_service()
+    session = await service.create_session(**WHO, session_id="s")
+    said = event("Hi", state={"s": 1, "user:u": 2})
+    task = asyncio.ensure_future(service.append_event(session, said))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    found = await loaded(service)
+    assert texts(found) == (["Hi"] if turns else [])
+    assert found.state == ({"s": 1, "user:u": 2} if turns else {})
+    await service.append_event(found, said)
+    await service.append_event(found, event("On"))
+    assert texts(await loaded(service)) == ["Hi", "On"]
+
+
+async def test_a_cancelled_append_to_a_stale_session_stores_nothing(store: Store) -> None:
+    service = store.adk_session_service()
+    session = await service.create_session(**WHO, session_id="s")
+    await store.append_message("s", "user", "from elsewhere")
+    task = asyncio.ensure_future(service.append_event(session, event("Hi")))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises((asyncio.CancelledError, StaleSessionError)):
+        await task
+    assert texts(await loaded(service)) == ["from elsewhere"]
+
+
 async def test_two_writers_lose_nothing(store: Store) -> None:
     service = store.adk_session_service()
     await service.create_session(**WHO, session_id="s")

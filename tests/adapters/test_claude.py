@@ -108,6 +108,64 @@ async def test_what_has_no_uuid_is_stored_once_where_writers_meet(store: Store) 
     assert sorted(row.text for row in rows) == [str(number) for number in range(6)]
 
 
+async def test_an_entry_that_a_caller_repeats_is_there_twice(store: Store) -> None:
+    sessions = store.claude_session_store()
+    twice: Any = {**said("Hi"), "uuid": None}
+    await sessions.append(KEY, [side(1), twice, side(1), twice])
+    assert await sessions.load(KEY) == [side(1), twice, side(1), twice]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_a_session_that_was_begun_anew_is_not_taken_for_the_one_remembered(store: Store, count: int) -> None:
+    sessions, others = store.claude_session_store(), store.claude_session_store()
+    for number in range(3):
+        await sessions.append(KEY, [said(f"gone {number}"), side(number)])
+    await store.delete_conversation(SESSION)
+    # As many writes as before, so that revisions are the same, but more entries.
+    titled = {"type": "custom-title", "customTitle": "Anew", "sessionId": SESSION}
+    anew = [[said(f"new {number}"), titled, side(number), side(number)] for number in range(count)]
+    for batch in anew:
+        await others.append(KEY, batch)
+    batch = [said("on"), side(9)]
+    await sessions.append(KEY, batch)
+    await others.append(KEY, [side(10)])
+    entries = [entry for each in anew for entry in each]
+    assert await sessions.load(KEY) == await others.load(KEY) == [*entries, *batch, side(10)]
+    summary = (await sessions.list_session_summaries("proj"))[0]["data"]
+    assert summary.get("custom_title") == ("Anew" if count else None)
+
+
+async def test_what_is_remembered_of_a_session_is_no_reason_to_leave_it_out(store: Store) -> None:
+    sessions = store.claude_session_store()
+    for batch in ([said("Hi")], [side(1)], [said("Hi"), side(1)], [side(1, uuid="u1"), said("Hi")]):
+        await sessions.append(KEY, [said("gone"), side(0), side(0, uuid="u1")])
+        await store.delete_conversation(SESSION)
+        await store.append_message(SESSION, "user", "Begun elsewhere")
+        await sessions.append(KEY, batch)
+        assert [each["session_id"] for each in await sessions.list_sessions("proj")] == [SESSION]
+        loaded: Any = await sessions.load(KEY)
+        assert loaded[0]["message"]["content"] == "Begun elsewhere"
+        assert loaded[1 : 1 + len(batch)] == batch
+        await sessions.delete(KEY)
+        assert await sessions.list_sessions("proj") == []
+        await sessions.append(SUB, [said("Below")])
+        assert await sessions.list_subkeys(KEY) == [SUB["subpath"]]
+        await sessions.delete(KEY)
+
+
+async def test_a_subagent_is_deleted_while_it_writes(store: Store) -> None:
+    sessions = store.claude_session_store()
+    await sessions.append(SUB, [said("first")])
+
+    async def write() -> None:
+        for number in range(5):
+            await sessions.append(SUB, [side(number)])
+
+    await asyncio.gather(write(), *(store.claude_session_store().delete(SUB) for _ in range(3)))
+    left: Any = await sessions.load(SUB)
+    assert [entry["n"] for entry in left or []] == list(range(5))[5 - len(left or []) :]
+
+
 async def test_projects_subagents_and_deletion(store: Store) -> None:
     sessions = store.claude_session_store()
     other: Any = {"project_key": "other", "session_id": SESSION}

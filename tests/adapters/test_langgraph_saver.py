@@ -24,8 +24,9 @@ from tests.test_sync import suspending
 import hansard
 from hansard import Corrupt, Message, Store, Unsupported, sync
 from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_records import Blob
-from hansard.adapters.langgraph_threads import Thread, placed
+from hansard.adapters.langgraph_placing import placed
+from hansard.adapters.langgraph_texts import Blob, Texts, encode, references, whole
+from hansard.adapters.langgraph_threads import Thread
 from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 
@@ -188,24 +189,24 @@ async def test_a_short_message_that_is_deleted_is_gone_from_every_checkpoint(sto
 
 def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
     for text in ("pin 4711", "x" * 300):
-        data = records.encode({"a": text, "b": [text, {"content": text}]})
-        slim = records.slimmed(Blob("msgpack", (data,)), {text.encode(): (7, "m", 0)})
+        data = encode({"a": text, "b": [text, {"content": text}]})
+        slim = Texts({text.encode(): (7, "m", 0)}).cut(Blob("msgpack", (data,)))
         assert all(text.encode() not in piece for piece in slim.pieces if isinstance(piece, bytes))
-        assert records.references(slim) == [(7, "m")] * 3
-        assert records.whole(slim, {7: [text.encode()]}) == ("msgpack", data)
-        assert text.encode() not in records.whole(slim, {})[1]
+        assert references(slim) == [(7, "m")] * 3
+        assert whole(slim, {7: [text.encode()]}) == ("msgpack", data)
+        assert text.encode() not in whole(slim, {})[1]
 
 
 def test_texts_that_hold_each_other_come_back() -> None:
     long = "y" * 100
     said = [long + "z" * 80, "z" * 80 + long, long, "pin", "z" * 80]
-    data = records.encode({"a": [*said, "".join(said)], "b": [{"content": text} for text in said * 500]})
+    data = encode({"a": [*said, "".join(said)], "b": [{"content": text} for text in said * 500]})
     rows = {text.encode(): (number, "m", 0) for number, text in enumerate(said)}
-    slim = records.slimmed(Blob("msgpack", (data,)), rows)
-    assert len(records.references(slim)) > 2500
+    slim = Texts(rows).cut(Blob("msgpack", (data,)))
+    assert len(references(slim)) > 2500
     assert not any(long.encode() in piece for piece in slim.pieces if isinstance(piece, bytes))
-    assert records.slimmed(slim, rows) == slim
-    assert records.whole(slim, {number: [text.encode()] for number, text in enumerate(said)}) == ("msgpack", data)
+    assert Texts(rows).cut(slim) == slim
+    assert whole(slim, {number: [text.encode()] for number, text in enumerate(said)}) == ("msgpack", data)
 
 
 class Late:
@@ -281,9 +282,9 @@ async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> No
 
 async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
     saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", (b"",)))
-    no_text: Any = msgspec.Raw(records.encode(saved).replace(b"abc", b"ab\xff"))
+    no_text: Any = msgspec.Raw(encode(saved).replace(b"abc", b"ab\xff"))
     await store.create_conversation("t")
-    for value in (records.encode(saved), records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
+    for value in (encode(saved), records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
         await store.records.put(("langgraph", "t"), "1", value, conversation_id="t")
         with pytest.raises(Corrupt, match="this version"):
             await store.langgraph_checkpointer.aget_tuple(CONFIG)
@@ -377,7 +378,7 @@ async def test_a_message_that_is_changed_while_it_is_stored_is_stored_again() ->
     store, thread = Store(cast(Backend, Meanwhile())), Thread("main")
     await store.create_conversation("t")
     for _ in range(2):
-        await placed(store, "t", thread, [message], None, is_fork=False)
+        await placed(store, "t", thread, [message], None, None)
     assert texts(await store.get_messages("t")) == ["Hi!"]
     await store.close()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.assembly.talk import call, result
+from tests.waiting import coming, until
 
 import hansard
 from hansard import Message, Record, Store, Summary, sync
@@ -42,6 +43,7 @@ class Model:
 
 class Hanging(Model):
     async def summarize(self, request: SummaryRequest) -> str:
+        self.requests.append(request)
         await asyncio.sleep(3600)
         raise AssertionError("unreachable")
 
@@ -272,20 +274,25 @@ def test_a_summary_about_errors_is_one(text: str) -> None:
 
 
 def test_one_that_will_not_be_cancelled() -> None:
-    class Stubborn(Model):
-        async def summarize(self, request: SummaryRequest) -> str:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
-            await asyncio.sleep(0.5)
-            return "Too late."
-
     async def main() -> None:
+        may_end, has_ended = asyncio.Event(), asyncio.Event()
+
+        class Stubborn(Model):
+            async def summarize(self, request: SummaryRequest) -> str:
+                while not may_end.is_set():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await may_end.wait()
+                has_ended.set()
+                return "Too late."
+
         async with hansard.connect("memory://") as store:
             await store.append("c", [Message("user", f"This is what was said as number {at}.") for at in range(60)])
-            began = asyncio.get_running_loop().time()
             with pytest.raises(TimedOut):
                 await store.summarize("c", Stubborn(), timeout=0.05)
-            assert asyncio.get_running_loop().time() - began < 0.5
+            assert not has_ended.is_set(), "nobody waits for it"
+            may_end.set()
+            await has_ended.wait()
+            assert await store.list_summaries("c") == []
 
     asyncio.run(main())
 
@@ -434,14 +441,6 @@ def test_which_summary() -> None:
 # --- in the background, once ------------------------------------------------------------------------------------------
 
 
-async def wait_for(condition: Callable[[], Any]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
 def test_in_the_background() -> None:
     async def main() -> None:
         async with hansard.connect("memory://") as store:
@@ -449,8 +448,8 @@ def test_in_the_background() -> None:
             model = Slow()
             prompt = await store.assemble_prompt("c", summarizer=model, in_background=True)
             assert prompt.summary is None, "nobody waited"
-            await wait_for(lambda: model.requests)
-            await wait_for(lambda: not store._view.tasks)
+            await coming(lambda: model.requests)
+            await coming(lambda: not store._view.tasks)
             assert (await store.assemble_prompt("c")).summary is not None
 
     asyncio.run(main())
@@ -460,7 +459,7 @@ def test_in_the_background_of_the_blocking_api(store: sync.Store) -> None:
     talk(store, 60)
     model = Slow()
     store.assemble_prompt("c", summarizer=model, in_background=True)
-    asyncio.run(wait_for(lambda: store.list_summaries("c")))
+    until(lambda: store.list_summaries("c"))
     assert len(model.requests) == 1
 
 
@@ -476,7 +475,7 @@ def test_closing_ends_what_goes_on() -> None:
 def test_a_background_that_fails_is_logged(caplog: pytest.LogCaptureFixture, store: sync.Store) -> None:
     talk(store, 60)
     store.assemble_prompt("c", summarizer=Model(raising), in_background=True)
-    asyncio.run(wait_for(lambda: caplog.records))
+    until(lambda: caplog.records)
     assert "the model is away" in caplog.text
 
 
@@ -534,7 +533,11 @@ def test_once_when_two_processes_notice(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         for process in processes:
-            process.communicate("\n", timeout=60)
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            process.communicate(timeout=60)
             assert process.returncode == 0
         assert notes.read_text() == "called\n"
         assert len(store.list_summaries("c")) == 1
@@ -556,8 +559,9 @@ def test_the_lease_of_a_process_that_died_runs_out() -> None:
         clock, backend = Clock(), Mortal()
         store = Store(backend, clock=clock)
         await store.append("c", [Message("user", f"Number {at} said.") for at in range(60)])
-        dying = asyncio.create_task(store.summarize("c", Hanging(), timeout=30))
-        await asyncio.sleep(0.01)
+        hanging = Hanging()
+        dying = asyncio.create_task(store.summarize("c", hanging, timeout=30))
+        await coming(lambda: hanging.requests)
         backend.is_out_of_reach = True
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)

@@ -10,27 +10,20 @@ from typing import Any
 
 import pytest
 from tests.capture.away import Wire
+from tests.waiting import PATIENCE, coming
 
 import hansard
 from hansard import Message, Store, Usage
 from hansard.capture import Blocked, Capture, Reply
-
-PATIENCE = 20.0
 
 
 def run(scenario: Callable[[Wire, Store], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         wire = Wire()
         async with wire.store() as store:
-            await asyncio.wait_for(scenario(wire, store), PATIENCE * 3)
+            await asyncio.wait_for(scenario(wire, store), PATIENCE)
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def reply_in(store: Store, id: str = "c") -> Message:
@@ -75,7 +68,7 @@ def test_it_grows_while_it_is_said() -> None:
             found = await store.get_messages("c")
             return len(found) == 2 and found[1].content == "Once "
 
-        await until(is_there)
+        await coming(is_there)
         growing = await reply_in(store)
         assert growing.status == "in_progress"
         assert growing.metadata is not None
@@ -106,13 +99,13 @@ def test_the_lease_is_moved_on_while_nothing_comes_and_no_longer_than_idle() -> 
             leases.update((message.metadata or {})["lease_until"] for message in found)
             return len(leases) > 1
 
-        await until(is_moved)
+        await coming(is_moved)
         waiting = asyncio.ensure_future(anext(stream))
 
         async def is_interrupted() -> bool:
             return (await reply_in(store)).status == "interrupted"
 
-        await until(is_interrupted)
+        await coming(is_interrupted)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         assert (await reply_in(store)).status == "interrupted"
@@ -409,7 +402,7 @@ def test_a_message_that_is_deleted_while_it_grows_stays_deleted() -> None:
         async def is_there() -> bool:
             return len(await store.get_messages("c")) == 2
 
-        await until(is_there)
+        await coming(is_there)
         await store.delete_conversation("c")
         go_on.set()
         assert [piece async for piece in stream] == ["b"]
@@ -431,7 +424,7 @@ def test_a_lapsed_lease_reads_as_interrupted_later() -> None:
         async def is_there() -> bool:
             return len(await store.get_messages("c")) == 2
 
-        await until(is_there)
+        await coming(is_there)
         later = wire.store(clock=lambda: datetime.now(UTC) + timedelta(hours=1))
         assert (await reply_in(later)).status == "interrupted"
         assert (await reply_in(store)).status == "in_progress"

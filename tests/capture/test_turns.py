@@ -257,13 +257,17 @@ def test_an_agent_that_raises_keeps_its_error_and_the_question() -> None:
 
 def test_an_agent_that_is_cancelled_or_times_out() -> None:
     async def scenario(store: Store) -> None:
+        is_asked = asyncio.Event()
+
         async def agent(text: str) -> str:
+            is_asked.set()
             await asyncio.Event().wait()
             return "never"
 
-        wrapped = Capture(store)(agent)
+        answering = asyncio.ensure_future(Capture(store)(agent)("slow", conversation_id="c"))
+        await is_asked.wait()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(wrapped("slow", conversation_id="c"), 0.05)
+            await asyncio.wait_for(answering, 0.05)
         assert await said(store) == [("user", "slow")]
 
     run(scenario)

@@ -7,7 +7,6 @@ id at the end.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.servers import runs
+from tests.waiting import PATIENCE
 
 from hansard.store import Store
 from hansard.testing import Target
@@ -28,10 +29,16 @@ class ServedTarget(Target):
     def __init__(self, folder: Path, url: str = "http://{0}", *, in_memory: bool = False) -> None:
         where = "memory://" if in_memory else f"sqlite:///{folder}/hansard.db"
         self._address = f"{address()}/{f'{folder} {where}'.encode().hex()}"
+        self._in_memory = in_memory
         super().__init__(url.format(self._address.removeprefix("http://")))
 
     def close(self) -> None:
+        """What is in a file is found again; what is in memory stays there until it is forgotten."""
         super().close()
+        if not self._in_memory:
+            self.forget()
+
+    def forget(self) -> None:
         request = urllib.request.Request(self._address + "/forget", method="POST")
         urllib.request.urlopen(request, timeout=120).close()
 
@@ -51,9 +58,9 @@ def address() -> str:
 
     def stop() -> None:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
 
-    atexit.register(stop)
+    runs.at_end(stop)
     return process.stdout.readline().strip()
 
 

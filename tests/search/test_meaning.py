@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.waiting import coming
 
 import hansard
 from hansard import Message, Store, rules, sync
@@ -67,9 +68,10 @@ class Model:
 @pytest.fixture(params=KEEPING)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     with quick_folder() as folder:
-        url = BACKENDS[request.param](folder).url
-        assert url is not None
-        yield url
+        target = BACKENDS[request.param](folder)
+        assert target.url is not None
+        yield target.url
+        target.close()
 
 
 @pytest.fixture(autouse=True)
@@ -98,14 +100,6 @@ async def rows_of(store: Store, id: str) -> list[str]:
         if page.next_cursor is None:
             return sorted(held)
         page = await store.records.scan((*vectoring.VECTORS, id), limit=100, after=page.next_cursor)
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to that")
 
 
 TALK = ["My car is broken.", "The physician was kind.", "I want my cash back.", "Good morning."]
@@ -196,7 +190,7 @@ def test_it_goes_on_where_a_process_ended(url: str) -> None:
             await store.append("a", Message("user", "cash"))
             await store.append("b", Message("user", "doctor"))
             await store.update_message("a", (await store.get_messages("a", limit=1))[0].id, content="physician")
-            await until(lambda: len(hanging.asked) > 3)
+            await coming(lambda: len(hanging.asked) > 3)
         model = Model()
         async with hansard.connect(url, embedder=model) as store:
             assert await store.embed() == 3
@@ -235,7 +229,7 @@ def test_an_embedder_that_fails_is_logged_and_tried_again(how: str, caplog: pyte
             with caplog.at_level(logging.WARNING, "hansard.embeddings"):
                 await store.append("c", Message("user", "My car."))
                 assert len(await store.get_messages("c")) == 1, "the append is done"
-                await until(lambda: len(model.asked) > 2)
+                await coming(lambda: len(model.asked) > 2)
             assert "the embedder" in caplog.text
             with pytest.raises(Unavailable):
                 await store.embed()
@@ -290,7 +284,7 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
             for number in range(200):
                 await store.append_message(f"c{number % 7}", "user", f"car {number}")
             assert model.asked == [], "nobody waited for it"
-            await until(lambda: len(model.texts) == 200)
+            await coming(lambda: len(model.texts) == 200)
             assert len(model.asked) < 12
             assert max(map(len, model.asked)) <= asking.BATCH
 
@@ -313,14 +307,13 @@ def test_a_text_that_cannot_be_embedded_stops_no_other(caplog: pytest.LogCapture
             ]
             await store.append("c", said)
             await store.append("d", Message("user", "cash"))
-            await until(lambda: len(set(model.texts)) == 20)
-            held = await rows_of(store, "c")
-            for _ in range(2000):
-                if len(held) == 19:
-                    break
-                await asyncio.sleep(0.01)
+            await coming(lambda: len(set(model.texts)) == 20)
+
+            async def all_held() -> list[str]:
                 held = await rows_of(store, "c")
-            assert held == [f"m{number:02}" for number in range(20) if number != 7]
+                return held if len(held) == 19 else []
+
+            assert await coming(all_held) == [f"m{number:02}" for number in range(20) if number != 7]
             with pytest.raises(Unavailable, match="no"):
                 await store.embed()
             await store.delete_message("c", "m07")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 from starlette.types import ASGIApp
+from tests.waiting import PATIENCE
 
 from hansard import connect
 from hansard.server.app import create_app
@@ -52,7 +53,7 @@ def serving(
     """The store that a URL names, served on a free port. `wrap` may stand before the application."""
     with listen("127.0.0.1", 0) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        served = Served(base_url=address + "/api/v1", timeout=30, **options)  # type: ignore[arg-type]
+        served = Served(base_url=address + "/api/v1", timeout=PATIENCE, **options)  # type: ignore[arg-type]
         served.address = address
         server, thread = _start(url, settings or Settings(), listening, served, wrap)
         try:
@@ -60,7 +61,7 @@ def serving(
         finally:
             served.close()
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -84,5 +85,5 @@ def _start(
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    assert is_ready.wait(20)
+    assert is_ready.wait(PATIENCE)
     return servers[0], thread

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.server.test_gate import bearer
 from tests.server.test_rest import problem, say
 from tests.server.test_server import COMMAND
 from tests.server.test_server import serving as serving_process
+from tests.waiting import PATIENCE, until
 
 from hansard import sync
 from hansard.server.keys import KeyFile
@@ -105,7 +107,7 @@ def test_every_request_is_logged_when_asked_for(tmp_path: Path) -> None:
     with serving_process(tmp_path, "memory://", "--log-level", "info") as (address, process):
         httpx.get(address + "/api/v1/conversations/never")
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE)
     lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     asked = next(line for line in lines if line.get("action") == "get_conversation")
     assert (asked["status"], asked["code"]) == (404, "conversation_not_found")
@@ -123,7 +125,7 @@ class Load:
 
     def _append(self, client: int) -> None:
         number = 0
-        with httpx.Client(base_url=self._address + "/api/v1", timeout=20) as api:
+        with httpx.Client(base_url=self._address + "/api/v1", timeout=PATIENCE) as api:
             while True:
                 id = f"{client}-{number}"
                 body = {"messages": [{"role": "user", "content": "x", "id": id}]}
@@ -138,7 +140,7 @@ class Load:
 
     def wait(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -148,7 +150,7 @@ def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_p
         while len(load.acknowledged) < 200:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=40)
+        _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
         assert "Traceback" not in err
         load.wait()
@@ -170,7 +172,7 @@ def test_killed_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: 
             pytest.skip("this system does not tell a process's children")
         for id in [process.pid, *map(int, children.read_text().split())]:
             os.kill(id, signal.SIGKILL)
-        process.communicate(timeout=40)
+        process.communicate(timeout=PATIENCE)
         load.wait()
     with sync.connect(f"sqlite:///{tmp_path}/made.db") as store:
         stored = [message.id for client in range(4) for message in store.iter_messages(f"c{client}")]
@@ -202,31 +204,28 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> 
         short = send(4)
         assert send(30) - short < 15 * len(chunk), "30 MB went through it"
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=40)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
-        assert httpx.get(address + "/readyz", timeout=20).status_code == 200
+        assert httpx.get(address + "/readyz", timeout=PATIENCE).status_code == 200
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         if not children.exists():
             pytest.skip("this system does not tell a process's children")
+        until(lambda: len(children.read_text().split()) == 2)
         before = children.read_text().split()
-        assert len(before) == 2
-        import time
-
-        time.sleep(2.5)
+        time.sleep(2.5)  # one that ends sooner is taken for one that cannot run
         os.kill(int(before[0]), signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while len(set(children.read_text().split()) - set(before)) < 1 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: set(children.read_text().split()) - set(before))
         for number in range(20):
             body = {"messages": [{"role": "user", "content": number, "id": f"m{number}"}]}
-            answer = httpx.post(address + "/api/v1/conversations/c/messages", json=body, timeout=20)
+            answer = httpx.post(address + "/api/v1/conversations/c/messages", json=body, timeout=PATIENCE)
             assert answer.status_code == 200
-        assert len(httpx.get(address + "/api/v1/conversations/c/messages?last=50", timeout=20).json()["items"]) == 20
+        found = httpx.get(address + "/api/v1/conversations/c/messages?last=50", timeout=PATIENCE).json()
+        assert len(found["items"]) == 20
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=40)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
 
 

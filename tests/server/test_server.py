@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.waiting import PATIENCE
 
 from hansard import Closed, Message, Store, sync
 from hansard.backends.memory import MemoryBackend
@@ -96,7 +97,7 @@ def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple
 
 
 def fetch(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
@@ -107,7 +108,7 @@ def test_a_real_server_starts_and_stops(how: signal.Signals, tmp_path: Path) -> 
         assert json.loads(fetch(address + "/readyz"))["store"] == "sqlite"
         assert "Hansard" in fetch(address + "/")
         process.send_signal(how)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
         assert out == ""
         assert "Traceback" not in err

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from tests.server.kit import Served, serving
 from tests.server.test_rest import problem, say
+from tests.waiting import PATIENCE, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect as connect_socket
 
@@ -29,7 +29,6 @@ class Events:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream"
         self._lines: Iterator[str] = answer.iter_lines()
-        self.comments = 0
         self.last_id = ""
 
     def next(self) -> tuple[str, Any]:
@@ -37,14 +36,21 @@ class Events:
         found: dict[str, str] = {}
         for line in self._lines:
             if line.startswith(":"):
-                self.comments += 1
-            elif line:
+                continue
+            if line:
                 name, _, value = line.partition(": ")
                 found[name] = value
             elif found:
                 self.last_id = found["id"]
                 return found["event"], json.loads(found["data"])
         raise EOFError
+
+    def listen_for_comments(self, count: int) -> None:
+        """Until so many have come, and nothing else."""
+        while count:
+            line = next(self._lines)
+            assert not line or line.startswith(":")
+            count -= bool(line)
 
     def take(self, count: int) -> list[Any]:
         return [self.next()[1]["content"] for _ in range(count)]
@@ -97,10 +103,9 @@ def test_signs_of_life() -> None:
     with serving(settings=Settings(heartbeat_seconds=0.05)) as api, api.stream("GET", TAIL) as answer:
         events = Events(answer)
         events.next()
-        time.sleep(0.3)
+        events.listen_for_comments(2)
         say(api, "c", "x")
         assert events.take(1) == ["x"]
-        assert events.comments >= 2
 
 
 def test_what_is_wrong_is_said_before_the_stream_begins(api: Served) -> None:
@@ -121,17 +126,14 @@ def test_a_client_that_goes_away_is_forgotten(api: Served) -> None:
     for _ in range(20):
         with api.stream("GET", TAIL) as answer:
             Events(answer).next()
-    deadline = time.monotonic() + 10
-    while tasks(api) > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert tasks(api) <= before
+    until(lambda: tasks(api) <= before)
 
 
 def tasks(api: Served) -> int:
     async def count() -> int:
         return len(asyncio.all_tasks())
 
-    return asyncio.run_coroutine_threadsafe(count(), api.loop).result(10)
+    return asyncio.run_coroutine_threadsafe(count(), api.loop).result(PATIENCE)
 
 
 def test_many_tails_each_get_everything_in_order(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_many_tails_each_get_everything_in_order(tmp_path: Path) -> None:
             await opened.acquire()
         for number in range(messages):
             await asyncio.to_thread(say, api, "c", number)
-        return await asyncio.wait_for(asyncio.gather(*following), 120)
+        return await asyncio.wait_for(asyncio.gather(*following), 240)
 
     with serving(f"sqlite:///{tmp_path}/chats.db") as api:
         assert asyncio.run(play(api)) == [list(range(messages))] * tails
@@ -173,7 +175,7 @@ def test_a_server_that_ends_ends_its_tails() -> None:
 
         def listen() -> None:
             with (
-                httpx.Client(base_url=api.address, timeout=30) as client,
+                httpx.Client(base_url=api.address, timeout=PATIENCE) as client,
                 client.stream("GET", "/api/v1" + TAIL) as answer,
             ):
                 events = Events(answer)
@@ -186,8 +188,8 @@ def test_a_server_that_ends_ends_its_tails() -> None:
 
         thread = threading.Thread(target=listen)
         thread.start()
-        assert started.wait(20)
-    thread.join(20)
+        assert started.wait(PATIENCE)
+    thread.join(PATIENCE)
     assert seen == ["open", "ended"], "to its end, and not cut off"
 
 
@@ -195,23 +197,23 @@ def test_a_server_that_ends_ends_its_tails() -> None:
 
 
 def wire(api: Served, path: str = TAIL, **options: Any) -> Any:
-    return connect_socket(api.address.replace("http", "ws") + "/api/v1" + path, open_timeout=10, **options)
+    return connect_socket(api.address.replace("http", "ws") + "/api/v1" + path, open_timeout=PATIENCE, **options)
 
 
 def test_a_socket_as_it_arrives(api: Served) -> None:
     say(api, "c", "old")
     with wire(api) as tail:
-        opened = json.loads(tail.recv(10))
+        opened = json.loads(tail.recv(PATIENCE))
         assert opened["type"] == "open"
         say(api, "c", "a", "b")
-        frames = [json.loads(tail.recv(10)) for _ in range(2)]
+        frames = [json.loads(tail.recv(PATIENCE)) for _ in range(2)]
         assert [frame["message"]["content"] for frame in frames] == ["a", "b"]
         tail.send("whatever a client says is passed over")
         say(api, "c", "c")
-        assert json.loads(tail.recv(10))["message"]["content"] == "c"
+        assert json.loads(tail.recv(PATIENCE))["message"]["content"] == "c"
     with wire(api, TAIL + "?after=" + frames[0]["cursor"]) as tail:
-        tail.recv(10)
-        assert [json.loads(tail.recv(10))["message"]["content"] for _ in range(2)] == ["b", "c"]
+        tail.recv(PATIENCE)
+        assert [json.loads(tail.recv(PATIENCE))["message"]["content"] for _ in range(2)] == ["b", "c"]
 
 
 def test_a_socket_that_is_refused(tmp_path: Path) -> None:
@@ -232,7 +234,7 @@ def test_a_socket_that_is_refused(tmp_path: Path) -> None:
                 pass
             assert refused.value.response.status_code == status, path
         with wire(api, additional_headers={"Authorization": f"Bearer {good}"}) as tail:
-            assert json.loads(tail.recv(10))["type"] == "open"
+            assert json.loads(tail.recv(PATIENCE))["type"] == "open"
 
 
 def test_who_listens_is_audited(tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_who_listens_is_audited(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with serving(settings=Settings(keys=keys.path, audit_log=path)) as api:
         with wire(api, additional_headers={"Authorization": f"Bearer {token}"}) as tail:
-            tail.recv(10)
+            tail.recv(PATIENCE)
         with pytest.raises(InvalidStatus), wire(api):
             pass
     entries = [json.loads(line) for line in path.read_text().splitlines()]
@@ -263,7 +265,7 @@ def test_a_tail_does_not_outlive_its_key(tmp_path: Path) -> None:
         key, token = keys.create("x", ["read"], tenant="acme")
         bearer = {"Authorization": f"Bearer {token}"}
         with wire(api, additional_headers=bearer) as tail, api.stream("GET", TAIL, headers=bearer) as answer:
-            tail.recv(10)
+            tail.recv(PATIENCE)
             events = Events(answer)
             events.next()
             keys.revoke(key.id)
@@ -271,7 +273,7 @@ def test_a_tail_does_not_outlive_its_key(tmp_path: Path) -> None:
             with pytest.raises(EOFError):
                 events.next()
             with pytest.raises(ConnectionClosed):
-                tail.recv(10)
+                tail.recv(PATIENCE)
             assert tail.close_code == 1008
 
 
@@ -285,9 +287,6 @@ def test_a_socket_that_breaks_off(api: Served) -> None:
     before = tasks(api)
     for _ in range(10):
         with wire(api) as tail:
-            tail.recv(10)
+            tail.recv(PATIENCE)
             tail.socket.shutdown(socket.SHUT_RDWR)
-    deadline = time.monotonic() + 10
-    while tasks(api) > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert tasks(api) <= before
+    until(lambda: tasks(api) <= before)

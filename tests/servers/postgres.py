@@ -104,6 +104,23 @@ def new_schema() -> str:
     return f"s{os.getpid()}_{_made}"
 
 
+ORDINARY = "ordinary"
+"""A role without privileges."""
+
+
+def place_of_the_ordinary() -> str:
+    """A new schema that belongs to that role. Processes of a run may come to make the role at the same time."""
+    name = new_schema()
+    is_there = "duplicate_object OR unique_violation"
+    role = f"DO $$ BEGIN CREATE ROLE {ORDINARY} LOGIN; EXCEPTION WHEN {is_there} THEN NULL; END $$"
+    run(sql(role, f"CREATE SCHEMA {name} AUTHORIZATION {ORDINARY}"))
+    return name
+
+
+def drop(schema: str) -> None:
+    run(sql(f"DROP SCHEMA {schema} CASCADE"))
+
+
 def target() -> Target:
     """A store with nothing in it. Making tables takes longer than most tests: those of an earlier test are emptied."""
     schema = _used.pop() if _used else new_schema()

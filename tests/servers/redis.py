@@ -5,7 +5,6 @@ A `redis-server` or `valkey-server` on the PATH is preferred; else the binary th
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 import shutil
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
-
-PATIENCE = 30.0
+from tests.servers import runs
+from tests.waiting import PATIENCE
 
 
 def _of_package() -> str | None:
@@ -58,12 +57,24 @@ class Server:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
-        self.port = settings.pop("port", None) or free_port()
+        self.port = free_port()
         self.socket = folder / "redis.sock"
         self.settings = {"save": "", "appendonly": "no", **settings}
         self.process: subprocess.Popen[bytes] | None = None
-        atexit.register(self.kill)
-        self.start()
+        runs.at_end(self.kill)
+        while not self._begin():
+            self.port = free_port()
+
+    def _begin(self) -> bool:
+        """False when somebody took the port between our look and its start."""
+        try:
+            self.start()
+        except AssertionError as error:
+            if "in use" not in str(error):
+                raise
+            (self.folder / "log").unlink()
+            return False
+        return True
 
     @property
     def url(self) -> str:
@@ -83,11 +94,13 @@ class Server:
         self.wait()
 
     def wait(self) -> None:
-        """Until it answers, whatever it has to load first."""
+        """Until it answers, whatever it has to load first: at its own socket, so that no other answers for it."""
+        password = self.settings.get("requirepass")
+        client = redis.Redis(unix_socket_path=str(self.socket), password=password, socket_timeout=PATIENCE)
         give_up = time.monotonic() + PATIENCE
         while True:
             try:
-                self.client().ping()
+                client.ping()
                 return
             except redis.exceptions.AuthenticationError:
                 return
@@ -114,10 +127,12 @@ class Cluster:
 
     def __init__(self, folder: Path, primaries: int = 3, replicas: int = 0) -> None:
         self.servers: list[Server] = []
+        # Soon where a replica is to take over. Elsewhere a node that a busy machine lets wait is not given up.
+        timeout = 1000 if replicas else 15_000
         for number in range(primaries * (1 + replicas)):
             own = folder / f"node{number}"
             own.mkdir()
-            settings = {"cluster_enabled": "yes", "cluster_node_timeout": 1000, "repl_diskless_sync_delay": 0}
+            settings = {"cluster_enabled": "yes", "cluster_node_timeout": timeout, "repl_diskless_sync_delay": 0}
             self.servers.append(Server(own, **settings))
         self.primaries = self.servers[:primaries]
         self._meet()
@@ -187,7 +202,7 @@ def scratch() -> Path:
     """A folder in memory where there is one, gone with the test run."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="redis-servers-", dir=memory if os.access(memory, os.W_OK) else None))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    runs.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     return folder
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +35,22 @@ def begin() -> bool:
 
 def end() -> None:
     shutil.rmtree(os.environ.pop(_VARIABLE), ignore_errors=True)
+
+
+_endings: list[Callable[[], object]] = []
+
+
+def at_end(stop: Callable[[], object]) -> None:
+    """What this process has started, and stops before it says that its tests are over; what came last goes first.
+
+    Not when the process itself ends: pytest-xdist waits for that only a short time, and kills who is late.
+    """
+    _endings.append(stop)
+
+
+def stop_all() -> None:
+    while _endings:
+        _endings.pop()()
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def behind_prefix(address: str, prefix: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}{prefix}"
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(60)
 
 
 def contrasts(page: Page) -> list[tuple[str, float]]:

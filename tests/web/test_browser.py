@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.web.browsing import DESKTOP, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
@@ -35,15 +35,6 @@ PATHS = (
     "/admin",
     "/nothing",
 )
-
-
-def in_view(page: Page, selector: str) -> bool:
-    return bool(
-        page.eval_on_selector(
-            selector,
-            "each => { const box = each.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; }",
-        )
-    )
 
 
 def eventually(page: Page, condition: str) -> None:
@@ -307,8 +298,7 @@ def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:
 
 def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-long")
-    expect(page.locator("#m2400")).to_be_visible()
-    assert in_view(page, "#m2400")
+    expect(page.locator("#m2400")).to_be_in_viewport()
     page.mouse.move(600, 400)
     seen = set()
     most = 0
@@ -348,8 +338,8 @@ def test_the_last_message_stands_above_where_one_writes(
 def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:
     site.store.append("c", calling(31))
     page = visitor.open(site.api.address, "/c/c")
-    page.get_by_role("link", name="Older messages").scroll_into_view_if_needed()
-    expect(page.locator("#m11")).to_be_attached()
+    # They come before they are reached, perhaps before anybody scrolls.
+    eventually(page, "(scrollTo(0, 0), document.querySelector('#m11') !== null)")
     page.evaluate("window.stayed = true")
     page.get_by_role("link", name="look_up").click()
     expect(page.locator("#m11")).to_be_in_viewport()
@@ -405,6 +395,40 @@ def test_the_tail_comes_back_when_the_server_does(tmp_path: Path, visitor: Visit
         expect(page.locator(".message .said")).to_have_text(["first", "while away", "back again"])
 
 
+def test_a_tail_that_was_refused_is_asked_for_again(site: Site, visitor: Visitor) -> None:
+    """As by a proxy while the server behind it starts anew: a browser does not come back by itself."""
+    site.store.append("c", [Message("user", "first")])
+    refused = []
+
+    def answer(route: Route) -> None:
+        refused.append(route.request.url)
+        route.fulfill(status=502) if len(refused) == 1 else route.continue_()
+
+    visitor.expected = ("502",)
+    page = visitor.open(site.api.address, "/conversations")
+    page.route("**/tail*", answer)
+    page.goto(site.api.address + "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    assert len(refused) == 2
+    site.store.append_message("c", "user", "back again")
+    expect(page.locator(".message .said")).to_have_text(["first", "back again"])
+
+
+def test_a_message_that_grows_stays_as_its_reader_has_it(site: Site, visitor: Visitor) -> None:
+    def said(text: str) -> list[dict[str, str]]:
+        return [{"type": "thinking", "thinking": "Let me see.", "signature": "s"}, {"type": "text", "text": text}]
+
+    site.store.append("c", [Message("assistant", said("It"), id="m", format="anthropic", status="in_progress")])
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    page.locator("details.reasoning summary").press("Enter")
+    expect(page.get_by_text("Let me see.")).to_be_visible()
+    site.store.update_message("c", "m", content=said("It is late."), format="anthropic", status="complete")
+    expect(page.locator("#m1 > .body > .said")).to_have_text("It is late.")
+    expect(page.get_by_text("Let me see.")).to_be_visible()
+    expect(page.locator("details.reasoning summary")).to_be_focused()
+
+
 def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "first")])
     page = visitor.open(site.api.address, "/c/c")
@@ -420,7 +444,7 @@ def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) ->
     box.press("Control+Enter")
     expect(page.locator(".message .said")).to_have_count(5)
     assert page.evaluate("window.stayed")
-    assert in_view(page, "#end")
+    expect(page.locator("#end")).to_be_in_viewport()
 
 
 def test_branches_are_switched(site: Site, visitor: Visitor) -> None:

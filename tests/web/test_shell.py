@@ -143,7 +143,7 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
         site.store.append_message("c", "user", "Hello")
         import asyncio
 
-        asyncio.run_coroutine_threadsafe(site.api.store.close(), site.api.loop).result(20)
+        asyncio.run_coroutine_threadsafe(site.api.store.close(), site.api.loop).result(60)
         page = site.get("/")
         assert page.status == 503
         assert page.tree.one("h1").words == "The store does not answer"

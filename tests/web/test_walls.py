@@ -204,6 +204,32 @@ def test_the_key_is_kept_where_no_script_reads_it(walled: Walled) -> None:
 
 
 @pytest.mark.parametrize(
+    "others",
+    [
+        "a[b]=c; {x",
+        'theme="a; b',
+        "é=\xff",
+        ";;=;",
+        'json={"a":"b,c"}',
+        "x" * 4000,
+        f"{cookies.KEY}x=y; my{cookies.KEY}=z",
+    ],
+)
+def test_cookies_of_others_sign_nobody_out(walled: Walled, others: str) -> None:
+    """Another application on the same host sets what it likes, and a browser sends all of it."""
+    ours = f"{cookies.KEY}={walled.tokens['acme']}"
+    for sent in (f"{others}; {ours}", f"{ours}; {others}"):
+        answer = httpx.get(f"{walled.api.address}/c/victim", headers=[(b"cookie", sent.encode("latin-1"))])
+        assert answer.status_code == 200, sent
+
+
+def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:
+    """A browser sends the one with the longer path first."""
+    sent = f"{cookies.KEY}={walled.tokens['acme']}; {cookies.KEY}=hsk_another"
+    assert httpx.get(f"{walled.api.address}/c/victim", headers={"Cookie": sent}).status_code == 200
+
+
+@pytest.mark.parametrize(
     "to", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "\r\nX: y"]
 )
 def test_signing_in_leads_nowhere_else(walled: Walled, to: str) -> None:

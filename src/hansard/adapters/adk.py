@@ -11,6 +11,7 @@ brings them up to date first, so a process that dies in between loses nothing.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -160,7 +161,7 @@ class AdkSessionService(BaseSessionService):
         mark = _marked(session) or await self._look_up(place, session)
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
-        message, version = await settled(self._append(place, mark, row_of(event)))
+        message, version = await self._append_whole(place, mark, row_of(event))
         # What is stored now was not in the session; what was stored before may be, or not.
         is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
@@ -214,6 +215,18 @@ class AdkSessionService(BaseSessionService):
         return Mark(conversation.version, conversation.id, found.is_new)
 
     # Events
+
+    async def _append_whole(self, place: Place, mark: Mark, row: Message) -> tuple[Message, int | None]:
+        """Appends, and comes to an end also when the caller is cancelled, who hears of it only then."""
+        try:
+            return await self._append(place, mark, row)
+        except asyncio.CancelledError as cancelled:
+            # Whether or not it was stored by then: an event that is sent again is stored once.
+            try:
+                await settled(self._append(place, mark, row))
+            except Exception as error:
+                raise cancelled from error
+            raise
 
     async def _append(self, place: Place, mark: Mark, row: Message) -> tuple[Message, int | None]:
         """The event as it is stored, and the version that it made; none when it was stored before."""

@@ -6,9 +6,9 @@ subagents, are records of the conversation: see `claude_beside`. What others sai
 the same.
 
 A batch of messages alone is one append. Messages are safe to repeat, because their ids are the entries' uuids; the
-records beside them are written after them, in one step that also moves the session's counter, at the revision that was
-read. So a batch that is retried leaves nothing twice, and two writers do not tear each other's batches. On a backend
-with group commit both are written at the same time, and share one.
+records beside them are written after them, in one step that also moves the session's counts on: see `claude_sessions`.
+So a batch that is retried leaves nothing twice, and two writers do not tear each other's batches. On a backend with
+group commit both are written at the same time, and share one.
 
 The SDK's summaries are folded when they are asked for, from the beginning and the end of a transcript. Nothing that
 quotes a message is stored: what is deleted or changed is gone from the summaries at once.
@@ -17,8 +17,7 @@ quotes a message is stored: what is deleted or changed is gone from the summarie
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
@@ -34,18 +33,16 @@ from claude_agent_sdk import (
 
 from hansard.adapters import claude_beside as beside
 from hansard.adapters.claude_beside import Beside
-from hansard.adapters.claude_entries import NAMES, Entry, is_said, row_of, uuid_of
-from hansard.adapters.history import value_of
+from hansard.adapters.claude_entries import Entry, is_said, row_of, uuid_of
+from hansard.adapters.claude_sessions import Counts, Known, Sessions, bound, puts, undoing
 from hansard.errors import Conflict, ConversationNotFound, NotFound
-from hansard.model import Conversation, Message, Record, to_micros
+from hansard.model import Message, Record, to_micros
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
-SESSIONS = "claude-sessions"
 BESIDE = "claude-entries"
 SUBAGENTS = "claude-subagents"
 UUIDS = "claude-uuids"
-BINDINGS = "claude-bindings"
 
 _HEAD = 50
 """Entries of a transcript's beginning that a summary is folded from."""
@@ -55,24 +52,11 @@ _WAITING = 8
 """Prompts that may wait for the message that says them."""
 
 
-class Session(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a session's record holds: its conversation, and how many entries lie beside it."""
-
-    conversation_id: str
-    entries: int = 0
-    newest: dict[str, int] = {}
-    """The number of the newest entry of each type."""
-    waiting: tuple[int, ...] = ()
-    """Entries that repeat a prompt which is no message yet."""
-    subagents: dict[str, int] = {}
-    """Their subpaths, and how many entries each has."""
-
-
 class Batch(NamedTuple):
     """Entries to append: the messages of them, and what is written beside those."""
 
     rows: list[Message]
-    session: Session
+    counts: Counts
     writes: list[Put]
     undo: list[Put | Delete]
     """What takes the writes back."""
@@ -83,35 +67,34 @@ class ClaudeSessionStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._sessions = Sessions(store)
 
     # What is required
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         if not entries:
             return
-        given = cast("list[Entry]", entries)
+        # Entries are told apart by `id`, also where a caller repeats one.
+        given: list[Entry] = [{**entry} for entry in entries]
         # Made once, so that a second try has the same ids.
-        rows = {id(entry): row_of(entry) for entry in given if "subpath" not in key and is_said(entry)}
-        is_stored = False
-        while not is_stored:
-            record = await self._record(key["project_key"], key["session_id"])
-            session = _session(record) if record is not None else await self._begin(key)
-            if "subpath" in key:
-                batch = self._beneath(key, await self._new(key, given), session)
-            else:
-                batch = await self._main(key, given, rows, session)
-            is_stored = await self._write(key, record, batch)
+        rows = {id(entry): row_of(entry) for entry in given if is_said(entry)} if "subpath" not in key else {}
+        known = self._sessions.remembered(key) if len(rows) < len(given) else None
+        if known is None or not await self._append_from(key, known, given, rows, is_fresh=False):
+            is_stored = False
+            while not is_stored:
+                known = await self._sessions.get(key) or await self._sessions.begin(key)
+                is_stored = await self._append_from(key, known, given, rows, is_fresh=True)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        record = await self._record(key["project_key"], key["session_id"])
+        known = await self._sessions.get(key)
         if "subpath" in key:
-            if record is None or key["subpath"] not in _session(record).subagents:
+            if known is None or key["subpath"] not in known.counts.subagents:
                 return None
             place = (SUBAGENTS, key["project_key"], key["session_id"], key["subpath"])
             return [found.value async for found in self._store.records.iter(place, exact=True)]
-        id = _session(record).conversation_id if record is not None else await bound(self._store, key["session_id"])
+        id = known.session.conversation_id if known is not None else await bound(self._store, key["session_id"])
         scan = self._store.records.iter(_beside(key), exact=True)
-        beside_it = [beside.read(found) async for found in scan] if record is not None else []
+        beside_it = [beside.read(found) async for found in scan] if known is not None else []
         rows = [row async for row in self._store.iter_messages(id)]
         entries = list(beside.merged(rows, beside_it, key["session_id"]))
         return cast("list[SessionStoreEntry]", entries) or None
@@ -120,85 +103,56 @@ class ClaudeSessionStore:
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         return [
-            {"session_id": record.key, "mtime": mtime}
-            async for record in self._store.records.iter((SESSIONS, project_key), exact=True)
-            if (mtime := await self._mtime(record)) is not None
+            {"session_id": key["session_id"], "mtime": mtime}
+            async for key, known in self._sessions.iter(project_key)
+            if (mtime := await self._mtime(known)) is not None
         ]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         found: list[SessionSummaryEntry] = []
-        async for record in self._store.records.iter((SESSIONS, project_key), exact=True):
+        async for key, known in self._sessions.iter(project_key):
             # The time first: a summary may be newer than it says, never older.
-            mtime = await self._mtime(record)
+            mtime = await self._mtime(known)
             if mtime is not None:
-                key: SessionKey = {"project_key": project_key, "session_id": record.key}
-                found.append({**await self._summary(key, _session(record)), "mtime": mtime})
+                found.append({**await self._summary(key, known), "mtime": mtime})
         return found
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        record = await self._record(key["project_key"], key["session_id"])
-        return list(_session(record).subagents) if record is not None else []
+        known = await self._sessions.get(key)
+        return list(known.counts.subagents) if known is not None else []
 
     async def delete(self, key: SessionKey) -> None:
         """Deletes the conversation, or one subagent's transcript."""
-        record = await self._record(key["project_key"], key["session_id"])
-        if record is None:
-            return
-        session = _session(record)
-        if "subpath" not in key:
-            await self._store.delete_conversation(session.conversation_id)
-            return
-        left = {path: count for path, count in session.subagents.items() if path != key["subpath"]}
-        batch: list[Put | Delete] = [_put(key, msgspec.structs.replace(session, subagents=left), record.revision)]
-        for root in (SUBAGENTS, UUIDS):
-            place = (root, key["project_key"], key["session_id"], key["subpath"])
-            batch += [Delete(place, found.key) async for found in self._store.records.iter(place, exact=True)]
-        await self._store.records.write(batch)
+        while (known := await self._sessions.get(key)) is not None:
+            if "subpath" not in key:
+                await self._store.delete_conversation(known.session.conversation_id)
+                return
+            if key["subpath"] not in known.counts.subagents:
+                return
+            left = {path: count for path, count in known.counts.subagents.items() if path != key["subpath"]}
+            batch: list[Put | Delete] = [*puts(key, known, msgspec.structs.replace(known.counts, subagents=left))]
+            for root in (SUBAGENTS, UUIDS):
+                place = (root, key["project_key"], key["session_id"], key["subpath"])
+                batch += [Delete(place, found.key) async for found in self._store.records.iter(place, exact=True)]
+            if await self._written(batch) is not None:
+                return
 
-    # Sessions
+    # Summaries
 
-    async def _record(self, project_key: str, session_id: str) -> Record | None:
-        return await self._store.records.get((SESSIONS, project_key), session_id)
-
-    async def _begin(self, key: SessionKey) -> Session:
-        """The conversation of a new session: the one of that id, unless another project has it."""
-        claim = {"claude_project": key["project_key"]}
-        id = await bound(self._store, key["session_id"])
-        conversation = await self._store.get_conversation(id)
-        if conversation is not None and conversation.metadata.get("claude_project") not in (None, key["project_key"]):
-            id = str(uuid.uuid5(NAMES, f"{key['project_key']}/{id}"))
-            conversation = await self._store.get_conversation(id)
-        if conversation is None:
-            conversation = await self._create(id, claim)
-        elif conversation.metadata.get("claude_project") is None:
-            await self._store.update_conversation(id, metadata=claim)
-        return Session(conversation.id)
-
-    async def _create(self, id: str, claim: dict[str, str]) -> Conversation:
-        try:
-            return await self._store.create_conversation(id, metadata=claim)
-        except (Conflict, ConversationNotFound):
-            # Made by somebody else at the same time; a backend may tell it either way.
-            found = await self._store.get_conversation(id)
-            if found is None:
-                raise
-            return found
-
-    async def _mtime(self, record: Record) -> int | None:
+    async def _mtime(self, known: Known) -> int | None:
         """When the main transcript was written last, in milliseconds; None when there is none."""
-        session = _session(record)
-        conversation = await self._store.get_conversation(session.conversation_id)
-        if conversation is None or not (conversation.message_count or session.entries):
+        conversation = await self._store.get_conversation(known.session.conversation_id)
+        if conversation is None or not (conversation.message_count or known.counts.entries):
             return None
-        return to_micros(max(record.updated_at, conversation.updated_at)) // 1000
+        return to_micros(max(known.updated_at or conversation.updated_at, conversation.updated_at)) // 1000
 
-    async def _summary(self, key: SessionKey, session: Session) -> SessionSummaryEntry:
+    async def _summary(self, key: SessionKey, known: Known) -> SessionSummaryEntry:
         """The SDK's summary, which tells of the first things in a transcript and of the newest of each kind."""
-        id = session.conversation_id
+        id, counts = known.session.conversation_id, known.counts
         rows = list(await self._store.get_messages(id, limit=_HEAD))
         if len(rows) == _HEAD:
             rows += [row for row in await self._store.get_messages(id, last=1) if row.seq > rows[-1].seq]
-        numbers = sorted({*range(min(session.entries, _HEAD)), *session.newest.values()})
+        numbers = sorted({*range(min(counts.entries, _HEAD)), *counts.newest.values()})
         found = await self._store.records.get_many([(_beside(key), _number(number)) for number in numbers])
         beside_it = [beside.read(record) for record in found if record is not None]
         quoted = {quote.message_id for each in beside_it for quote in each.quotes.values()} - {row.id for row in rows}
@@ -215,45 +169,63 @@ class ClaudeSessionStore:
 
     # Appending
 
-    async def _write(self, key: SessionKey, record: Record | None, batch: Batch) -> bool:
-        """False when another writer was faster. Rows that are stored by then are found again by their ids."""
-        id = batch.session.conversation_id
-        if record is not None and not batch.writes and batch.session == _session(record):
-            await self._store.append(id, batch.rows, create=False)
-            return True
-        writes = [_put(key, batch.session, record.revision if record is not None else 0), *batch.writes]
-        if batch.rows and self._store.capabilities.groups:
-            return await self._write_both(key, record, batch, writes)
-        await self._store.append(id, batch.rows, create=False)
+    async def _append_from(
+        self, key: SessionKey, known: Known, entries: list[Entry], rows: dict[int, Message], *, is_fresh: bool
+    ) -> bool:
+        """Appends to the session as it was read or, unless `is_fresh`, is remembered; False when it has changed since.
+
+        Rows that are stored by then are found again by their ids.
+        """
+        new = await self._new(key, entries)
+        batch = self._beneath(key, new, known) if "subpath" in key else await self._main(key, new, rows, known)
+        id = known.session.conversation_id
+        if known.revision and not batch.writes and batch.counts == known.counts:
+            if is_fresh:
+                await self._store.append(id, batch.rows, create=False)
+            return is_fresh
+        writes = [*puts(key, known, batch.counts), *batch.writes]
         try:
-            await self._store.records.write(writes)
-        except Conflict:
+            if batch.rows and self._store.capabilities.groups:
+                now = await self._write_both(key, known, batch, writes)
+            else:
+                await self._store.append(id, batch.rows, create=False)
+                now = await self._written(writes)
+        except ConversationNotFound:
+            if is_fresh:
+                raise
+            now = None
+        if now is None:
+            self._sessions.forget(key)
             return False
+        self._sessions.remember(key, Known(known.session, batch.counts, now.revision))
         return True
 
-    async def _write_both(self, key: SessionKey, record: Record | None, batch: Batch, writes: list[Put]) -> bool:
-        """Messages and records in one commit. The messages may be refused alone: then the records are taken back."""
-        appended, written = await asyncio.gather(
-            self._store.append(batch.session.conversation_id, batch.rows, create=False),
-            self._store.records.write(writes),
-            return_exceptions=True,
-        )
-        if isinstance(appended, BaseException):
-            if not isinstance(written, BaseException):
-                await self._take_back(key, record, batch, cast(Record, written[0]))
-            raise appended
-        if isinstance(written, BaseException) and not isinstance(written, Conflict):
-            raise written
-        return not isinstance(written, Conflict)
+    async def _written(self, writes: Iterable[Put | Delete]) -> Record | None:
+        """The first record that was written; None when another writer was faster."""
+        try:
+            return (await self._store.records.write(writes))[0]
+        except Conflict:
+            return None
 
-    async def _take_back(self, key: SessionKey, before: Record | None, batch: Batch, now: Record) -> None:
+    async def _write_both(self, key: SessionKey, known: Known, batch: Batch, writes: list[Put]) -> Record | None:
+        """Messages and records in one commit. The messages may be refused alone: then the records are taken back."""
+        beside_it = asyncio.create_task(self._written(writes))
+        try:
+            await self._store.append(known.session.conversation_id, batch.rows, create=False)
+        except asyncio.CancelledError:
+            beside_it.cancel()  # both are on their way by now, and land together or not at all
+            raise
+        except Exception:
+            (now,) = await asyncio.gather(beside_it, return_exceptions=True)
+            if isinstance(now, Record):
+                await self._take_back(key, known, batch, now)
+            raise
+        return await beside_it
+
+    async def _take_back(self, key: SessionKey, before: Known, batch: Batch, now: Record) -> None:
         """Undoes the records of a batch whose messages were refused, unless somebody has gone on from them."""
-        if before is None:
-            session: Put | Delete = Delete(now.namespace, now.key, now.revision)
-        else:
-            session = _put(key, _session(before), now.revision)
         with suppress(Conflict):
-            await self._store.records.write([session, *batch.undo])
+            await self._store.records.write([*undoing(key, before, now), *batch.undo])
 
     async def _new(self, key: SessionKey, entries: list[Entry]) -> list[Entry]:
         """The entries without those that a record has already; rows are told apart by the append itself."""
@@ -271,105 +243,77 @@ class ClaudeSessionStore:
                 seen.add(name)
         return new
 
-    async def _main(self, key: SessionKey, entries: list[Entry], made: dict[int, Message], session: Session) -> Batch:
-        new = await self._new(key, entries)
+    async def _main(self, key: SessionKey, new: list[Entry], made: dict[int, Message], known: Known) -> Batch:
+        counts = known.counts
         rows = {id(entry): made[id(entry)] for entry in new if id(entry) in made}
         asked = [row for row in rows.values() if row.role == "user"]
-        writes, undo = await self._kept_waiting(key, session, asked)
-        if session.waiting and asked:
-            session = msgspec.structs.replace(session, waiting=())
+        writes, undo = await self._kept_waiting(key, counts, asked)
+        if counts.waiting and asked:
+            counts = msgspec.structs.replace(counts, waiting=())
         if len(rows) < len(new):
-            session, more = await self._put_beside(key, new, rows, session)
+            counts, more = await self._put_beside(key, new, rows, known._replace(counts=counts))
             writes += more
             undo += [Delete(put.namespace, put.key) for put in more]
-        return Batch(list(rows.values()), session, writes, undo)
+        return Batch(list(rows.values()), counts, writes, undo)
 
     async def _put_beside(
-        self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], session: Session
-    ) -> tuple[Session, list[Put]]:
+        self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], known: Known
+    ) -> tuple[Counts, list[Put]]:
         """The entries that are no messages, with references to what they quote."""
-        last = await self._store.get_messages(session.conversation_id, last=1) if not rows else []
+        counts, owner = known.counts, known.session.conversation_id
+        last = await self._store.get_messages(owner, last=1) if not rows else []
         placed = list(beside.placed(entries, rows, last[-1].id if last else ""))
-        placed = await self._referring(session, placed, list(rows.values()))
-        first, newest, waiting = session.entries, dict(session.newest), [*session.waiting]
-        puts: list[Put] = []
+        placed = await self._referring(owner, placed, list(rows.values()))
+        first, newest, waiting = counts.entries, dict(counts.newest), [*counts.waiting]
+        made: list[Put] = []
         for number, each in enumerate(placed, first):
             value = msgspec.to_builtins(each)
-            puts.append(Put(_beside(key), _number(number), value, conversation_id=session.conversation_id))
+            made.append(Put(_beside(key), _number(number), value, conversation_id=owner))
             kind = str(each.entry.get("type"))
             if kind in newest or len(newest) < _KINDS:
                 newest[kind] = number
             if beside.unquoted(each):
                 waiting.append(number)
         names = [name for each in placed if (name := uuid_of(each.entry))]
-        puts += [Put(_uuids(key), name, True, conversation_id=session.conversation_id) for name in names]
+        made += [Put(_uuids(key), name, True, conversation_id=owner) for name in names]
         after = msgspec.structs.replace(
-            session, entries=first + len(placed), newest=newest, waiting=tuple(waiting[-_WAITING:])
+            counts, entries=first + len(placed), newest=newest, waiting=tuple(waiting[-_WAITING:])
         )
-        return after, puts
+        return after, made
 
-    async def _referring(self, session: Session, placed: list[Beside], rows: list[Message]) -> list[Beside]:
+    async def _referring(self, owner: str, placed: list[Beside], rows: list[Message]) -> list[Beside]:
         asked = [row for row in rows if row.role == "user"]
         placed = [beside.referring(each, asked) for each in placed]
         if not any(beside.unquoted(each) for each in placed):
             return placed
-        earlier = await self._store.get_messages(session.conversation_id, last=_WAITING, roles=["user"])
+        earlier = await self._store.get_messages(owner, last=_WAITING, roles=["user"])
         return [beside.referring(each, earlier) for each in placed]
 
     async def _kept_waiting(
-        self, key: SessionKey, session: Session, asked: Sequence[Message]
+        self, key: SessionKey, counts: Counts, asked: Sequence[Message]
     ) -> tuple[list[Put], list[Put | Delete]]:
         """Entries that repeated a prompt before it became a message: now there is one to refer to."""
-        if not session.waiting or not asked:
+        if not counts.waiting or not asked:
             return [], []
-        places = [(_beside(key), _number(number)) for number in session.waiting]
-        puts: list[Put] = []
+        places = [(_beside(key), _number(number)) for number in counts.waiting]
+        made: list[Put] = []
         undo: list[Put | Delete] = []
         for record in await self._store.records.get_many(places):
             before = beside.read(record) if record is not None else None
             after = beside.referring(before, asked) if before is not None else None
             if record is not None and after is not before:
-                puts.append(_rewritten(record, msgspec.to_builtins(after)))
+                made.append(_rewritten(record, msgspec.to_builtins(after)))
                 undo.append(_rewritten(record, record.value))
-        return puts, undo
+        return made, undo
 
-    def _beneath(self, key: SessionKey, entries: list[Entry], session: Session) -> Batch:
+    def _beneath(self, key: SessionKey, entries: list[Entry], known: Known) -> Batch:
         path = key["subpath"]
         place = (SUBAGENTS, key["project_key"], key["session_id"], path)
-        first, id = session.subagents.get(path, 0), session.conversation_id
+        first, id = known.counts.subagents.get(path, 0), known.session.conversation_id
         writes = [Put(place, _number(number), entry, conversation_id=id) for number, entry in enumerate(entries, first)]
         writes += [Put(_uuids(key), name, True, conversation_id=id) for entry in entries if (name := uuid_of(entry))]
-        subagents = {**session.subagents, path: first + len(entries)}
-        return Batch([], msgspec.structs.replace(session, subagents=subagents), writes, [])
-
-
-async def bind(store: Store, conversation_id: str) -> str:
-    """The session id under which Claude knows a conversation: its own where that is a UUID."""
-    try:
-        return str(uuid.UUID(conversation_id))
-    except ValueError:
-        session_id = str(uuid.uuid5(NAMES, conversation_id))
-    if await store.get_conversation(conversation_id) is None:
-        with suppress(Conflict):
-            await store.create_conversation(conversation_id)
-    await store.records.put((BINDINGS,), session_id, conversation_id, conversation_id=conversation_id)
-    return session_id
-
-
-async def bound(store: Store, session_id: str) -> str:
-    """The conversation that a session id was given for; else the one of that very id."""
-    record = await store.records.get((BINDINGS,), session_id)
-    return str(record.value) if record is not None else session_id
-
-
-def _session(record: Record) -> Session:
-    return value_of(record, Session)
-
-
-def _put(key: SessionKey, session: Session, revision: int) -> Put:
-    value = msgspec.to_builtins(session)
-    place = (SESSIONS, key["project_key"])
-    return Put(place, key["session_id"], value, revision, conversation_id=session.conversation_id)
+        subagents = {**known.counts.subagents, path: first + len(entries)}
+        return Batch([], msgspec.structs.replace(known.counts, subagents=subagents), writes, [])
 
 
 def _rewritten(record: Record, value: Any) -> Put:

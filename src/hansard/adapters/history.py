@@ -17,19 +17,22 @@ from hansard.store import Store
 
 T = TypeVar("T")
 
+EVERYTHING = 1_000_000_000
+"""More messages than any conversation has."""
+
 
 async def newest(store: Store, conversation_id: str, count: int, branch: str | None = None) -> list[Message]:
     """The newest messages, oldest first. More than one page of bytes is read page by page."""
     found = await store.get_messages(conversation_id, last=count, branch=branch)
-    messages, more = list(found), found.has_more
-    while more and len(messages) < count:
-        size = min(count - len(messages), store.limits.page)
+    newest_first, more = found[::-1], found.has_more
+    while more and len(newest_first) < count:
+        size = min(count - len(newest_first), store.limits.page)
         page = await store.get_messages(
-            conversation_id, order="desc", after=messages[0].cursor, limit=size, branch=branch
+            conversation_id, order="desc", after=newest_first[-1].cursor, limit=size, branch=branch
         )
-        messages[:0] = reversed(page)
+        newest_first += page
         more = page.has_more
-    return messages
+    return newest_first[::-1]
 
 
 def value_of(record: Record, kind: type[T]) -> T:
@@ -55,14 +58,25 @@ async def settled(write: Coroutine[Any, Any, T]) -> T:
 
     So whoever catches the cancellation can read what became of the write.
     """
-    task = asyncio.ensure_future(write)
+    # A future of our own wakes the caller sooner than `asyncio.shield`, which needs one more turn of the event loop.
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(_telling(write, ended))
     try:
-        return await asyncio.shield(task)
+        await ended
     except asyncio.CancelledError as cancelled:
         if task.cancelled():
             raise
         await _ended(task)
         raise cancelled from task.exception()
+    return task.result()
+
+
+async def _telling(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
+    try:
+        return await write
+    finally:
+        if not ended.done():
+            ended.set_result(None)
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:

@@ -20,10 +20,11 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_messages import Rows, copied
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Blob, TaskWrites
-from hansard.adapters.langgraph_threads import Known, Said, Thread, Threads, runs_of
-from hansard.model import Message, Record
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
+from hansard.adapters.langgraph_rows import Rows
+from hansard.adapters.langgraph_texts import Blob, references, whole
+from hansard.adapters.langgraph_threads import Known, Line, Said, Thread, Threads, line_of
+from hansard.model import Conversation, Message, Record
 from hansard.requests import RecordQuery
 from hansard.store import Store
 
@@ -73,7 +74,7 @@ class Reader:
         separate = await self._separate(found)
         self._threads.know(thread_id, ns, found.id, Known(found.saved, found.revision))
         self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
-        return await self._tuple(found, separate, is_newest=id is None)
+        return await self._tuple(found, separate, is_newest=id is None, is_kept=True)
 
     async def refresh(self, thread_id: str, ns: str, id: str, known: Known, tasks: dict[str, TaskWrites]) -> bool:
         """Reads a checkpoint that others have changed, and writes of theirs beside it. False when it is gone."""
@@ -96,31 +97,22 @@ class Reader:
             return None
         if not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
             return None
-        thread = Thread(conversation.branch)
+        rows = self.rows(thread_id)
+        thread = Thread(conversation.branch, _line(rows, await rows.after(conversation.branch, 0)))
         thread.is_owned = conversation.user_id is not None
-        messages = await self._heard(thread_id, thread, conversation.branch)
-        if not messages:
+        if not thread.line:
             return None
+        self._threads.put(thread_id, thread)
         checkpoint = empty_checkpoint()
         checkpoint["id"] = NO_CHECKPOINT
-        checkpoint["channel_values"] = {"messages": messages}
+        checkpoint["channel_values"] = {"messages": thread.line.messages()}
         checkpoint["channel_versions"] = {"messages": 1}
         metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
-        return CheckpointTuple(_config(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
-
-    async def _heard(self, thread_id: str, thread: Thread, branch: str) -> list[Any]:
-        rows = self.rows(thread_id)
-        messages = []
-        for row in await rows.run(branch, 1, None):
-            for message in rows.messages(row):
-                messages.append(message)
-                thread.remember(message, row)
-        self._threads.put(thread_id, thread)
-        return messages
+        return CheckpointTuple(config_of(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
 
     async def whole(self, found: Found) -> CheckpointTuple:
         """The checkpoint as it was when it was put."""
-        return await self._tuple(found, await self._separate(found), is_newest=False)
+        return await self._tuple(found, await self._separate(found))
 
     async def tasks(self, found: Found) -> list[TaskWrites]:
         """The writes of a checkpoint, with every text in its place."""
@@ -131,8 +123,7 @@ class Reader:
                 task.task_path,
                 task.task_id,
                 tuple(
-                    records.Write(write.idx, write.channel, _bare(records.whole(write.blob, texts)))
-                    for write in task.writes
+                    records.Write(write.idx, write.channel, _bare(whole(write.blob, texts))) for write in task.writes
                 ),
             )
             for task in tasks
@@ -143,7 +134,9 @@ class Reader:
         scan = self._store.records.iter(place, key_prefix=f"{found.id}.", exact=True)
         return [records.read_task(record) async for record in scan]
 
-    async def _tuple(self, found: Found, separate: Sequence[TaskWrites], *, is_newest: bool) -> CheckpointTuple:
+    async def _tuple(
+        self, found: Found, separate: Sequence[TaskWrites], *, is_newest: bool = False, is_kept: bool = False
+    ) -> CheckpointTuple:
         saved = found.saved
         tasks = records.all_tasks(saved.tasks, separate)
         homes = await self._homes(found)
@@ -151,18 +144,18 @@ class Reader:
         texts = await self._texts(found, [*homes.values(), *(write.blob for _, write in writes)])
         values = {name: self._load(blob, texts) for name, blob in homes.items()}
         if saved.runs is not None:
-            values["messages"] = await self._messages(found, is_newest=is_newest)
+            values["messages"] = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
         checkpoint = {**saved.body, "id": found.id, "channel_values": values}
         return CheckpointTuple(
-            config=_config(found.thread_id, found.ns, found.id),
+            config=config_of(found.thread_id, found.ns, found.id),
             checkpoint=cast(Checkpoint, checkpoint),
             metadata=cast(CheckpointMetadata, self._load(saved.metadata, {})),
-            parent_config=_config(found.thread_id, found.ns, saved.parent) if saved.parent else None,
+            parent_config=config_of(found.thread_id, found.ns, saved.parent) if saved.parent else None,
             pending_writes=[(task_id, write.channel, self._load(write.blob, texts)) for task_id, write in writes],
         )
 
     def _load(self, blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> Any:
-        return self._serde.loads_typed(records.whole(blob, texts))
+        return self._serde.loads_typed(whole(blob, texts))
 
     async def _homes(self, found: Found) -> dict[str, Blob]:
         """Every value of the checkpoint, from the records that hold them."""
@@ -176,51 +169,47 @@ class Reader:
         return values
 
     async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, list[bytes]]:
-        wanted = dict(row for blob in blobs for row in records.references(blob))
+        wanted = dict(row for blob in blobs for row in references(blob))
         return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
 
-    async def _messages(self, found: Found, *, is_newest: bool) -> list[Any]:
-        saved, rows = found.saved, self.rows(found.thread_id)
-        branch, runs = saved.branch, [*(saved.runs or ())]
+    async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> list[Any]:
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
         if conversation is not None:
-            if conversation.branch != branch:
-                # Others have gone on from another place: that is the history now.
-                branch, runs = conversation.branch, []
-            said = self._threads.said(found.thread_id)
-            if said is not None and said.is_at(conversation.version, found.id, branch):
-                return self._said_again(found, said, is_owned=conversation.user_id is not None)
-        lines: list[Message] = []
-        for first, last in runs:
-            lines += await rows.run(branch, first, last)
-        if is_newest:
-            lines += await rows.run(branch, saved.tail + 1 if branch == saved.branch else 1, None)
-        messages = []
-        thread = Thread(branch or "main") if is_newest else self._threads.get(found.thread_id)
-        for row in lines:
-            for message in rows.messages(row):
-                messages.append(message)
-                if thread is not None:
-                    thread.remember(message, row)
-        if is_newest and thread is not None:
-            thread.head, thread.tail = found.id, max(saved.tail if branch == saved.branch else 0, thread.tail)
-            thread.is_owned = conversation is None or conversation.user_id is not None
-            self._threads.put(found.thread_id, thread)
-            version = conversation.version if conversation is not None else 0
+            line = await self._newest_line(found, conversation)
+        else:
+            branch, rows = found.saved.branch, self.rows(found.thread_id)
+            line = _line(rows, await rows.runs(branch, found.saved.runs or ()))
+            thread = self._threads.get(found.thread_id) if is_kept else None
+            if thread is not None and branch is not None:
+                thread.hear(branch, line)
+        return line.messages()
+
+    async def _newest_line(self, found: Found, conversation: Conversation) -> Line:
+        """The messages of the newest checkpoint, and what others have said since."""
+        thread_id, saved, branch = found.thread_id, found.saved, conversation.branch
+        said = self._threads.said(thread_id)
+        if said is not None and said.is_at(conversation.version, found.id, branch):
+            line = said.line
+        else:
+            rows = self.rows(thread_id)
+            # Where others have gone on from another place, that is the history now.
+            if branch == saved.branch:
+                lines = await rows.runs(branch, [*(saved.runs or ()), *((seq, seq) for seq in saved.unheard)])
+                lines += await rows.after(branch, saved.tail)
+            else:
+                lines = await rows.after(branch, 0)
+            line = _line(rows, lines)
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
-            self._threads.say(found.thread_id, _said(version, found.id, thread, messages) if is_settled else None)
-        return messages
-
-    def _said_again(self, found: Found, said: Said, *, is_owned: bool) -> list[Any]:
-        """The messages of the newest checkpoint when nobody has written since they were read or put."""
-        thread = Thread(said.branch)
-        messages = list(map(copied, said.messages))
-        thread.hear(tuple(messages), said)
-        thread.head, thread.is_owned = found.id, is_owned
-        thread.tail = max(found.saved.tail, thread.tail)
-        self._threads.put(found.thread_id, thread)
-        return messages
+            said = Said(conversation.version, found.id, branch, line) if is_settled else None
+        before = self._threads.get(thread_id)
+        if before is None or before.head <= found.id:
+            thread = Thread(branch, line)
+            thread.head, thread.is_owned = found.id, conversation.user_id is not None
+            thread.tail = max(saved.tail if branch == saved.branch else 0, thread.tail)
+            self._threads.put(thread_id, thread)
+            self._threads.say(thread_id, said)
+        return line
 
     # Many
 
@@ -290,14 +279,8 @@ class Reader:
         return history
 
 
-def _said(version: int, head: str, thread: Thread, messages: Sequence[Any]) -> Said | None:
-    """What was just read, if every message of it has its own place."""
-    places = thread.places()
-    if len(places) != len(messages):
-        return None
-    seqs = tuple(place.seq for place in places)
-    said = [copied(place.message) for place in places]
-    return Said(version, head, thread.branch, said, seqs, [place.row_id for place in places], tuple(runs_of(seqs)))
+def _line(rows: Rows, lines: Sequence[Message]) -> Line:
+    return line_of((row, rows.moulds(row)) for row in lines)
 
 
 def _gather(ancestor: CheckpointTuple, writes: dict[str, list[PendingWrite]], seeds: dict[str, Any]) -> None:
@@ -314,5 +297,12 @@ def _bare(typed: tuple[str, bytes]) -> Blob:
     return Blob(typed[0], (typed[1],))
 
 
-def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
+def place_of(config: RunnableConfig) -> tuple[str, str]:
+    """Thread and namespace."""
+    configurable = config["configurable"]
+    return str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ""
+
+
+def config_of(thread_id: str, ns: str, id: str | None) -> RunnableConfig:
+    configurable = {"thread_id": thread_id, "checkpoint_ns": ns}
+    return {"configurable": configurable | ({"checkpoint_id": id} if id else {})}

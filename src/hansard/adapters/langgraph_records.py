@@ -4,19 +4,19 @@ A checkpoint is one record, keyed by its id, in the namespace of its thread. It 
 it; where a value did not change, it names the checkpoint that holds it. Writes come before their checkpoint is
 superseded, each task's in a record of its own; when the next checkpoint is put they are folded into the record of
 theirs. By then the messages in them stand in the history, so their text is cut out of the bytes and a reference to the
-message put in its place. Nothing here interprets the serializer's bytes, and nothing but the serializer reads them.
+message put in its place: see `langgraph_texts`. Nothing but the serializer reads its bytes.
 """
 
 from __future__ import annotations
 
 import zlib
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from hansard.adapters.langgraph_texts import Blob, Row, Texts, encode
 from hansard.errors import Corrupt
 from hansard.model import Record
 
@@ -24,26 +24,6 @@ T = TypeVar("T")
 
 CHECKPOINTS = "langgraph"
 WRITES = "langgraph-writes"
-
-_LONG = 64
-"""Bytes from which on a text is sure to be one, wherever its bytes stand."""
-_WORDS = frozenset(
-    b"additional_kwargs ai args artifact assistant content developer error example function human id input messages "
-    b"name response_metadata role status step success system tool tool_call_id tool_calls type user values".split()
-)
-"""What serializers write around texts. Whoever says only such a word has told nothing."""
-
-Row = tuple[int, str, int]
-"""The seq and the id of a message, and which of its texts."""
-Piece = bytes | tuple[int, str, int, int]
-"""Bytes; or a message, which of its texts, and the length of that in bytes."""
-
-
-class Blob(Struct, frozen=True, array_like=True):
-    """A value as the serializer wrote it, perhaps with references in place of texts."""
-
-    tag: str
-    pieces: tuple[Piece, ...]
 
 
 class Write(Struct, frozen=True, array_like=True):
@@ -72,11 +52,12 @@ class Saved(Struct, frozen=True, array_like=True):
     branch: str | None = None
     tail: int = 0
     """The newest seq that the graph knew of."""
+    unheard: tuple[int, ...] = ()
+    """Seqs up to there of what others said meanwhile: the newest checkpoint sees them."""
 
 
 _SAVED = msgspec.msgpack.Decoder(Saved)
 _TASK = msgspec.msgpack.Decoder(TaskWrites)
-encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 _USUAL = (
     b"1f1e0f0e-a697-67b2-84e7-fbdba8dadaff\xa1v\x04\xa2ts\xd9 2026-11-15T12:34:35.847863+00:00"
@@ -154,81 +135,18 @@ def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> l
     return sorted(tasks.values(), key=lambda task: (task.task_path, task.task_id))
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
-def slimmed(blob: Blob, texts: Mapping[bytes, Row]) -> Blob:
-    """The blob with references in place of texts that stand in the history; of texts that overlap, the first's."""
-    return Blob(blob.tag, tuple(part for piece in blob.pieces for part in _slimmed(piece, texts)))
-
-
-def _slimmed(piece: Piece, texts: Mapping[bytes, Row]) -> list[Piece]:
-    if not isinstance(piece, bytes):
-        return [piece]
-    # All are found before any is cut out: a message may have thousands of texts.
-    found: list[tuple[int, int, Row]] = []
-    for text, row in texts.items():
-        if text in piece:
-            for first in _places(piece, text):
-                last = first + len(text)
-                at = bisect(found, (first, last))
-                if (at == 0 or found[at - 1][1] <= first) and (at == len(found) or last <= found[at][0]):
-                    found.insert(at, (first, last, row))
-    parts: list[Piece] = []
-    done = 0
-    for first, last, row in found:
-        parts += [piece[done:first], (*row, last - first)]
-        done = last
-    return [*parts, piece[done:]]
-
-
-def _places(piece: bytes, text: bytes) -> Iterator[int]:
-    for before, after in _surroundings(text):
-        whole = before + text + after
-        at = piece.find(whole)
-        while at >= 0:
-            yield at + len(before)
-            at = piece.find(whole, at + len(whole))
-
-
-def _surroundings(text: bytes) -> list[tuple[bytes, bytes]]:
-    """What stands around a text that is to be cut out. A short one must be a whole string: of msgpack, or of JSON."""
-    if len(text) >= _LONG:
-        return [(b"", b"")]
-    if not text or text in _WORDS:
-        return []
-    return [(encode(text.decode())[: -len(text)], b""), (b'"', b'"')]
-
-
 def folded(saved: Saved, separate: Iterable[TaskWrites], texts: Mapping[bytes, Row]) -> Saved:
     """A superseded checkpoint with its writes in it and its texts cut out."""
     # A channel's name is never taken for something that was said.
     names = {name.encode() for name in saved.body.get("channel_versions", ())}
-    texts = {text: row for text, row in texts.items() if text not in names}
+    said = Texts({text: row for text, row in texts.items() if text not in names})
     return msgspec.structs.replace(
         saved,
-        values={name: slimmed(blob, texts) for name, blob in saved.values.items()},
-        tasks=tuple(_slim_task(task, texts) for task in all_tasks(saved.tasks, separate)),
+        values={name: said.cut(blob) for name, blob in saved.values.items()},
+        tasks=tuple(_slim_task(task, said) for task in all_tasks(saved.tasks, separate)),
     )
 
 
-def _slim_task(task: TaskWrites, texts: Mapping[bytes, Row]) -> TaskWrites:
-    writes = tuple(Write(write.idx, write.channel, slimmed(write.blob, texts)) for write in task.writes)
+def _slim_task(task: TaskWrites, texts: Texts) -> TaskWrites:
+    writes = tuple(Write(write.idx, write.channel, texts.cut(write.blob)) for write in task.writes)
     return TaskWrites(task.task_path, task.task_id, writes)
-
-
-def references(blob: Blob) -> list[tuple[int, str]]:
-    """The messages that a blob refers to."""
-    return [piece[:2] for piece in blob.pieces if not isinstance(piece, bytes)]
-
-
-def whole(blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> tuple[str, bytes]:
-    """What the serializer wrote. A text that is gone from the history, or was changed, is blank."""
-    return blob.tag, b"".join(
-        piece if isinstance(piece, bytes) else _filled(texts.get(piece[0], ()), *piece[2:]) for piece in blob.pieces
-    )
-
-
-def _filled(texts: Sequence[bytes], which: int, size: int) -> bytes:
-    text = texts[which] if which < len(texts) else b""
-    return text if len(text) == size else b" " * size

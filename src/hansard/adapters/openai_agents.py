@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 
-from hansard.adapters.history import newest, reading_of, settled
+from hansard.adapters.history import EVERYTHING, newest, reading_of, settled
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
@@ -68,8 +68,7 @@ class OpenAISession:
             # One more, to see what the window would be cut off from.
             items = in_window(await self._newest(self.max_items + 1), self.max_items)
         else:
-            messages = self._store.iter_messages(self.session_id, branch=self._branch)
-            items = all_items([message async for message in messages])
+            items = all_items(await newest(self._store, self.session_id, EVERYTHING, self._branch))
         return cast("list[TResponseInputItem]", items)
 
     async def _newest(self, limit: int) -> list[Item]:

@@ -16,7 +16,7 @@ from hansard.server.keys import default_path
 
 _SERVER = (
     *("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets"),
-    *("jinja2", "markupsafe", "markdown_it", "mdurl", "nh3", "pygments"),
+    *("jinja2", "markupsafe", "nh3", "pygments", "pyromark"),
 )
 
 

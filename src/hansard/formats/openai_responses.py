@@ -171,6 +171,8 @@ AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
 
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_LED_TO = ("mcp_approval_request", "mcp_list_tools", "program")
+"""What reasoning leads to, beside words and calls."""
 _UNCHECKED = ("async", "caller")
 """Optional fields of calls that we do not look into; a call that has one is written anew."""
 
@@ -358,7 +360,8 @@ def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list
         if is_reasoning and not following:
             losses.append(Loss("", "reasoning", "what it led to is not there"))
             continue
-        following = item.get("role") == "assistant" or is_reasoning or str(item.get("type")).endswith("_call")
+        kind = str(item.get("type"))
+        following = item.get("role") == "assistant" or is_reasoning or kind.endswith("_call") or kind in _LED_TO
         kept.append(item)
     return kept[::-1]
 

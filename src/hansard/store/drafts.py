@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from hansard import codec, ids
 from hansard.errors import ValidationError
 from hansard.limits import Limits
-from hansard.model import NOT_YET, SCOPES, STATUSES, Message, Participant, Source, Usage
+from hansard.model import KINDS, NOT_YET, SCOPES, STATUSES, Message, Participant, Source, Usage
 from hansard.requests import Draft
 from hansard.store import checks
 
@@ -116,6 +116,11 @@ def _rare_fields(message: Message) -> dict[str, Any]:
 
 
 def participant(value: object) -> Participant:
+    if type(value) is Participant and value.metadata is None and value.kind in KINDS:
+        # What nearly all are: nothing to convert, and nothing in it that can be changed.
+        names = (value.kind, value.id, value.kind if value.display_name is None else value.display_name)
+        if all(type(name) is str and name.isascii() for name in names):
+            return value
     return checks.struct(value, Participant, "participant")
 
 

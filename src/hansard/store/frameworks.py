@@ -49,7 +49,7 @@ class Frameworks(Core):
     async def claude_session_binding(self, conversation_id: str | int) -> str:
         """The session id under which Claude knows a conversation: its own where that is a UUID."""
         with needed("claude"):
-            from hansard.adapters.claude import bind
+            from hansard.adapters.claude_sessions import bind
         return await bind(cast("Store", self), checks.id_of(conversation_id, "conversation_id", self.limits))
 
     def crewai_memory_storage(self) -> HansardMemoryStorage:

@@ -18,7 +18,7 @@ from hansard import codec, formats
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
-from hansard.web import markdown
+from hansard.web import highlight, markdown
 from hansard.web.visits import query, segment
 
 MOST = 20_000
@@ -26,7 +26,7 @@ MOST = 20_000
 _MOST_PARTS = 500
 WHOLE = 1_000_000
 """Characters of one block on the page of one message."""
-_TONES = 6
+_TONES = 8
 _KINDS = {"user": "user", "assistant": "agent", "agent": "agent", "system": "system", "developer": "system"}
 
 
@@ -81,7 +81,9 @@ def speaker_of(message: Message, conversation: Conversation) -> Speaker:
 
 
 def _speaker(name: str, kind: str, id: str) -> Speaker:
-    return Speaker(name, kind, crc32(id.encode("utf-8", "replace")) % _TONES, name.strip()[:1].upper() or "·")
+    # Of every other tone: a user and an agent never look the same.
+    tone = crc32(id.encode("utf-8", "replace")) % (_TONES // 2) * 2 + (kind == "user")
+    return Speaker(name, kind, tone, name.strip()[:1].upper() or "·")
 
 
 Results = Mapping[str, tuple[ToolResult, Message]]
@@ -158,7 +160,7 @@ class _Writer:
     def _json(self, kind: str, value: Any, **more: Any) -> Block:
         text = value if isinstance(value, str) else pretty(value)
         shown = text[: self._most]
-        html = markdown.json(shown) if not isinstance(value, str) else markdown.code(shown, "")
+        html = highlight.json(shown) if not isinstance(value, str) else highlight.code(shown, "")
         return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
     def _call(self, call: ToolCall, results: Results) -> Block:
@@ -260,7 +262,7 @@ def size_of(size: int) -> str:
 def preview(messages: Sequence[Message]) -> str:
     """The newest words of a conversation, on one line."""
     for message in reversed(messages):
-        text = " ".join(message.text[:400].split())
+        text = " ".join(markdown.bare(message.text[:400]).split())
         if text:
             return text[:200]
     return ""

@@ -18,6 +18,7 @@ from hansard.search.hits import Snippet
 from hansard.server.calls import Answer
 from hansard.web import content
 from hansard.web.looks import Look, NoForm, see
+from hansard.web.markdown import bare
 
 PAGE = 25
 _LOOKED_AT = 3
@@ -283,9 +284,9 @@ def marked(snippet: Snippet) -> Markup:
     """A snippet with what was found marked."""
     pieces, end = [], 0
     for start, stop in snippet.highlights:
-        pieces += [escape(snippet.text[end:start]), _MARK, escape(snippet.text[start:stop]), _UNMARK]
+        pieces += [escape(bare(snippet.text[end:start])), _MARK, escape(snippet.text[start:stop]), _UNMARK]
         end = stop
-    return Markup("").join([*pieces, escape(snippet.text[end:])])
+    return Markup("").join([*pieces, escape(bare(snippet.text[end:]))])
 
 
 PAGES = (see("/conversations", see_conversations, query=ListQuery),)

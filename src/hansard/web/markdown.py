@@ -1,36 +1,28 @@
 """Markdown as HTML that can harm nobody.
 
-Three walls: the parser is told that HTML is text, the sanitizer lets only known tags and attributes through, and the
-page's policy lets nothing run. Pictures from elsewhere become links: looking at a conversation tells nobody.
-Everything is bounded: a text that is too long, or a table that is too large, is shown as it was written.
+Three walls: of what the parser finds only known things are written, and HTML is text; the sanitizer lets only known
+tags and attributes through; and the page's policy lets nothing run. Pictures from elsewhere become links: looking at a
+conversation tells nobody. Everything is bounded: a text that is too long, too deep or too rich is shown as it was
+written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import nh3
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
-from markdown_it.utils import EnvType, OptionsDict
-from pygments import highlight as pygmentize
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
+import pyromark
+from pyromark import Options
 
-from hansard.web.memory import Memory, digest
+from hansard.web import highlight
 
 MOST = 20_000
 """Characters that are rendered as Markdown; beyond, text is shown as it was written."""
-_MOST_CODE = 20_000
-_MOST_ROWS = 200
-_MOST_BRACKETS = 500
-_MOST_MARKS = 3_000
-_MOST_LINE = 5_000
+_MOST_EVENTS = 8_000
+_DEEPEST = 40
 
 _TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "div"),
@@ -52,14 +44,6 @@ _ATTRIBUTES = {
     **{f"h{level}": {"dir"} for level in range(1, 7)},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
-_SPACES = r"\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""All but the one that everybody types: the parser knows which of them it takes off the end of a line."""
-_LINE = rf"(?![-+:=|>#\s]|\d{{1,9}}[.)])(?:[^\\`*_\[\]<~&\x00{_SPACES}]|(?<=[^\W_])_(?=[^\W_]))+"
-_PLAIN = re.compile(rf"{_LINE}(?:\n+{_LINE})*\n*")
-"""Lines in which no Markdown can be: most of what people write."""
-_JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
-"""Texts, of which the last may be cut, and other values."""
-_BLANK = re.compile(r"\n\n+")
 _CLEANER = nh3.Cleaner(
     tags=_TAGS,
     attributes=_ATTRIBUTES,
@@ -67,24 +51,39 @@ _CLEANER = nh3.Cleaner(
     link_rel="noopener noreferrer nofollow",
     strip_comments=True,
 )
-_memory = Memory(8_000_000)
-_LEXERS: dict[str, Any] = {}
-_FORMATTER = HtmlFormatter(nowrap=True, classprefix="k-")
-_DIRECTED = ("paragraph_open", "heading_open", "list_item_open", "blockquote_open", "table_open")
+_OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS
+_TAG = re.compile(r"(?<!\]\()<(?![A-Za-z][A-Za-z0-9+.-]+:[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
+"""What could begin HTML: neither around the target of a link, nor around an address that is a link by itself."""
+_LESS = "\ufdd0"
+"""Stands for that sign while the text is parsed: of the characters that Unicode leaves to such uses."""
+_URL = re.compile(
+    r"https?://[^\s\"<>\\^`{|}\ufdd0\u3000-\u3003\u3008-\u3011\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+"
+)
+
+_BEGINS = re.compile(r"^[ \t]*(?:#{1,6}|[-*+]|>+)[ \t]+", re.MULTILINE)
+_RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
+"""Under the heads of a table."""
+_CELL = re.compile(r"(?:\s*\|)+\s*")
 
 
 def render(text: str) -> str:
-    """The text as HTML. The same text is rendered once as long as it is remembered."""
-    if len(text) > MOST or _is_costly(text):
+    """The text as HTML."""
+    if len(text) > MOST:
         return plain(text)
-    if _PLAIN.fullmatch(text):
-        return _paragraphs(text)
-    key = digest(text.encode("utf-8", "surrogatepass"))
-    html = _memory.get(key)
-    if html is None:
-        html = _rendered(text)
-        _memory.put(key, html)
-    return html
+    whole = text.encode("utf-8", "replace").decode()  # half a character is none
+    if "<" in whole:
+        whole = _TAG.sub(_LESS, whole.replace(_LESS, "\ufffd"))
+    writer = _Writer()
+    if not writer.write(pyromark.events(whole, options=_OPTIONS)):
+        return plain(text)
+    return _CLEANER.clean("".join(writer.pieces))
+
+
+def bare(text: str) -> str:
+    """The text without the commonest signs of Markdown, for a line in a list."""
+    if "|" in text and (ruled := _RULE.sub(" ", text)) != text:
+        text = _CELL.sub(" · ", ruled)
+    return _BEGINS.sub("", text.replace("**", "").replace("~~", "").replace("`", ""))
 
 
 def plain(text: str) -> str:
@@ -92,92 +91,155 @@ def plain(text: str) -> str:
     return f'<pre class="plain" dir="auto">{escape(text)}</pre>'
 
 
-def _paragraphs(text: str) -> str:
-    """What the parser makes of plain lines, without it."""
-    return "".join(
-        f'<p dir="auto">{"<br>".join(map(str.rstrip, block.split(chr(10))))}</p>'
-        for block in _BLANK.split(escape(text, quote=False).strip("\n"))
-    )
+_SIGNS = {"SoftBreak": "<br>\n", "HardBreak": "<br>\n", "Rule": "<hr>\n"}
+_OPEN = {
+    "Paragraph": '<p dir="auto">',
+    "HtmlBlock": '<p dir="auto">',
+    "BlockQuote": '<blockquote dir="auto">\n',
+    "Item": '<li dir="auto">',
+    "Emphasis": "<em>",
+    "Strong": "<strong>",
+    "Strikethrough": "<s>",
+}
+_CLOSE = {
+    "Paragraph": "</p>\n",
+    "HtmlBlock": "</p>\n",
+    "BlockQuote": "</blockquote>\n",
+    "Item": "</li>\n",
+    "Emphasis": "</em>",
+    "Strong": "</strong>",
+    "Strikethrough": "</s>",
+    "TableHead": "</tr></thead>\n<tbody>",
+    "TableRow": "</tr>\n",
+    "Table": "</tbody></table>\n",
+}
+_TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐</span> '}
 
 
-def _is_costly(text: str) -> bool:
-    """Tables without end, and marks that a parser must try in every combination: no person writes so."""
-    return (
-        text.count("[") > _MOST_BRACKETS
-        or sum(map(text.count, "*_~`<&\\")) > _MOST_MARKS
-        or (text.count("|") > 8 * _MOST_ROWS and text.count("\n") > _MOST_ROWS)
-    )
+class _Writer:
+    """HTML of what the parser finds: with a direction for each block, and nothing that a browser would fetch."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._code: list[str] | None = None
+        """The lines of a block of code, while it is read."""
+        self._language = ""
+        self._links = 0
+        """Links and pictures that are open: inside of one there is no other."""
+        self._words = 0
+        """The piece with which the words of a picture begin."""
+        self._columns: Sequence[str] = ()
+        self._column = 0
+        self._cell = "td"
+
+    def write(self, events: Iterable[Any]) -> bool:
+        """False when there is more than a page can bear: the rest is not even parsed."""
+        add = self.pieces.append
+        depth = 0
+        for number, event in enumerate(events):
+            if isinstance(event, str):
+                add(_SIGNS[event])
+                continue
+            ((kind, what),) = event.items()
+            if kind == "Start":
+                depth += 1
+                if depth > _DEEPEST or number > _MOST_EVENTS:
+                    return False
+                name, more = _named(what)
+                add(_OPEN.get(name) or self._open(name, more))
+            elif kind == "End":
+                depth -= 1
+                name, more = _named(what)
+                add(_CLOSE.get(name) or self._close(name, more))
+            elif kind == "Code":
+                add(f"<code>{_escaped(what)}</code>")
+            elif kind == "TaskListMarker":
+                add(_TASKS[what])
+            else:  # text, or HTML, which is text too
+                self._text(what)
+        return True
+
+    def _text(self, text: str) -> None:
+        if self._code is not None:
+            self._code.append(text.replace(_LESS, "<"))
+        elif "://" in text and not self._links:
+            self.pieces.append(_linked(text))
+        else:
+            self.pieces.append(_escaped(text))
+
+    def _open(self, name: str, more: Any) -> str:
+        match name:
+            case "Heading":
+                return f'<{more["level"].lower()} dir="auto">'
+            case "List":
+                return "<ul>\n" if more is None else f'<ol start="{more}">\n'
+            case "CodeBlock":
+                self._code, self._language = [], _language(more)
+            case "Link" | "Image":
+                self._links += 1
+                self._words = len(self.pieces)
+                return _link(more) if self._links == 1 else ""
+            case "Table":
+                self._columns = more
+                return '<table dir="auto">'
+            case "TableHead" | "TableRow":
+                self._cell, self._column = ("th", 0) if name == "TableHead" else ("td", 0)
+                return "<thead><tr>" if name == "TableHead" else "<tr>"
+            case "TableCell":
+                side = self._columns[self._column]
+                self._column += 1
+                return f"<{self._cell}>" if side == "None" else f'<{self._cell} class="to-{side.lower()}">'
+        return ""
+
+    def _close(self, name: str, more: Any) -> str:
+        match name:
+            case "Heading":
+                return f"</{more.lower()}>\n"
+            case "List":
+                return "</ol>\n" if more else "</ul>\n"
+            case "CodeBlock":
+                text, self._code = "".join(self._code or ()), None
+                return f'<pre class="code"><code>{highlight.code(text, self._language)}</code></pre>\n'
+            case "Link" | "Image":
+                self._links -= 1
+                is_blank = name == "Image" and not any(self.pieces[self._words + 1 :])
+                return ("picture" if is_blank else "") + ("" if self._links else "</a>")
+            case "TableCell":
+                return f"</{self._cell}>"
+        return ""
 
 
-def _rendered(text: str) -> str:
-    # Deep nesting costs the parser more than it tells a reader.
-    try:
-        html = _PARSER.render(text)
-    except RecursionError:
-        return plain(text)
-    return _CLEANER.clean(html.encode("utf-8", "replace").decode())  # half a character is none
+def _named(what: Any) -> tuple[str, Any]:
+    """What begins or ends: a name or, under it, more."""
+    return (what, None) if isinstance(what, str) else next(iter(what.items()))
 
 
-def code(text: str, language: str) -> str:
-    """Code in colours, where its language is known."""
-    if not language or len(text) > _MOST_CODE or _longest_line(text) > _MOST_LINE:
-        return escape(text)
-    lexer = _lexer(language)
-    return escape(text) if lexer is None else str(pygmentize(text, lexer(stripnl=False, ensurenl=False), _FORMATTER))
+def _language(kind: Any) -> str:
+    info = kind.get("Fenced", "") if isinstance(kind, Mapping) else ""
+    return (info.split() or [""])[0][:40].lower()
 
 
-def _lexer(language: str) -> Any:
-    """The class that reads a language, or None. Names are anybody's: only those that are known are remembered."""
-    if language not in _LEXERS:
-        try:
-            _LEXERS[language] = type(get_lexer_by_name(language))
-        except ClassNotFound:
-            return None
-    return _LEXERS[language]
+def _link(more: Mapping[str, str]) -> str:
+    to = more["dest_url"] if more["link_type"] != "Email" else f"mailto:{more['dest_url']}"
+    title = f' title="{_quoted(more["title"])}"' if more["title"] else ""
+    return f'<a href="{_quoted(to)}"{title}>'
 
 
-def _longest_line(text: str) -> int:
-    return max(map(len, text.split("\n")), default=0)
-
-
-def json(text: str) -> str:
-    """JSON as we write it, in colours."""
-    if len(text) > _MOST_CODE:
-        return escape(text)
+def _linked(text: str) -> str:
+    """Text with the addresses in it as links."""
     pieces, end = [], 0
-    for match in _JSON.finditer(text):
-        pieces.append(text[end : match.start()])  # brackets and commas: nothing to escape
-        end, value = match.end(), match.group()
-        colour = "k-mi" if value[0] != '"' else "k-nt" if text[end : end + 1] == ":" else "k-s2"
-        pieces.append(f'<span class="{colour}">{escape(value, quote=False)}</span>')
-    return "".join([*pieces, escape(text[end:])])
+    for found in _URL.finditer(text):
+        url = found.group().rstrip(".,;:!?'*_~")
+        if url.endswith(")") and url.count(")") > url.count("("):
+            url = url[:-1]
+        pieces += [_escaped(text[end : found.start()]), f'<a href="{_quoted(url)}">{_escaped(url)}</a>']
+        end = found.start() + len(url)
+    return "".join([*pieces, _escaped(text[end:])])
 
 
-class _Renderer(RendererHTML):
-    """HTML with a direction for each block, and nothing that a browser would fetch."""
-
-    def renderToken(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:  # noqa: N802
-        token = tokens[idx]
-        if token.type in _DIRECTED:
-            token.attrSet("dir", "auto")
-        if style := token.attrs.pop("style", None):  # the alignment of a column
-            token.attrSet("class", str(style).replace("text-align:", "to-"))
-        return super().renderToken(tokens, idx, options, env)
-
-    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        token = tokens[idx]
-        language = (token.info.split() or [""])[0][:40]
-        return f'<pre class="code"><code>{code(token.content, language.lower())}</code></pre>\n'
-
-    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f'<pre class="code"><code>{escape(tokens[idx].content)}</code></pre>\n'
-
-    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        token = tokens[idx]
-        words = self.renderInlineAsText(token.children or [], options, env) or "picture"
-        return f'<a href="{escape(str(token.attrs.get("src", "")))}">{escape(words)}</a>'
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(_LESS, "&lt;").replace(">", "&gt;")
 
 
-_PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20}, renderer_cls=_Renderer).enable(
-    ["table", "strikethrough"]
-)
+def _quoted(text: str) -> str:
+    return escape(text.replace(_LESS, "<"))

@@ -22,6 +22,8 @@ from hansard.web.memory import Memory, digest
 _MOST_BYTES = 24_000_000
 """Of HTML that is remembered."""
 memory = Memory(_MOST_BYTES)
+_MACROS = ("message.html", "hit.html")
+"""Templates that are a macro of the name `piece`: a page has many of them, and a macro costs less to begin."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
 
 
@@ -46,7 +48,7 @@ def recalled(key: bytes) -> Markup | None:
 
 
 def kept(key: bytes, template: str, values: Mapping[str, Any]) -> Markup:
-    html = named(template).render(values)
+    html = _writer(template)(**values)
     memory.put(key, html)
     return Markup(html)
 
@@ -54,6 +56,12 @@ def kept(key: bytes, template: str, values: Mapping[str, Any]) -> Markup:
 @cache
 def named(template: str) -> Template:
     return _environment().get_template(template)
+
+
+@cache
+def _writer(template: str) -> Callable[..., str]:
+    found = named(template)
+    return found.module.piece if template in _MACROS else found.render  # type: ignore[attr-defined]
 
 
 @cache

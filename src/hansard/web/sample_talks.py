@@ -59,6 +59,15 @@ def _result(id: str, value: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": msgspec.json.encode(value).decode()}
 
 
+def _use(id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """A call in Anthropic's format."""
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+def _used(id: str, content: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": content}
+
+
 def _parcel() -> Talk:
     """Tools in parallel, a table, sources."""
     tracked = {"carrier": "PostNord", "status": "held at customs", "place": "Tromsø", "since": "2026-11-12T07:40:00Z"}
@@ -123,65 +132,35 @@ def _parser() -> Talk:
         "All 48 tests pass now. I also:\n\n1. added a test for `-05:00`\n"
         "2. removed the `except ValueError: pass`, which hid it"
     )
+    thought = "The failure began with the new parser. Run the one test first."
+    failure = "FAILED test_dates.py::test_zones\nValueError: too many values to unpack (expected 3)"
     lines = [
         Line("user", "`test_zones` fails since the last commit. Can you look?"),
         Line(
             "assistant",
             [
-                {
-                    "type": "thinking",
-                    "thinking": "The failure began with the new parser. Run the one test first.",
-                    "signature": "s1",
-                },
+                {"type": "thinking", "thinking": thought, "signature": "s1"},
                 {"type": "text", "text": "Let me run it."},
-                {
-                    "type": "tool_use",
-                    "id": "tu_1",
-                    "name": "run_tests",
-                    "input": {"path": "tests/test_dates.py", "only": "test_zones"},
-                },
+                _use("tu_1", "run_tests", path="tests/test_dates.py", only="test_zones"),
             ],
             coder,
             "anthropic",
             Usage(input_tokens=2210, output_tokens=96, reasoning_tokens=41, cost=0.0081, model="claude-sonnet-5"),
         ),
-        Line(
-            "user",
-            [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "tu_1",
-                    "is_error": True,
-                    "content": "FAILED test_dates.py::test_zones\nValueError: too many values to unpack (expected 3)",
-                }
-            ],
-            format="anthropic",
-        ),
+        Line("user", [_used("tu_1", failure) | {"is_error": True}], format="anthropic"),
         Line(
             "assistant",
             [
                 {"type": "text", "text": "It splits at every hyphen. I change the parser and run all of them."},
-                {
-                    "type": "tool_use",
-                    "id": "tu_2",
-                    "name": "edit_file",
-                    "input": {"path": "src/dates.py", "old": 'split("-")', "new": 'split("-", 2)'},
-                },
-                {"type": "tool_use", "id": "tu_3", "name": "run_tests", "input": {"path": "tests"}},
+                _use("tu_2", "edit_file", path="src/dates.py", old='split("-")', new='split("-", 2)'),
+                _use("tu_3", "run_tests", path="tests"),
             ],
             coder,
             "anthropic",
         ),
         Line(
             "user",
-            [
-                {"type": "tool_result", "tool_use_id": "tu_2", "content": "1 replacement"},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "tu_3",
-                    "content": '{"passed": 48, "failed": 0, "seconds": 3.2}',
-                },
-            ],
+            [_used("tu_2", "1 replacement"), _used("tu_3", '{"passed": 48, "failed": 0, "seconds": 3.2}')],
             format="anthropic",
         ),
         Line(

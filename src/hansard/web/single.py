@@ -15,7 +15,7 @@ from hansard import formats
 from hansard.errors import NotFound
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.calls import Answer, NoQuery
-from hansard.web import content, markdown, transcript
+from hansard.web import content, highlight, transcript
 from hansard.web.conversation import ONE, Stretch, base_of, beyond_of
 from hansard.web.looks import ALONE, Look, NoForm, see
 from hansard.web.transcript import Setting
@@ -52,7 +52,7 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
         message=message,
         conversation=conversation,
         base=base,
-        raw=Markup(markdown.json(raw[: content.MOST])),
+        raw=Markup(highlight.json(raw[: content.MOST])),
         is_raw_cut=len(raw) > content.MOST,
         is_text=isinstance(message.content, str) and not message.blobs,
     )

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus
 
 from starlette.types import Scope, Send
 
@@ -18,7 +17,9 @@ from hansard.server import parameters
 from hansard.server.exchanges import Exchange
 
 TENANT = b"/t/"
-COLOURS = "hansard_colours"
+OURS = "hansard_"
+"""With which the names of our cookies begin."""
+COLOURS = OURS + "colours"
 
 
 class Visit(Exchange):
@@ -53,11 +54,14 @@ class Visit(Exchange):
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
-        try:
-            found = SimpleCookie(self.headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return {}
-        return {name: morsel.value for name, morsel in found.items()}
+        """Ours. Other applications on the same host set others, in any form that they like."""
+        sent = (each.partition("=") for each in self.headers.get(b"cookie", b"").decode("latin-1").split(";"))
+        found: dict[str, str] = {}
+        for name, _, value in sent:
+            if name.strip().startswith(OURS):
+                # A browser sends the cookie with the longest path first.
+                found.setdefault(name.strip(), value.strip())
+        return found
 
     @property
     def colours(self) -> str | None:
@@ -88,5 +92,5 @@ def unsegment(text: str) -> str:
 
 def query(**given: object) -> str:
     """A query string of what is not empty, with its question mark."""
-    pairs = {name: value for name, value in given.items() if value not in (None, "", False)}
-    return "?" + urlencode(pairs) if pairs else ""
+    pairs = [f"{name}={quote_plus(str(value))}" for name, value in given.items() if value not in (None, "", False)]
+    return "?" + "&".join(pairs) if pairs else ""

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.server.calls import Answer
-from hansard.web import charts, content, markdown, rendering
+from hansard.web import charts, content, highlight, rendering
 from hansard.web.conversation import ONE, base_of
 from hansard.web.looks import ALONE, Look, NoForm, see
 
@@ -83,7 +83,7 @@ def _values(
         "q": query,
         "prompt": prompt,
         "lines": _lines(prompt, messages, conversation),
-        "json": markdown.json(made) if len(made) <= content.MOST else None,
+        "json": highlight.json(made) if len(made) <= content.MOST else None,
         "plain_json": made,
         "share": charts.share(prompt.tokens, prompt.budget),
         "base": base,

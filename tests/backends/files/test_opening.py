@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.backends.files import kit
+from tests.waiting import PATIENCE
 
 import hansard
 from hansard import (
@@ -320,12 +322,25 @@ def test_durable_writes_are_confirmed_before_they_are_acknowledged(
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 HOLD = """
-import fcntl, sys, time
+import fcntl, sys
 with open(sys.argv[1]) as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
+
+
+@contextmanager
+def holding(lock: Path) -> Iterator[Callable[[], object]]:
+    """Another process holds it, until what is yielded is called."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    try:
+        yield process.kill
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
@@ -335,12 +350,8 @@ def held(tmp_path: Path) -> Iterator[Path]:
         store.append_message("c", "user", "x")
         store.append_message("d", "user", "x")
     lock = tmp_path / "default" / "_locks" / "c.lock"
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    yield tmp_path
-    process.kill()
-    process.communicate()
+    with holding(lock):
+        yield tmp_path
 
 
 def test_a_lock_that_is_held_times_out(held: Path) -> None:
@@ -348,7 +359,7 @@ def test_a_lock_that_is_held_times_out(held: Path) -> None:
         began = time.monotonic()
         with pytest.raises(TimedOut, match="conversation 'c'") as caught:
             store.append_message("c", "user", "y")
-        assert 0.5 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.5, "it waited"
         assert (caught.value.outcome, caught.value.retryable) == ("not_applied", True)
         assert kit.contents(store, "c") == ["x"], "readers do not wait"
         assert len(store.list_conversations().items) == 2
@@ -364,11 +375,11 @@ def test_a_lock_held_by_another_thread_times_out(tmp_path: Path) -> None:
         def hold() -> None:
             with backend._common.tenant("default").writing("c"):  # type: ignore[attr-defined]
                 held.set()
-                done.wait(10)
+                done.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait(10)
+        assert held.wait(PATIENCE)
         try:
             with pytest.raises(TimedOut):
                 store.append_message("c", "user", "y")
@@ -379,18 +390,18 @@ def test_a_lock_held_by_another_thread_times_out(tmp_path: Path) -> None:
         store.append_message("c", "user", "y")
 
 
-def test_the_event_loop_never_waits_for_a_lock_or_a_disk(held: Path) -> None:
-    async def play() -> float:
-        async with hansard.connect(f"file://{held}?timeout=1") as store:
-            writing = asyncio.gather(
-                *(store.append("c", [Message("user", "y")]) for _ in range(3)), return_exceptions=True
-            )
-            longest, before = 0.0, time.monotonic()
-            for _ in range(50):
-                await asyncio.sleep(0.005)
-                now = time.monotonic()
-                longest, before = max(longest, now - before), now
-            assert all(isinstance(error, TimedOut) for error in await writing)
-            return longest
+def test_the_event_loop_never_waits_for_a_lock_or_a_disk(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with hansard.connect(f"file://{tmp_path}?timeout=120") as store:
+            await store.append_message("c", "user", "x")
+            with holding(tmp_path / "default" / "_locks" / "c.lock") as release:
+                writing = asyncio.gather(*(store.append("c", [Message("user", "y")]) for _ in range(3)))
+                for _ in range(50):
+                    await asyncio.sleep(0.005)
+                # A loop that waited itself would come here only when they had given up.
+                assert not writing.done()
+                release()
+                await writing
+            assert len(await store.get_messages("c")) == 4
 
-    assert asyncio.run(play()) < 0.5
+    asyncio.run(play())

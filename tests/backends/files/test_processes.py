@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.files import kit
+from tests.waiting import PATIENCE
 
 from hansard import sync
 from hansard.testing import Target, processes
@@ -95,7 +96,7 @@ def test_whatever_is_going_on_when_a_process_is_killed(tmp_path: Path, mode: str
         assert process.stdout.readline() == "open\n"
         time.sleep(chance.random() * 0.08)
         process.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert "Error" not in errors, errors
         if seed % 4 == 3:
             _must_be_sound(root, chance)
@@ -131,21 +132,17 @@ def _must_be_sound(root: Path, chance: random.Random) -> None:
 
 
 READER = """
-import sys, time
+import sys
 from hansard import sync
 store = sync.connect(sys.argv[1])
 print("open", flush=True)
-end = time.monotonic() + float(sys.argv[2])
-rounds = 0
-while time.monotonic() < end:
+for _ in range(int(sys.argv[2])):
     found = store.get_conversation("c")
     listed = [each.id for each in store.list_conversations().items]
     assert found is not None and listed == ["c"], (found, listed)
     messages = list(store.iter_messages("c"))
     assert len(messages) % 3 == 0, "half a batch"
     assert [message.seq for message in messages] == sorted({message.seq for message in messages})
-    rounds += 1
-print(rounds)
 """
 
 
@@ -154,24 +151,22 @@ def test_readers_see_whole_batches_while_it_moves_between_folders(tmp_path: Path
     url = f"file://{tmp_path}?mode={mode}&durability=process"
     with sync.connect(url) as store:
         store.append("c", [{"role": "user", "content": "x"} for _ in range(3)])
-        command = [sys.executable, "-c", READER, url, "2"]
+        command = [sys.executable, "-c", READER, url, "150"]
         readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         for reader in readers:
             assert reader.stdout is not None
             reader.stdout.readline()
         number = 0
-        while any(reader.poll() is None for reader in readers):
+        while number <= 20 or any(reader.poll() is None for reader in readers):
             number += 1
             store.update_conversation("c", agent_id=f"agent{number % 3}")
             if number % 4 == 0:
                 store.append("c", [{"role": "user", "content": "x"} for _ in range(3)])
             if number % 100 == 0:
                 store.clear_messages("c")
-        assert number > 20
         for reader in readers:
-            output, _ = reader.communicate(timeout=10)
+            reader.communicate()
             assert reader.returncode == 0
-            assert int(output) > 5
 
 
 def test_a_watcher_sees_what_another_process_writes(tmp_path: Path) -> None:
@@ -181,10 +176,8 @@ def test_a_watcher_sees_what_another_process_writes(tmp_path: Path) -> None:
         store.append_message("c", "user", "x", id="m")
         tail = store.watch("c", after="m")
         process = subprocess.Popen([sys.executable, "-c", code])
-        began = time.monotonic()
         assert next(iter(tail)).content == "from elsewhere"
-        assert process.wait(30) == 0
-        assert time.monotonic() - began < 20
+        assert process.wait(PATIENCE) == 0
 
 
 BLOBS = """

@@ -47,7 +47,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     with quick_folder() as folder:
         index = f"sqlite:///{folder}/index.db"
         url = f"openai+{kind}://{{0}}/v1?mode={mode}&index={index}"
-        yield ServedTarget(folder, url, in_memory=True)
+        target = ServedTarget(folder, url, in_memory=True)
+        yield target
+        target.forget()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,10 +16,12 @@ from tests.backends.openai.test_mirror import Side, both, every_kind, say, scena
 from tests.server.kit import serving
 
 from hansard import connect
+from hansard.backends.openai.threads import Threads
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message
 from hansard.rules import leased
 from hansard.store import Store
+from hansard.testing import Clock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")
 every_mode = pytest.mark.parametrize("mode", ["delta", "snapshot"])
@@ -350,20 +352,21 @@ def test_a_deletion_that_broke_off(kind: str) -> None:
 
 @every_kind
 def test_one_that_expired_goes_at_the_api_too(kind: str) -> None:
+    clock = Clock()
+
     async def play(store: Store, side: Side) -> None:
-        soon = datetime.now(UTC) + timedelta(milliseconds=50)
-        await store.append("c", say("old"), expires_at=soon)
+        await store.append("c", say("old"), expires_at=clock.now + timedelta(minutes=1))
         await store.append("kept", say("kept"))
-        await asyncio.sleep(0.1)
+        clock.advance(timedelta(minutes=2))
         await store.append("c", say("new"))
         assert await texts(store) == ["new"]
         assert sorted([await side.texts(id) for id in await side.ids()]) == [["kept"], ["new"]]
-        await store.update_conversation("c", expires_at=datetime.now(UTC) + timedelta(milliseconds=50))
-        await asyncio.sleep(0.1)
+        await store.update_conversation("c", expires_at=clock.now + timedelta(minutes=1))
+        clock.advance(timedelta(minutes=2))
         await store.purge(timedelta(days=1))
         assert [await side.texts(id) for id in await side.ids()] == [["kept"]]
 
-    scenario(kind, play)
+    scenario(kind, play, clock=clock)
 
 
 class Strict:
@@ -464,3 +467,40 @@ def test_writing_first_to_a_conversation_that_was_made_there() -> None:
             await store.append("conv_never", say("x"), create=False)
 
     scenario("conversations", play)
+
+
+def test_two_processes_that_add_the_same_to_a_thread_at_the_same_moment() -> None:
+    """Threads take no ids: what is there twice is removed again."""
+    messages = [Message("user", f"said {seq}", id=f"m{seq}", seq=seq) for seq in range(1, 6)]
+
+    async def run(address: str) -> None:
+        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", timeout=30) as client:
+            both = [Threads(client, "the-mark"), Threads(client, "the-mark")]
+            id = await both[0].create({})
+            earlier = Message("user", "earlier", id="m0", seq=0)
+            await both[0].add(id, both[0].pieces(earlier, "0" * 20))
+            await asyncio.gather(
+                *(
+                    each.add(id, [piece for message in messages for piece in each.pieces(message, "0" * 20)])
+                    for each in both
+                )
+            )
+            found = [(entry.name, entry.message.text) async for entry in both[0].entries(id, None)]
+            assert sorted(text for _, text in found) == ["earlier", *(f"said {seq}" for seq in range(1, 6))]
+            assert len({name for name, _ in found}) == 6
+
+    with serving() as api:
+        asyncio.run(run(api.address))
+
+
+def test_what_is_too_large_for_the_api_is_noted_in_a_thread(tmp_path: Path) -> None:
+    async def play(store: Store, side: Side) -> None:
+        large = "x" * 10_000_000
+        await store.append("c", say("before", large, "after"))
+        assert await texts(store) == ["before", large, "after"]
+        (id,) = await side.ids()
+        before, note, after = await side.texts(id)
+        assert (before, after) == ("before", "after"), "it does not stand in the way of others"
+        assert "which the API does not take" in note
+
+    scenario("threads", play)

@@ -17,6 +17,8 @@ from hansard import connect
 from hansard.errors import Unavailable, Unsupported, ValidationError
 from hansard.model import Message
 from hansard.store import Store
+from hansard.store.core import utc_now
+from hansard.testing import Clock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")
 KINDS = ("conversations", "threads")
@@ -56,19 +58,26 @@ def url_of(kind: str, address: str, index: str, **options: str) -> str:
 
 
 @asynccontextmanager
-async def both(api: Served, kind: str, index: str, **options: str) -> AsyncIterator[tuple[Store, Side]]:
+async def both(
+    api: Served, kind: str, index: str, clock: Clock | None = None, **options: str
+) -> AsyncIterator[tuple[Store, Side]]:
+    url = url_of(kind, api.address, index, **options)
     async with (
         openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=30) as client,
-        connect(url_of(kind, api.address, index, **options)) as store,
+        connect(url, clock=clock or utc_now) as store,
     ):
         yield store, Side(client, api, kind)
 
 
 def scenario(
-    kind: str, play: Callable[[Store, Side], Awaitable[None]], index: str = "memory://", **options: str
+    kind: str,
+    play: Callable[[Store, Side], Awaitable[None]],
+    index: str = "memory://",
+    clock: Clock | None = None,
+    **options: str,
 ) -> None:
     async def run(api: Served) -> None:
-        async with both(api, kind, index, **options) as (store, side):
+        async with both(api, kind, index, clock, **options) as (store, side):
             await play(store, side)
 
     with serving() as api:

@@ -40,15 +40,6 @@ def backend_of(store: Store) -> PostgresBackend:
     return backend
 
 
-async def until(look: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What is looked for, as soon as it is there."""
-    for _ in range(1000):
-        if found := await look():
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
-
-
 @asynccontextmanager
 async def following(store: Store, conversation: str, after: str | None = None) -> AsyncIterator[Any]:
     """A live tail, closed in the end."""

@@ -7,9 +7,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.backends.postgres.kit import following, play, raw, until
+from tests.backends.postgres.kit import following, play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
+from tests.waiting import PATIENCE, coming
 from tools.postgres import Server
 
 from hansard import Denied, Message, Store, Unavailable, connect
@@ -43,16 +44,16 @@ def test_a_replica_can_be_read_and_watched(pair: tuple[Server, Server]) -> None:
     async def check() -> None:
         async with connect(primary.url) as writing:
             last = await writing.append_message("c", "user", "0")
-            await until(lambda: _has_tables(replica))
+            await coming(lambda: _has_tables(replica))
             async with connect(f"{replica.url}&poll_interval=50") as reading:
-                await until(lambda: count(reading))
+                await coming(lambda: count(reading))
                 for write in (reading.append_message("c", "user", "x"), reading.delete_conversation("c")):
                     with pytest.raises(Denied, match="takes no writes"):
                         await write
                 async with following(reading, "c", after=last) as tail:
                     for number in range(1, 4):
                         await writing.append_message("c", "user", str(number))
-                        assert (await asyncio.wait_for(anext(tail), 10)).text == str(number)
+                        assert (await asyncio.wait_for(anext(tail), PATIENCE)).text == str(number)
 
     play(check)
 
@@ -72,7 +73,7 @@ def test_a_replica_can_be_searched(pair: tuple[Server, Server]) -> None:
     async def check() -> None:
         async with connect(primary.url) as store:
             await store.append("c", [Message("user", f"word {number}") for number in range(150)])
-            await until(lambda: _has_tables(replica))
+            await coming(lambda: _has_tables(replica))
         # Nobody is left who could index it again.
         async with raw(primary.url) as connection:
             await connection.execute("DELETE FROM hansard.search")
@@ -81,7 +82,7 @@ def test_a_replica_can_be_searched(pair: tuple[Server, Server]) -> None:
                 "ON CONFLICT DO NOTHING"
             )
         async with connect(replica.url) as copy:
-            await until(lambda: _is_queued(replica, 150))
+            await coming(lambda: _is_queued(replica, 150))
             found = await copy.search("word", order="newest", limit=100, token_cap=None)
             assert [hit.message.seq for hit in found] == list(range(150, 50, -1))
 
@@ -100,9 +101,9 @@ def test_a_replica_takes_over(pair: tuple[Server, Server]) -> None:
     async def check() -> None:
         async with connect(url) as store:
             await store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(5)])
-            await until(lambda: _has_tables(replica))
+            await coming(lambda: _has_tables(replica))
             async with connect(replica.url) as copy:
-                await until(lambda: _is_there(copy, 5))
+                await coming(lambda: _is_there(copy, 5))
             await asyncio.to_thread(primary.stop, signal.SIGQUIT)
             with pytest.raises(Unavailable) as caught:
                 await store.append("c", Message("user", "5", id="m5"))

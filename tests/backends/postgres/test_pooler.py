@@ -13,6 +13,7 @@ from tests.backends.postgres.kit import following, play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
 from tests.servers.pooler import Pooler, pooler
+from tests.waiting import PATIENCE
 
 from hansard import Conflict, Message, Store, TimedOut, connect
 from hansard.testing import Target
@@ -73,13 +74,17 @@ def test_everything_works_through_it(target: Target) -> None:
 
 def test_settings_hold_though_no_session_does(target: Target) -> None:
     async def check() -> None:
-        async with behind(target, "pooler=true&statement_timeout=300") as (store, _):
-            await store.append_message("c", "user", "x")
-            async with raw() as connection, connection.transaction():
-                await connection.execute(f"SELECT 1 FROM {schema_of(target)}.conversations FOR UPDATE")
-                for _ in range(3):
-                    with pytest.raises(TimedOut):
-                        await store.update_conversation("c", title="x")
+        async with connect(target.url) as patient:
+            await patient.append_message("c", "user", "x")
+        async with (
+            behind(target, "pooler=true&statement_timeout=300") as (store, _),
+            raw() as connection,
+            connection.transaction(),
+        ):
+            await connection.execute(f"SELECT 1 FROM {schema_of(target)}.conversations FOR UPDATE")
+            for _ in range(3):
+                with pytest.raises(TimedOut):
+                    await store.update_conversation("c", title="x")
 
     play(check)
 
@@ -99,6 +104,6 @@ def test_watching(target: Target, direct: bool) -> None:
                     coming = asyncio.ensure_future(anext(tail))
                     await asyncio.sleep(0.02)
                     await other.append_message("c", "user", str(number))
-                    assert (await asyncio.wait_for(coming, 10)).text == str(number)
+                    assert (await asyncio.wait_for(coming, PATIENCE)).text == str(number)
 
     play(check)

@@ -13,25 +13,17 @@ from tests.servers import postgres
 from hansard import Message, ValidationError, connect
 from hansard.backends.postgres.schema import TABLES
 
-ROLE = "ordinary"
-
 
 @pytest.fixture
 def place() -> Iterator[str]:
     """A schema that belongs to a role without privileges."""
-    name = postgres.new_schema()
-    postgres.run(
-        postgres.sql(
-            f"DO $$ BEGIN CREATE ROLE {ROLE} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
-            f"CREATE SCHEMA {name} AUTHORIZATION {ROLE}",
-        )
-    )
+    name = postgres.place_of_the_ordinary()
     yield name
-    postgres.run(postgres.sql(f"DROP SCHEMA {name} CASCADE"))
+    postgres.drop(name)
 
 
 def url_of(place: str, options: str = "") -> str:
-    return postgres.with_schema(place, postgres.shared().url_of(ROLE)) + options
+    return postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY)) + options
 
 
 def test_everything_works_behind_it(place: str) -> None:
@@ -69,7 +61,7 @@ def test_a_statement_without_a_tenant_sees_nothing(place: str) -> None:
             await store.append("c", [Message("user", "x", usage={"input_tokens": 1})])  # type: ignore[arg-type]
             await store.tenant("acme").append_message("c", "user", "y")
             await store.records.put(["n"], "k", 1)
-            async with raw(postgres.shared().url_of(ROLE)) as connection:
+            async with raw(postgres.shared().url_of(postgres.ORDINARY)) as connection:
                 for table in TABLES:
                     assert await connection.fetchval(f"SELECT count(*) FROM {place}.{table}") == 0, table
                 async with connection.transaction():

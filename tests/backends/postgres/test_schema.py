@@ -171,7 +171,7 @@ def full() -> Iterator[str]:
 
     asyncio.run(fill())
     yield name
-    postgres.run(postgres.sql(f"DROP SCHEMA {name} CASCADE"))
+    postgres.drop(name)
 
 
 FILL = """

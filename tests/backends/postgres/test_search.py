@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.backends.postgres.kit import backend_of, play, raw, until
+from tests.backends.postgres.kit import backend_of, play, raw
 from tests.servers import postgres
+from tests.waiting import PATIENCE, coming
 
 import hansard
 import hansard.sync
@@ -97,7 +98,7 @@ def test_the_index_is_filled_behind_the_appends(target: Target) -> None:
                 return await entries(target) == 451 and await entries(target, "search_queue") == 0
 
             # While it is still open: closing must not be what fills it.
-            assert await until(is_filled)
+            assert await coming(is_filled)
 
     play(check)
 
@@ -143,7 +144,7 @@ def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
                 # Only of the tenant that was searched.
                 return (await entries(target), await entries(target, "search_queue")) == (60, 1)
 
-            assert await until(is_filled)
+            await coming(is_filled)
             assert await texts(opened, "word") == [f"word {number}" for number in range(59, -1, -1)]
             assert await opened.check() == []
 
@@ -331,8 +332,8 @@ def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypat
             passing, may_end = await slow_pass(opened)
             appending = asyncio.create_task(opened.append_message("c", "user", "word 1", user_id="ann"))
             async with connect(target.url) as other:
-                await asyncio.wait_for(other.append_message("c", "user", "word 2"), 20)
-                await asyncio.wait_for(other.append_message("d", "user", "word 3"), 20)
+                await asyncio.wait_for(other.append_message("c", "user", "word 2"), PATIENCE)
+                await asyncio.wait_for(other.append_message("d", "user", "word 3"), PATIENCE)
             assert not appending.done()
             may_end.set()
             await asyncio.gather(passing, appending)
@@ -350,7 +351,7 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
             id = await opened.append_message("c", "user", "word 0")
             passing, may_end = await slow_pass(opened)
             deleting = asyncio.create_task(opened.delete_message("c", id))
-            await asyncio.wait_for(opened.append_message("d", "user", "word 1"), 20)
+            await asyncio.wait_for(opened.append_message("d", "user", "word 1"), PATIENCE)
             assert not deleting.done()
             may_end.set()
             await asyncio.gather(passing, deleting)
@@ -519,7 +520,7 @@ def test_what_is_committed_during_an_upgrade_is_indexed_too(target: Target) -> N
                 waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
                 return upgrade.done() or bool(await connection.fetchval(waits, f"{place}.messages"))
 
-            await until(has_come)
+            await coming(has_come)
             await transaction.commit()
             await upgrade
         assert await entries(target, "search_queue") == 2
@@ -698,13 +699,10 @@ def test_every_step_finds_the_same(target: Target, monkeypatch: pytest.MonkeyPat
 
 def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
     """No index of terms is used there, and nothing is kept in a session."""
-    place = postgres.new_schema()
-    role = "ordinary"
-    made = f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-    postgres.run(postgres.sql(made, f"CREATE SCHEMA {place} AUTHORIZATION {role}"))
+    place = postgres.place_of_the_ordinary()
 
     async def check() -> None:
-        url = postgres.with_schema(place, postgres.shared().url_of(role))
+        url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
         async with connect(f"{url}&rls=true&pooler=true") as opened:
             corpus = [Message("user", content, id=id) for id, content in CORPUS.items()]
             await opened.append("c", corpus)
@@ -721,7 +719,7 @@ def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
     try:
         play(check)
     finally:
-        postgres.run(postgres.sql(f"DROP SCHEMA {place} CASCADE"))
+        postgres.drop(place)
 
 
 def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
@@ -729,11 +727,8 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
     from hansard.backends.postgres.options import parse
     from hansard.urls import Url
 
-    place = postgres.new_schema()
-    role = "ordinary"
-    made = f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-    postgres.run(postgres.sql(made, f"CREATE SCHEMA {place} AUTHORIZATION {role}"))
-    url = postgres.with_schema(place, postgres.shared().url_of(role))
+    place = postgres.place_of_the_ordinary()
+    url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
 
     async def check() -> None:
         async with connect(f"{url}&rls=true") as opened:
@@ -757,4 +752,4 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
     try:
         play(check)
     finally:
-        postgres.run(postgres.sql(f"DROP SCHEMA {place} CASCADE"))
+        postgres.drop(place)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.backends.postgres.kit import backend_of, following, play, raw, until
+from tests.backends.postgres.kit import backend_of, following, play, raw
 from tests.servers import postgres
+from tests.waiting import PATIENCE, coming
 
 from hansard import Store, connect
 from hansard.backends.postgres.watching import EVERYTHING, mark_of, payload_of
@@ -86,13 +87,13 @@ def test_nothing_is_lost_while_the_listener_is_gone(target: Target) -> None:
             last = await store.append_message("c", "user", "old")
             async with following(store, "c", after=last) as tail:
                 await other.append_message("c", "user", "0")
-                assert (await asyncio.wait_for(anext(tail), 10)).text == "0"
+                assert (await asyncio.wait_for(anext(tail), PATIENCE)).text == "0"
                 for number in range(1, 6):
-                    coming = asyncio.ensure_future(anext(tail))
-                    pid = await until(lambda: listener_of(connection, store))
+                    next_one = asyncio.ensure_future(anext(tail))
+                    pid = await coming(lambda: listener_of(connection, store))
                     await connection.execute("SELECT pg_terminate_backend($1, 5000)", pid)
                     await other.append_message("c", "user", str(number))
-                    assert (await asyncio.wait_for(coming, 10)).text == str(number)
+                    assert (await asyncio.wait_for(next_one, PATIENCE)).text == str(number)
 
     play(check)
 
@@ -100,18 +101,18 @@ def test_nothing_is_lost_while_the_listener_is_gone(target: Target) -> None:
 def test_many_watchers_share_one_connection(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as store, connect(target.url) as other, raw() as connection:
-            for number in range(20):
-                await store.append_message(f"c{number}", "user", "old")
-            tails: list[Any] = [store.watch(f"c{number}") for number in range(20)]
-            coming = [asyncio.ensure_future(anext(tail)) for tail in tails]
-            await asyncio.sleep(0.2)
+            old = [await store.append_message(f"c{number}", "user", "old") for number in range(20)]
+            tails: list[Any] = [store.watch(f"c{number}", after=old[number]) for number in range(20)]
+            waiting = [asyncio.ensure_future(anext(tail)) for tail in tails]
+            await coming(lambda: listener_of(connection, store))
+            await asyncio.sleep(0.2)  # for others that there should not be
             listening = await connection.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1",
                 f"%{backend_of(store)._engine.channel}%",
             )
             assert listening == 1
             await asyncio.gather(*(other.append_message(f"c{number}", "user", str(number)) for number in range(20)))
-            found = await asyncio.wait_for(asyncio.gather(*coming), 10)
+            found = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
             assert [message.text for message in found] == [str(number) for number in range(20)]
             for tail in tails:
                 await tail.aclose()

@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.backends.redis.conftest import StartServer
 from tests.servers.redis import Server, free_port
+from tests.waiting import PATIENCE, until
 
 import hansard
 from hansard import sync
@@ -66,7 +68,7 @@ def an_old_server(version: str) -> Iterator[int]:
     try:
         yield listener.getsockname()[1]
     finally:
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def test_a_server_that_is_too_old() -> None:
@@ -199,7 +201,7 @@ def test_a_server_that_is_loading(start: StartServer) -> None:
         # A setting that servers have for their own tests: each key takes so many microseconds to load.
         server.settings |= {"key_load_delay": 20_000, "loading_process_events_interval_bytes": 1024}
         server.start()
-        until(lambda: _answers(store), each=0.05)
+        until(lambda: _answers(store))
         assert texts(store, "c3") == ["x"]
 
 
@@ -218,10 +220,11 @@ def test_a_connection_lost_while_a_write_is_on_its_way(start: StartServer) -> No
     server = start()
     with sync.connect(server.url) as store:
         store.append("c", Message("user", "x", id="a"))
-        with paused(server):
-            threading.Timer(0.2, _kill_connections, (server,)).start()
+        with paused(server), ThreadPoolExecutor(1) as pool:
+            killing = pool.submit(_kill_those_that_wait, server)
             with pytest.raises(Unavailable) as lost:
                 store.append("c", Message("user", "y", id="b"))
+            killing.result()
         assert lost.value.outcome == "unknown"
         store.append("c", Message("user", "y", id="b"))
         assert texts(store) == ["x", "y"]
@@ -230,7 +233,7 @@ def test_a_connection_lost_while_a_write_is_on_its_way(start: StartServer) -> No
 
 def test_an_answer_that_does_not_come(start: StartServer) -> None:
     server = start()
-    with sync.connect(f"{server.url}?timeout=1") as store:
+    with sync.connect(f"{server.url}?timeout=3") as store:
         store.append("c", Message("user", "x", id="a"))
         with paused(server), pytest.raises(TimedOut) as late:
             store.append("c", Message("user", "y", id="b"))
@@ -269,9 +272,8 @@ def test_many_lose_the_same_connection(start: StartServer) -> None:
 
             with paused(server):
                 calls = [asyncio.create_task(append(number)) for number in range(50)]
-                await asyncio.sleep(0.2)
-                await asyncio.to_thread(_kill_connections, server)
-            done = await asyncio.wait_for(asyncio.gather(*calls), 20)
+                await asyncio.to_thread(_kill_those_that_wait, server)
+            done = await asyncio.wait_for(asyncio.gather(*calls), PATIENCE)
             there = {each.id for n in range(3) for each in await store.get_messages(f"c{n}", last=100)}
             assert {id for id in done if id} <= there
             assert not untouched & there
@@ -286,12 +288,12 @@ def test_a_cancelled_call_does_not_reach_others(start: StartServer) -> None:
     async def play() -> None:
         async with hansard.connect(server.url) as store:
             await store.append_message("c", "user", "first")
-            with paused(server, 0.5):
+            with paused(server):
                 calls = [asyncio.create_task(store.append_message("c", "user", n, id=f"m{n}")) for n in range(6)]
-                await asyncio.sleep(0.1)
+                await asyncio.to_thread(until, lambda: _waiting(server))
                 calls[0].cancel()
                 calls[3].cancel()
-            done = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+            done = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
             failed = [each for each in done if isinstance(each, Exception)]
             assert not failed
             there = {message.id for message in await store.get_messages("c", last=20)}
@@ -387,7 +389,7 @@ def test_waiting_for_replicas(start: StartServer) -> None:
     primary = start()
     replica = start(replicaof=f"127.0.0.1 {primary.port}", repl_diskless_sync_delay=0)
     until(lambda: replica.client().info("replication")["master_link_status"] == "up")
-    with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=2000") as store:
+    with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=5000") as store:
         store.append("c", Message("user", "x", id="a"))
         assert replica.client().zcard("hansard:{default:c}:messages:1") == 1
         replica.kill()
@@ -401,22 +403,26 @@ def test_waiting_for_replicas(start: StartServer) -> None:
 
 
 @contextmanager
-def paused(server: Server, seconds: float = 3.0) -> Iterator[None]:
+def paused(server: Server) -> Iterator[None]:
     """The server takes writes, and does not run them."""
     client = server.client()
-    client.execute_command("CLIENT", "PAUSE", int(seconds * 1000), "WRITE")
+    client.execute_command("CLIENT", "PAUSE", int(PATIENCE * 1000), "WRITE")
     try:
         yield
     finally:
         client.execute_command("CLIENT", "UNPAUSE")
 
 
+def _waiting(server: Server) -> int:
+    """How many have sent a command that a pause holds back."""
+    waiting: int = server.client().info("clients")["blocked_clients"]
+    return waiting
+
+
+def _kill_those_that_wait(server: Server) -> None:
+    until(lambda: _waiting(server))
+    _kill_connections(server)
+
+
 def _kill_connections(server: Server) -> None:
     server.client().execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-
-def until(holds: object, seconds: float = 20.0, each: float = 0.02) -> None:
-    give_up = time.monotonic() + seconds
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < give_up, "it never came to that"
-        time.sleep(each)

@@ -373,7 +373,8 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
                 return await original(function, *args, **kwargs)
 
             monkeypatch.setattr(asyncio, "to_thread", spy)
-            await store.get_messages("small", last=10)
+            for count in (10, 1_000_000):
+                assert len(await store.get_messages("small", last=count)) == 1
             assert threads == []
             assert len((await store.get_messages("large", last=10))[0].text) == 2_000_000
             assert threads == ["off the loop"]

@@ -65,6 +65,7 @@ HOT = {
     "head": (1, 2, 50),
     "newest_between": (1, 2),
     "find_record": ("default", "", b"", "k"),
+    "find_revision": ("default", "", b"", "k"),
     "find_blob": ("default", "x"),
     "find_tombstone": ("default", "x"),
     "expired_conversations": (1, 10),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.backends import quick_folder
+from tests.waiting import coming
 
 import hansard.sync
 from hansard.backends.sqlite import indexing, searching
@@ -42,12 +43,8 @@ def test_the_index_is_filled_behind_the_appends(tmp_path: Path) -> None:
     async def run() -> None:
         async with hansard.connect(f"sqlite:///{path}") as opened:
             await opened.append("c", [Message("user", f"word {number}") for number in range(50)])
-            for _ in range(200):
-                if places(path) == 50:
-                    break
-                await asyncio.sleep(0.02)
             # While it is still open: closing must not be what fills it.
-            assert places(path) == 50
+            await coming(lambda: places(path) == 50)
 
     asyncio.run(run())
 

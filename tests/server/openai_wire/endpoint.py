@@ -25,6 +25,12 @@ class Endpoint:
         self.done = "data: [DONE]"
         self.waits: threading.Event | None = None
         """Until it is set, nothing is answered."""
+        self.output: list[dict[str, Any]] | None = None
+        """Items to answer with, where it says nothing."""
+        self.script: Iterator[str] | None = None
+        """What is streamed, where it is not what it says."""
+        self.hung_up = threading.Event()
+        """Whoever asked went away in the middle of a stream."""
 
     @property
     def count(self) -> int:
@@ -44,7 +50,7 @@ class Endpoint:
             "created_at": 1,
             "status": status,
             "model": "m-1",
-            "output": [item] if status == "completed" else [],
+            "output": (self.output or [item]) if status == "completed" else [],
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
@@ -128,9 +134,12 @@ def endpoint() -> Iterator[Endpoint]:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.end_headers()
-                for piece in model.events(self.path):
-                    self.wfile.write(piece.encode())
-                    self.wfile.flush()
+                try:
+                    for piece in model.script or model.events(self.path):
+                        self.wfile.write(piece.encode())
+                        self.wfile.flush()
+                except ConnectionError:
+                    model.hung_up.set()
             else:
                 answer = model.response() if self.path.endswith("/responses") else model.completion()
                 self._send(200, "application/json", json.dumps(answer).encode())
@@ -153,4 +162,4 @@ def endpoint() -> Iterator[Endpoint]:
             yield model
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(60)

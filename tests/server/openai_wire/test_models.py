@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +103,64 @@ class TestResponses:
         assert [item["content"] for item in kit.asked()] == ["one", "It is on its way.", "or"], "as a branch"
         with pytest.raises(openai.NotFoundError):
             kit.client.responses.create(model="m", input="x", previous_response_id="resp_never")
+
+    def test_going_on_from_a_response_on_another_branch(self, kit: Kit) -> None:
+        ask = kit.client.responses.create
+        first = ask(model="m", input="one")
+        here = ask(model="m", input="here", previous_response_id=first.id)
+        ask(model="m", input="there", previous_response_id=first.id)
+        again = ask(model="m", input="on", previous_response_id=here.id)
+        said = [item["content"] for item in kit.asked() if item["role"] == "user"]
+        assert said == ["one", "here", "on"]
+        ask(model="m", input="and on", previous_response_id=again.id)
+        said = [item["content"] for item in kit.asked() if item["role"] == "user"]
+        assert said == ["one", "here", "on", "and on"]
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_responses_of_the_same_id_are_not_taken_for_each_other(self, kit: Kit, stream: bool) -> None:
+        kit.model.id = f"resp_always_{stream}"
+
+        def ask(input: str, **options: Any) -> str:
+            answer: Any = kit.client.responses.create(model="m", input=input, stream=stream, **options)
+            if not stream:
+                return str(answer.id)
+            named = [event.response.id for event in answer if hasattr(event, "response")]
+            assert len(set(named)) == 1, "by one name from its beginning to its end"
+            return str(named[-1])
+
+        one, two = ask("one"), ask("two")
+        assert one != two
+        for input, previous in (("one", one), ("two", two)):
+            ask("and", previous_response_id=previous)
+            assert [item["content"] for item in kit.asked()] == [input, "It is on its way.", "and"]
+
+    def test_what_is_deleted_meanwhile_stays_deleted(self, kit: Kit) -> None:
+        first = kit.client.responses.create(model="m", input="one")
+        (made,) = kit.api.get("/conversations?limit=1").json()["items"]
+        kit.model.waits = threading.Event()
+        failures: list[openai.APIStatusError] = []
+
+        def ask() -> None:
+            try:
+                kit.client.responses.create(model="m", input="two", previous_response_id=first.id)
+            except openai.APIStatusError as error:
+                failures.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            deadline = time.monotonic() + 60
+            while kit.model.count < 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            kit.api.delete(f"/conversations/{made['id']}")
+        finally:
+            kit.model.waits.set()
+            asking.join(60)
+            kit.model.waits = None
+        assert [each.status_code for each in failures] == [404]
+        assert kit.api.get(f"/conversations/{made['id']}").status_code == 404
+        with pytest.raises(openai.NotFoundError):
+            kit.client.responses.create(model="m", input="x", previous_response_id=first.id)
 
     def test_what_shall_not_be_stored_is_not(self, kit: Kit) -> None:
         newest = kit.api.get("/conversations?limit=1").json()

@@ -14,10 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
-from hansard import codec, rules
+from hansard import rules
 from hansard.backend import Capabilities
+from hansard.backends.memory import changing, lifecycle
 from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, select, with_summary
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.signals import Signals
@@ -98,7 +97,7 @@ class MemoryBackend:
 
     def _chosen(self, tenant: str | None) -> dict[str, Tenant]:
         self._open()
-        return {name: each for name, each in self._tenants.items() if tenant in (None, name)}
+        return lifecycle.chosen(self._tenants, tenant)
 
     def _find(self, context: Context, id: str) -> Kept | None:
         conversations = self._tenant(context).conversations
@@ -126,7 +125,7 @@ class MemoryBackend:
             if expires is None or expires > context.now:
                 # Behind the wall of a user's view: it must look as if it were not there.
                 raise rules.not_found(id)
-            self._drop(context, id)
+            tenant.drop(context, id)
         kept = tenant.conversations[id] = Kept(head)
         kept.enlist(tenant.listing)
         self._evict_conversations(context, tenant)
@@ -134,7 +133,7 @@ class MemoryBackend:
 
     def _evict_conversations(self, context: Context, tenant: Tenant) -> None:
         while self._max_conversations is not None and len(tenant.conversations) > self._max_conversations:
-            self._drop(context, next(iter(tenant.conversations)))
+            tenant.drop(context, next(iter(tenant.conversations)))
             self._evicted_conversations += 1
 
     # Conversations
@@ -175,28 +174,9 @@ class MemoryBackend:
             rules.check_version(kept.head.conversation, expected_version)
             tenant = self._tenant(context)
             tenant.tombstones.update(dict.fromkeys(rules.graves(kept.head.conversation), context.now))
-            receipt = self._drop(context, id)
+            receipt = tenant.drop(context, id)
             self._changed(context, id)
             return receipt
-
-    def _drop(self, context: Context, id: str) -> Receipt:
-        tenant = self._tenant(context)
-        kept = tenant.conversations.pop(id)
-        kept.delist()
-        records = [key for key, record in tenant.records.items() if record.conversation_id == id]
-        for key in records:
-            tenant.forget_record(key)
-        blobs = self._tenant(context).drop_blobs(context, digests(message for _, message in kept.all_messages()))
-        return Receipt(
-            conversations=1,
-            messages=len(kept.places),
-            branches=len(kept.head.lanes),
-            summaries=len(kept.summaries),
-            records=len(records),
-            blobs=blobs,
-            at=context.now,
-            physically_gone=True,
-        )
 
     # Messages
 
@@ -255,7 +235,7 @@ class MemoryBackend:
         excess = len(kept.places) - self._max_messages if self._max_messages is not None else 0
         if excess > 0:
             oldest = list(islice(kept.all_messages(), excess))
-            self._remove(context, kept, [message for _, message in oldest])
+            changing.take_out(self._tenant(context), context, kept, [message for _, message in oldest])
             self._evicted_messages += excess
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
@@ -314,67 +294,9 @@ class MemoryBackend:
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
         with self._lock:
             kept = self._need(context, id)
-            removed = {"ids": self._remove_ids, "last": self._pop, "all": self._clear}[remove.what](
-                context, kept, remove
-            )
+            removed = changing.remove(self._tenant(context), context, kept, remove)
             self._changed(context, id)
             return removed
-
-    def _remove_ids(self, context: Context, kept: Kept, remove: Remove) -> Removed:
-        rules.check_version(kept.head.conversation, remove.expected_version)
-        gone = [message for each in dict.fromkeys(remove.ids) if (message := kept.find(each))]
-        id = kept.head.conversation.id
-        tombstones = self._tenant(context).tombstones
-        tombstones.update((codec.digest(id, message.id), context.now) for message in gone)
-        receipt = self._remove(context, kept, gone)
-        kept.head = structs.replace(kept.head, buried=kept.head.buried or bool(gone))
-        return Removed([own_message(message) for message in gone], receipt, kept.head.conversation.version)
-
-    def _remove(self, context: Context, kept: Kept, gone: Sequence[Message]) -> Receipt:
-        if not gone:
-            return Receipt(at=context.now)
-        places = [kept.places[message.id] for message in gone]
-        for message in gone:
-            kept.remove(message.id)
-        summaries = kept.forget_summaries(places)
-        kept.head = rules.without(context, kept.head, places, kept.newest())
-        return self._receipt(context, gone, summaries)
-
-    def _receipt(self, context: Context, gone: Sequence[Message], summaries: int = 0, branches: int = 0) -> Receipt:
-        return Receipt(
-            messages=len(gone),
-            branches=branches,
-            summaries=summaries,
-            blobs=self._tenant(context).drop_blobs(context, digests(gone)),
-            at=context.now,
-            physically_gone=True,
-        )
-
-    def _pop(self, context: Context, kept: Kept, remove: Remove) -> Removed:
-        rules.check_version(kept.head.conversation, remove.expected_version)
-        newest = list(islice(kept.read(remove.branch, newest_first=True), 2))
-        if not newest:
-            return Removed([], Receipt(at=context.now), kept.head.conversation.version)
-        places = [(line, message.seq) for line, message in newest]
-        after, doomed = rules.plan_pop(
-            kept.head, remove, places[0], places[1] if len(places) > 1 else None, kept.fresh_line
-        )
-        summaries = len(kept.summaries)
-        stored = self._tenant(context).blobs
-        blobs = {ref.sha256: stored[ref.sha256].data for ref in newest[0][1].blobs if ref.sha256 in stored}
-        gone = kept.remove_beyond(doomed)
-        after = with_summary(after, kept.head.conversation.summary)
-        kept.head = rules.shrunk(context, after, len(gone), kept.newest())
-        receipt = self._receipt(context, gone, summaries - len(kept.summaries))
-        return Removed([own_message(newest[0][1])], receipt, kept.head.conversation.version, blobs)
-
-    def _clear(self, context: Context, kept: Kept, remove: Remove) -> Removed:
-        rules.check_version(kept.head.conversation, remove.expected_version)
-        gone = [message for _, message in kept.all_messages()]
-        branches, summaries = len(kept.head.lanes) - 1, len(kept.summaries)
-        kept.head = rules.cleared(context, kept.head)
-        kept.lines, kept.places, kept.sizes, kept.pinned, kept.summaries = {}, {}, {}, set(), []
-        return Removed([], self._receipt(context, gone, summaries, branches), kept.head.conversation.version)
 
     # Branches and summaries
 
@@ -400,7 +322,7 @@ class MemoryBackend:
             after = with_summary(after, kept.summaries[-1].text if kept.summaries else None)
             kept.head = rules.shrunk(context, after, len(gone), kept.newest())
             self._changed(context, id)
-            return self._receipt(context, gone, summaries - len(kept.summaries), 1)
+            return changing.receipt_of(self._tenant(context), context, gone, summaries - len(kept.summaries), 1)
 
     async def put_summary(self, context: Context, summary: Summary) -> None:
         with self._lock:
@@ -498,28 +420,7 @@ class MemoryBackend:
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         with self._lock:
-            self._open()
-            total = Receipt(at=context.now, physically_gone=True)
-            tombstones = 0
-            for name, tenant in self._tenants.items():
-                here = Context(name, context.now)
-                total += self._sweep_tenant(here, tenant)
-                old = [key for key, at in tenant.tombstones.items() if at + rules.TOMBSTONE_LIFE <= context.now]
-                for key in old:
-                    del tenant.tombstones[key]
-                tombstones += len(old)
-            return Swept(receipt=total, tombstones=tombstones)
-
-    def _sweep_tenant(self, context: Context, tenant: Tenant) -> Receipt:
-        total = Receipt(at=context.now, physically_gone=True)
-        for id, kept in list(tenant.conversations.items()):
-            if not rules.is_visible(kept.head.conversation, context):
-                total += self._drop(context, id)
-        dead = [key for key, record in tenant.records.items() if not rules.is_alive(record, context.now)]
-        for key in dead:
-            tenant.forget_record(key)
-        blobs = self._tenant(context).drop_blobs(context, set(tenant.blobs))
-        return total + Receipt(records=len(dead), blobs=blobs, at=context.now, physically_gone=True)
+            return lifecycle.sweep(self._chosen(None), context)
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         with self._lock:
@@ -527,29 +428,11 @@ class MemoryBackend:
 
     async def stats(self, tenant: str | None) -> Stats:
         with self._lock:
-            chosen = self._chosen(tenant).values()
-            return Stats(
-                backend="memory",
-                tenants=sum(each.holds_anything for each in chosen),
-                conversations=sum(len(each.conversations) for each in chosen),
-                messages=sum(len(kept.places) for each in chosen for kept in each.conversations.values()),
-                records=sum(len(each.records) for each in chosen),
-                blobs=sum(len(each.blobs) for each in chosen),
-                blob_bytes=sum(len(blob.data) for each in chosen for blob in each.blobs.values()),
-                active=rules.active_days(
-                    kept.head.conversation for each in chosen for kept in each.conversations.values()
-                ),
-                evicted_conversations=self._evicted_conversations,
-                evicted_messages=self._evicted_messages,
-            )
+            return lifecycle.stats(self._chosen(tenant), self._evicted_conversations, self._evicted_messages)
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         with self._lock:
-            kept = [
-                (f"{name}/{id}", each.head, list(each.all_messages()))
-                for name, chosen in self._chosen(tenant).items()
-                for id, each in chosen.conversations.items()
-            ]
+            kept = lifecycle.to_audit(self._chosen(tenant))
         for where, head, messages in kept:
             for problem in rules.audit(where, head, messages):
                 yield problem
@@ -557,24 +440,15 @@ class MemoryBackend:
 
     async def list_tenants(self) -> list[str]:
         with self._lock:
-            return sorted(name for name, tenant in self._chosen(None).items() if tenant.holds_anything)
+            return lifecycle.list_tenants(self._chosen(None))
 
     async def delete_tenant(self, context: Context) -> Receipt:
         with self._lock:
-            tenant = self._tenant(context)
-            total = Receipt(at=context.now, physically_gone=True)
-            for id in list(tenant.conversations):
-                total += self._drop(context, id)
+            watched = list(self._tenant(context).conversations)
+            receipt = lifecycle.delete_tenant(self._tenants, context)
+            for id in watched:
                 self._changed(context, id)
-            total += Receipt(
-                records=len(tenant.records),
-                blobs=len(tenant.blobs),
-                usage_rows=len(tenant.usage),
-                at=context.now,
-                physically_gone=True,
-            )
-            del self._tenants[context.tenant]
-            return total
+            return receipt
 
     async def backup(self, target: Path) -> None:
         raise Unsupported("memory has no file to copy: use copy_to(another store)", capability="backup")

@@ -42,6 +42,25 @@ class Tenant:
     def holds_anything(self) -> bool:
         return bool(self.conversations or self.records or self.blobs)
 
+    def drop(self, context: Context, id: str) -> Receipt:
+        """Removes a conversation and all that belongs to it."""
+        kept = self.conversations.pop(id)
+        kept.delist()
+        records = [key for key, record in self.records.items() if record.conversation_id == id]
+        for key in records:
+            self.forget_record(key)
+        blobs = self.drop_blobs(context, digests(message for _, message in kept.all_messages()))
+        return Receipt(
+            conversations=1,
+            messages=len(kept.places),
+            branches=len(kept.head.lanes),
+            summaries=len(kept.summaries),
+            records=len(records),
+            blobs=blobs,
+            at=context.now,
+            physically_gone=True,
+        )
+
     # Records
 
     def live_record(self, context: Context, key: RecordKey) -> Record | None:

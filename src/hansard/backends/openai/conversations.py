@@ -12,15 +12,13 @@ from openai import AsyncOpenAI
 
 from hansard.backends.openai import naming
 from hansard.backends.openai.naming import Name
-from hansard.backends.openai.remotes import Entry, Piece, missing_is_none, pages
+from hansard.backends.openai.remotes import LARGEST, Entry, Piece, missing_is_none, pages, too_large
 from hansard.errors import Unsupported
 from hansard.formats import openai_items
 from hansard.formats.parts import as_text
 from hansard.model import Message
 
 CHUNK = 20
-_LARGEST = 10_000_000
-"""OpenAI takes no longer texts."""
 _MOST_PIECES = 0xFFFF
 
 
@@ -137,9 +135,8 @@ def _message(native: dict[str, Any]) -> Message:
 
 def _sendable(item: dict[str, Any]) -> dict[str, Any]:
     """An item as the API takes it; what it would refuse goes as text, and what is too large as a note."""
-    if (size := len(msgspec.json.encode(item))) > _LARGEST:
-        note = f"({size:,} bytes, which the API does not take)"
-        item = {"type": "message", "role": item.get("role", "assistant"), "content": note}
+    if (size := len(msgspec.json.encode(item))) > LARGEST:
+        item = {"type": "message", "role": item.get("role", "assistant"), "content": too_large(size)}
     if item.get("type") == "message" and item.get("role") not in openai_items.INPUT_ROLES:
         item = {**item, "role": "assistant"}
     try:

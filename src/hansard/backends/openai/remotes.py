@@ -19,6 +19,8 @@ from hansard.errors import Unavailable
 from hansard.model import Message
 
 PAGE = 100
+LARGEST = 10_000_000
+"""Bytes of what is added for a message: OpenAI takes no longer texts."""
 
 
 class Piece(Struct, frozen=True):
@@ -104,3 +106,8 @@ def missing_is_none() -> Iterator[None]:
         yield
     except openai.NotFoundError:
         return
+
+
+def too_large(size: int) -> str:
+    """A note, in place of what is too large: it must not keep what comes behind it from being added."""
+    return f"({size:,} bytes, which the API does not take)"

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import openai
 from openai import AsyncOpenAI
 
 from hansard.backends.openai import naming
 from hansard.backends.openai.naming import Name
-from hansard.backends.openai.remotes import Entry, Piece, missing_is_none, pages
+from hansard.backends.openai.remotes import LARGEST, PAGE, Entry, Piece, missing_is_none, pages, too_large
 from hansard.errors import Unavailable
 from hansard.formats import openai_threads
 from hansard.formats.openai_items import BadItem
@@ -62,7 +63,7 @@ class Threads:
             return []
         name = Name(message.seq, stem, 0, 1)
         key = naming.write(name, self._mark)
-        parts = [_input_part(part) for part in content]
+        parts = _sendable([_input_part(part) for part in content])
         role = "user" if message.role == "user" else "assistant"
         return [Piece(key, name, {"role": role, "content": parts, "metadata": {_KEY: key}})]
 
@@ -74,6 +75,23 @@ class Threads:
                 # The first attempt may have been done, its answer lost.
                 if not await self._has_name(id, piece.name):
                     raise
+        if pieces:
+            await self._remove_doubles(id, {piece.name for piece in pieces})
+
+    async def _remove_doubles(self, id: str, names: set[Name]) -> None:
+        """Another process may have added the same just now. Whoever comes later finds both; the older one stays."""
+        found: dict[Name, str] = {}
+        doubles = []
+        left = 2 * len(names) + PAGE
+        async for entry in self.newest(id):
+            left -= 1
+            if entry.name in names:
+                if entry.name in found:
+                    doubles.append(found[entry.name])
+                found[entry.name] = entry.id
+            elif len(found) == len(names) or left < 0:
+                break
+        await self.remove(id, doubles)
 
     async def _has_name(self, id: str, name: Name) -> bool:
         """It would be the newest of ours."""
@@ -116,6 +134,13 @@ class Threads:
         for entry_id in entry_ids:
             with missing_is_none():
                 await self._client.delete(_message(id, entry_id), cast_to=object)
+
+
+def _sendable(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts; a note of what is too large for the API, which must not keep those behind it from being added."""
+    if (size := len(msgspec.json.encode(parts))) > LARGEST:
+        return [{"type": "text", "text": too_large(size)}]
+    return parts
 
 
 def _thread(id: str) -> str:

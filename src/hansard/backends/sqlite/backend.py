@@ -163,8 +163,8 @@ class SqliteBackend:
             place = reading.find_place(connection, context, id, query.branch)
             if place is None:
                 return Slice([], False)
-            if query.sort == "seq" and place.largest * ((query.limit or 0) + 1) <= _LONG_READ and query.limit:
-                return reading.get_messages(connection, place, id, query)
+            if query.sort == "seq" and query.limit and place.most_bytes(query.limit + 1) <= _LONG_READ:
+                return reading.get_messages(connection, place, id, query, self._engine.tails)
         return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
@@ -237,7 +237,7 @@ class SqliteBackend:
     # Records
 
     async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
-        return self._read(lambda connection: [beside.find_record(connection, context, *key)[1] for key in keys])
+        return self._read(lambda connection: [beside.find_record(connection, context, *key) for key in keys])
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
         return await self._write(lambda writer: beside.write_records(writer, context, writes))

@@ -17,10 +17,11 @@ from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer, entry_of
 from hansard.errors import HansardError, ValidationError
-from hansard.model import Conversation, Problem, Receipt, Record, Stats, Summary, UsageRow, to_micros
+from hansard.model import Conversation, Problem, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
 from hansard.requests import Context, Participation, RecordQuery, RecordWrite, Swept
 
 _FIND_RECORD = QUERIES["find_record"]
+_FIND_REVISION = QUERIES["find_revision"]
 _FOREVER = "9999-99-99"
 _MOST_UNINDEXED = 10_000
 _SWEPT_PAGES = 2000
@@ -47,11 +48,11 @@ def put_blob(writer: Writer, context: Context, sha256: str, data: bytes, keep_un
 
 def find_record(
     connection: sqlite3.Connection, context: Context, namespace: tuple[str, ...], key: str
-) -> tuple[int | None, Record | None]:
-    """A record that is alive, and the pk of its conversation."""
+) -> Record | None:
+    """A record that is alive."""
     place = (context.tenant, context.user or "", codec.pack_namespace(namespace), key)
     row = connection.execute(_FIND_RECORD, place).fetchone()
-    return (row[8], _live(connection, context, row)) if row else (None, None)
+    return _live(connection, context, row) if row else None
 
 
 def _live(connection: sqlite3.Connection, context: Context, row: Row) -> Record | None:
@@ -79,13 +80,28 @@ def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite
         if write.conversation_id is not None and not write.delete:
             owner = writer.need(context, write.conversation_id).pk
         key = (write.namespace, write.key)
-        current = planned[key][0] if key in planned else find_record(writer.connection, context, *key)[1]
+        current = planned[key][0] if key in planned else _found(writer, context, write, owner)
         after = rules.plan_record(context, write, current)
         planned[key] = (after, owner)
         results.append(current if write.delete else after)
     for (namespace, name), (record, owner) in planned.items():
         _put_record(writer, context, namespace, name, record, owner)
     return results
+
+
+def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | None) -> Record | None:
+    """The record that a write finds. One of the same conversation that it replaces is not read as a whole."""
+    if owner is not None:
+        place = (context.tenant, context.user or "", codec.pack_namespace(write.namespace), write.key)
+        row = writer.execute(_FIND_REVISION, place).fetchone()
+        if row is None:
+            return None
+        revision, created_at, expires_at, conversation = row
+        if conversation == owner:
+            times = (from_micros(created_at), context.now, rows.time_of(expires_at))
+            record = Record(write.namespace, write.key, None, revision, *times)
+            return record if rules.is_alive(record, context.now) else None
+    return find_record(writer.connection, context, write.namespace, write.key)
 
 
 def _put_record(

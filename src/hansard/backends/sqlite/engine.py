@@ -109,6 +109,7 @@ class Engine:
         self._pid = os.getpid()
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
         self._writer = Writer(self._connection)
+        self.tails = self._writer.tails
         self._writer.unindexed = indexing.state_of(self._connection).tail
         self._lock = threading.RLock()
         self._readers: list[Reader] = []
@@ -305,7 +306,7 @@ class Engine:
                 raise translate(error, str(self.path)) from error
             raise
         self._tell(writer, 1)
-        return sealed(value, physically_gone=self._truncate_log() and cleaned) if erases else value
+        return sealed(value, physically_gone=self._wipe() and cleaned) if erases else value
 
     def _together(self, jobs: list[Job[Any]]) -> None:
         """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
@@ -327,7 +328,7 @@ class Engine:
         self._tell(self._writer, len(jobs))
         erasing = [job for job in jobs if job.erases and job.error is None]
         if erasing:
-            gone = self._truncate_log() and self._cleaned
+            gone = self._wipe() and self._cleaned
             for job in erasing:
                 job.value = sealed(job.value, physically_gone=gone)
 
@@ -337,8 +338,9 @@ class Engine:
         for key in writer.touched:
             self.signals.notify(key)
 
-    def _truncate_log(self) -> bool:
-        """Moves the log into the file and empties it; False when a reader holds on to it."""
+    def _wipe(self) -> bool:
+        """After a deletion: moves the log into the file and empties it. False when a reader holds on to it."""
+        self.tails.clear()
         self._connection.execute("PRAGMA busy_timeout = 100")
         try:
             busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -14,13 +14,13 @@ SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_place --
 -- What a read of the active branch needs of its conversation.
-SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
 FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch
 WHERE c.tenant = ? AND c.id = ?;
 
 -- find_place_of_branch --
 -- The same for a named branch; its columns are NULL when there is none.
-SELECT c.pk, c.user_id, c.expires_at, c.largest, b.line, b.path
+SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
 FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk AND b.id = ?3
 WHERE c.tenant = ?1 AND c.id = ?2;
 
@@ -152,6 +152,11 @@ DELETE FROM conversations WHERE pk = ?;
 -- find_record --
 -- A record by key.
 SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records
+WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
+
+-- find_revision --
+-- What a write has to know of the record that it replaces.
+SELECT revision, created_at, expires_at, conversation FROM records
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
 -- conversation_of_record --

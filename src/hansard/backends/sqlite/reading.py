@@ -15,6 +15,7 @@ from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run, unpack
+from hansard.backends.sqlite.tails import At, Tail, Tails
 from hansard.backends.sqlite.writer import Entry, entry_of
 from hansard.errors import NotFound
 from hansard.model import Conversation, ConversationSort, Message, from_micros, to_micros
@@ -34,8 +35,15 @@ class Place(Struct, frozen=True, gc=False):
     """What a read of a branch needs to know of it."""
 
     pk: int
+    count: int
+    """Messages of the whole conversation."""
     largest: int
+    at: At
     lane: Lane
+
+    def most_bytes(self, limit: int) -> int:
+        """What so many bodies cannot pass together."""
+        return self.largest * min(limit, self.count)
 
 
 def find_entry(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
@@ -62,10 +70,10 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
         row = connection.execute(_FIND_PLACE_OF_BRANCH, (context.tenant, id, branch)).fetchone()
     if row is None or not _is_visible(row[1], row[2], context):
         return None
-    pk, _, _, largest, line, path = row
+    pk, _, _, count, largest, version, seq, line, path = row
     if line is None:
         raise NotFound(f"conversation {id!r} has no branch {branch!r}")
-    return Place(pk, largest, Lane("", line, rows.path_of(path, f"conversation {id!r}")))
+    return Place(pk, count, largest, (version, seq), Lane("", line, rows.path_of(path, f"conversation {id!r}")))
 
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
@@ -76,14 +84,29 @@ def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -
 # Messages
 
 
-def get_messages(connection: sqlite3.Connection, place: Place, id: str, query: MessageQuery) -> Slice:
+def get_messages(
+    connection: sqlite3.Connection, place: Place, id: str, query: MessageQuery, tails: Tails | None = None
+) -> Slice:
     if query.sort == "time" or _is_filtered(query):
         return _bounded(_select(connection, place.lane, query), id, query)
-    if query.limit is None or place.lane.path or place.largest * query.limit > (query.max_bytes or 0):
+    if query.limit is None or place.lane.path or place.most_bytes(query.limit) > (query.max_bytes or 0):
         return _bounded(_plain(connection, place.lane, query), id, query)
     # One line, and bodies that cannot pass the bound in bytes: the page is taken in one go.
-    found = _line(connection, place.lane.line, query, query.limit + 1).fetchall()
+    if tails is not None and query.newest_first and query.above is None and query.below is None:
+        found = _newest(connection, place, query, tails, query.limit + 1)
+    else:
+        found = _line(connection, place.lane.line, query, query.limit + 1).fetchall()
     return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
+
+
+def _newest(connection: sqlite3.Connection, place: Place, query: MessageQuery, tails: Tails, wanted: int) -> list[Row]:
+    """The last rows of a line, which are asked for more often than all others."""
+    line = place.lane.line
+    found = tails.find(line, place.at, wanted)
+    if found is None:
+        found = _line(connection, line, query, wanted).fetchall()
+        tails.keep(line, Tail(place.at, found, whole=len(found) < wanted), place.largest)
+    return found
 
 
 def find_and_get(connection: sqlite3.Connection, context: Context, id: str, query: MessageQuery) -> Slice:

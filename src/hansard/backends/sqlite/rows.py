@@ -220,6 +220,15 @@ def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, D
     return made
 
 
+def as_read(inserted: Iterable[Row]) -> list[Row]:
+    """The columns of `tail`, newest first, of rows that were inserted in order."""
+    made = [
+        (key, id, role, format, body, created_at, extra)
+        for key, _, id, role, format, body, created_at, _, _, extra, _ in inserted
+    ]
+    return made[::-1]
+
+
 def message_of(row: Row, conversation_id: str) -> Message:
     """From the columns of `tail`."""
     return messages_of((row,), conversation_id)[0]

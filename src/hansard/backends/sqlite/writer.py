@@ -8,6 +8,7 @@ costs one UPDATE.
 from __future__ import annotations
 
 import sqlite3
+from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -15,6 +16,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.tails import Added, Tails
 from hansard.requests import Context, Lane
 from hansard.rules import Head
 
@@ -31,7 +33,7 @@ _DATA_VERSION = "PRAGMA data_version"
 class Entry:
     """A conversation as the writer knows it."""
 
-    __slots__ = ("head", "largest", "pk", "saved")
+    __slots__ = ("graves", "head", "largest", "pk", "saved")
 
     def __init__(self, pk: int, head: Head, largest: int) -> None:
         self.pk = pk
@@ -39,6 +41,8 @@ class Entry:
         self.largest = largest
         self.saved = head.lanes
         """The branches as they stand in the file."""
+        self.graves: dict[str, datetime | None] = {}
+        """When a conversation of this id was deleted, by digest, as far as it was looked up."""
 
 
 class Writer:
@@ -52,6 +56,9 @@ class Writer:
         """Those whose counters are not saved yet."""
         self._messages: list[rows.Row] = []
         """Those that are not inserted yet."""
+        self.tails = Tails()
+        self._added: list[Added] = []
+        """What the tails get when the transaction has ended well."""
         self.unindexed = 0
         """How many messages wait to be indexed, as far as this process knows."""
         self.arrived = 0
@@ -74,11 +81,15 @@ class Writer:
     def commit(self) -> None:
         self.flush()
         self.execute("COMMIT")
+        for added in self._added:
+            self.tails.add(added)
+        self._added.clear()
 
     def rollback(self) -> None:
         self._entries.clear()
         self._dirty.clear()
         self._messages.clear()
+        self._added.clear()
         self.touched.clear()
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
@@ -190,6 +201,12 @@ class Writer:
         self._messages += messages
         self._marks += 1
 
+    def add_later(self, line: int, before: Head, after: Head, inserted: list[rows.Row], largest: int) -> None:
+        """An append to a line: who reads its end again need not read it from the file."""
+        if line in self.tails:
+            made = rows.as_read(inserted)
+            self._added.append(Added(line, _place_of(before), _place_of(after), made, largest))
+
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
         if self._messages:
@@ -222,6 +239,10 @@ class Writer:
             self.execute(sql, values[0])
         else:
             self.connection.executemany(sql, values)
+
+
+def _place_of(head: Head) -> tuple[int, int]:
+    return head.conversation.version, head.seq
 
 
 def entry_of(connection: sqlite3.Connection, row: rows.Row, tenant: str) -> Entry:

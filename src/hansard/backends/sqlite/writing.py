@@ -102,7 +102,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     stored = find_stored(writer, entry, id, append.drafts)
     if not append.revive:
         new = [draft for draft in append.drafts if draft.message.id not in stored] if stored else append.drafts
-        rules.refuse_deleted(context, head, new, tombstones(writer, context))
+        rules.refuse_deleted(context, head, new, _tombstones_of(writer, context, id, entry))
     plan = rules.plan_append(context, head, append, stored)
     for _, draft in plan.fresh:
         entry.largest = max(entry.largest, draft.size)
@@ -112,7 +112,9 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     elif plan.head is not head:
         writer.save_later(context.tenant, id, entry, plan.head)
     if plan.fresh:
-        insert(writer, context, entry, plan.lane.line, plan.fresh, append.blobs, count=append.count_usage)
+        line = plan.lane.line
+        made = insert(writer, context, entry, line, plan.fresh, append.blobs, count=append.count_usage)
+        writer.add_later(line, head, plan.head, made, entry.largest)
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh))
 
 
@@ -150,6 +152,23 @@ def tombstones(writer: Writer, context: Context) -> Callable[[str], datetime | N
     return find
 
 
+def _tombstones_of(writer: Writer, context: Context, id: str, entry: Entry) -> Callable[[str], datetime | None]:
+    """The same for a conversation, which is asked for its own grave with every append.
+
+    That changes only with a deletion, and the entry goes with it.
+    """
+    find, own, known = tombstones(writer, context), rules.grave(context, id), entry.graves
+
+    def find_or_know(digest: str) -> datetime | None:
+        if digest != own:
+            return find(digest)
+        if own not in known:
+            known[own] = find(own)
+        return known[own]
+
+    return find_or_know
+
+
 def insert(
     writer: Writer,
     context: Context,
@@ -159,9 +178,10 @@ def insert(
     blobs: Mapping[str, bytes],
     *,
     count: bool = True,
-) -> None:
-    """Inserts messages on a line, with their blobs and usage."""
-    writer.insert_later(rows.message_rows(line, entry.pk, fresh))
+) -> list[rows.Row]:
+    """Inserts messages on a line, with their blobs and usage; gives their rows."""
+    made = rows.message_rows(line, entry.pk, fresh)
+    writer.insert_later(made)
     if blobs:
         keep_blobs(writer, context, blobs)
     for message, _ in fresh:
@@ -169,6 +189,7 @@ def insert(
             use_blobs(writer, context, pack(line, message.seq), message)
         if count and message.usage is not None:
             count_usage(writer, context, entry, message, None)
+    return made
 
 
 def keep_blobs(writer: Writer, context: Context, blobs: Mapping[str, bytes]) -> None:

@@ -27,7 +27,7 @@ from hansard.server.openai.answers import Answers
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.retries import Retries
-from hansard.server.openai.upstream import Upstream
+from hansard.server.openai.upstream import ClientGone, Upstream
 from hansard.server.parts import Parts
 from hansard.server.problems import Refused
 from hansard.server.routing import Router
@@ -75,6 +75,8 @@ class OpenAiWire:
             await exchange.send(answer, body.gone)
         except Gone:
             left(exchange, self._watchers)
+        except ClientGone:
+            _LOG.info("the client of %s left its answer", exchange.request_id)
         except Exception as error:
             if exchange.has_begun:
                 _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)
@@ -93,7 +95,7 @@ class OpenAiWire:
         call = WireCall(
             view, caller, path, query, retries=self._retries, answers=self._answers, upstream=self._upstream
         )
-        call.headers = exchange.headers
+        call.headers, call.gone = exchange.headers, body.gone
         if endpoint.has_body:
             call.raw = await body.whole()
             call.body = _decoded(call.raw, exchange.headers)

@@ -16,7 +16,7 @@ from hansard.server.openai.failures import invalid, missing
 if TYPE_CHECKING:
     from hansard.server.openai.answers import Answers
     from hansard.server.openai.retries import Retries
-    from hansard.server.openai.upstream import Upstream
+    from hansard.server.openai.upstream import Gone, Upstream
     from hansard.store import Store
 
 MOST_ITEMS = 20
@@ -69,6 +69,8 @@ class WireCall:
         self.body: dict[str, Any] = {}
         self.raw = b""
         """The body as it was sent."""
+        self.gone: Gone
+        """Returns when the client has gone. Awaited only after the body was read."""
 
     @property
     def is_retry(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from msgspec import Struct
+
 from hansard.errors import HansardError
 from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
@@ -17,9 +19,10 @@ from hansard.server.calls import Answer
 from hansard.server.openai import answers, retries
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.chunks import Chunks
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
-from hansard.server.openai.upstream import event, events, is_done
+from hansard.server.openai.upstream import event, events, is_done, whole
 
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
@@ -36,12 +39,12 @@ async def create_completion(call: WireCall) -> Answer:
     async with asking.alone():
         if (known := await asking.known()) is not None:
             return Answer(known)
-        body = call.body if conversation is None else await _with_history(call, conversation, given)
-        async with call.upstream.ask("/chat/completions", body) as answer:
-            completion = object_of(await answer.aread())
+        plan = await _plan(call, conversation, given)
+        async with call.upstream.ask("/chat/completions", plan.body) as answer:
+            completion = object_of(await whole(answer))
         shown = encoded(completion)
         if conversation is not None:
-            await _record(call, conversation, given, _said(completion), completion, asking=asking, answer=shown)
+            await _record(call, plan, _said(completion), completion, asking=asking, answer=shown)
     return Answer(shown)
 
 
@@ -58,13 +61,27 @@ def _given(call: WireCall) -> list[dict[str, Any]]:
     return given
 
 
-async def _with_history(call: WireCall, id: str, given: list[dict[str, Any]]) -> dict[str, Any]:
+class Plan(Struct, frozen=True):
+    """What the endpoint is asked, and where the answer goes."""
+
+    body: dict[str, Any]
+    given: list[dict[str, Any]]
+    conversation: str | None
+    exists: bool = False
+    """The conversation does already: one that is deleted meanwhile stays deleted."""
+
+
+async def _plan(call: WireCall, id: str | None, given: list[dict[str, Any]]) -> Plan:
+    if id is None:
+        return Plan(call.body, given, None)
+    exists = await call.store.get_conversation(id) is not None
     history = [message async for message in call.store.iter_messages(id)]
     new = [message for message in given if message["role"] not in _INSTRUCTIONS]
     instructions = [message for message in given if message["role"] in _INSTRUCTIONS]
     # The calls of the history may be answered by what is new: both are read as one.
-    whole = [*history, *(_message(each, "") for each in new)]
-    return {**call.body, "messages": [*instructions, *registry.convert(whole, openai_chat.FORMAT)]}
+    both = [*history, *(_message(each, "") for each in new)]
+    body = {**call.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
+    return Plan(body, new, id, exists)
 
 
 def _message(native: dict[str, Any], id: str, usage: Usage | None = None) -> Message:
@@ -80,8 +97,7 @@ def _said(completion: dict[str, Any]) -> dict[str, Any] | None:
 
 async def _record(
     call: WireCall,
-    id: str,
-    given: list[dict[str, Any]],
+    plan: Plan,
     said: dict[str, Any] | None,
     completion: dict[str, Any],
     *,
@@ -91,10 +107,12 @@ async def _record(
     """Stores what was asked and the first answer in one batch. Without an answer nothing is stored."""
     if said is None:
         raise WireError(502, "The model endpoint gave no answer.", code="upstream", type="server_error")
+    id = plan.conversation
+    assert id is not None
     new_id = retries.marked(retries.mark_of(call, id))
-    batch = [_message(each, new_id("msg_", 0)) for each in given if each["role"] not in _INSTRUCTIONS]
+    batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
     batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
-    await call.store.append(id, batch)
+    await call.store.append(id, batch, create=not plan.exists)
     asking.recorded(id, batch[-1].id, answer)
 
 
@@ -111,77 +129,40 @@ async def _relay(
     call: WireCall, conversation: str | None, given: list[dict[str, Any]], asking: Asking
 ) -> AsyncIterator[bytes]:
     """The endpoint's chunks. Its last word is held back until the answer is recorded."""
-    parts = Parts()
+    chunks = Chunks()
     begun = ended = False
+
+    async def end(last: bytes) -> None:
+        if plan.conversation is not None:
+            await _record(call, plan, chunks.message(), chunks.completion, asking=asking, answer=last)
+
     try:
         async with asking.alone():
             if (known := await asking.known()) is not None:
                 yield known
                 return
-            body = call.body if conversation is None else await _with_history(call, conversation, given)
-            async with call.upstream.ask("/chat/completions", body) as answer:
-                async for raw, data in events(answer):
-                    if is_done(raw):
+            plan = await _plan(call, conversation, given)
+            async with call.upstream.ask("/chat/completions", plan.body) as answer:
+                async for raw, data in events(answer, call.gone):
+                    if isinstance(data, dict):
+                        chunks.add(data)
+                    if not ended and is_done(raw):
+                        await end(raw)
                         ended = True
-                        if conversation is not None:
-                            said, whole = parts.message(), parts.completion
-                            await _record(call, conversation, given, said, whole, asking=asking, answer=raw)
-                    elif isinstance(data, dict):
-                        parts.add(data)
                     begun = True
                     yield asking.passed(raw)
+            if not ended and chunks.is_finished:
+                # Not every endpoint has a last word.
+                await end(b"")
+                ended = True
             if not ended:
                 raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
     except (WireError, HansardError) as error:
         if not begun:
             raise
+        if ended:
+            return  # all was said and recorded: how the endpoint hangs up is nobody's affair
         yield event({"error": wire_error(error, is_trusted=False).error()})
-
-
-class Parts:
-    """An answer that comes in pieces: the first choice, put together."""
-
-    def __init__(self) -> None:
-        self.completion: dict[str, Any] = {}
-        self._message: dict[str, Any] = {}
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._finished = False
-
-    def add(self, chunk: dict[str, Any]) -> None:
-        for name in ("model", "usage"):
-            if chunk.get(name):
-                self.completion[name] = chunk[name]
-        for choice in chunk.get("choices") or ():
-            if choice.get("index", 0) == 0:
-                self._finished = self._finished or bool(choice.get("finish_reason"))
-                self._add(choice.get("delta") or {})
-
-    def _add(self, delta: dict[str, Any]) -> None:
-        for name, value in delta.items():
-            if name == "tool_calls":
-                for call in value or ():
-                    self._add_call(call)
-            elif isinstance(value, str) and name != "role":
-                self._message[name] = (self._message.get(name) or "") + value
-            elif value is not None or name == "content":
-                self._message.setdefault(name, value)
-
-    def _add_call(self, piece: dict[str, Any]) -> None:
-        known = self._calls.setdefault(piece.get("index", 0), {"type": "function"})
-        for name in ("id", "type"):
-            if piece.get(name):
-                known[name] = piece[name]
-        for kind in ("function", "custom"):
-            for name, value in (piece.get(kind) or {}).items():
-                inside = known.setdefault(kind, {})
-                inside[name] = inside.get(name, "") + (value or "")
-
-    def message(self) -> dict[str, Any] | None:
-        """The whole message; None when the answer never came to its end."""
-        if not self._finished:
-            return None
-        calls = {"tool_calls": [self._calls[at] for at in sorted(self._calls)]} if self._calls else {}
-        return {"role": "assistant", "content": None, **self._message, **calls}
 
 
 ROUTES = (

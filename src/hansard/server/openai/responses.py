@@ -7,23 +7,24 @@ response was recorded is remembered, and to go on from an older one makes a bran
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import Struct, structs
 
+from hansard import ids
 from hansard.errors import Conflict, HansardError, NotFound, ValidationError
-from hansard.formats import openai_items, registry
-from hansard.formats.openai_responses import FORMAT
+from hansard.formats import openai_items
 from hansard.model import Message, Usage
 from hansard.server.calls import Answer
 from hansard.server.openai import answers, conversations, retries
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
-from hansard.server.openai.upstream import event, events
-from hansard.store.records import Delete, Put
+from hansard.server.openai.history import items as items_before
+from hansard.server.openai.upstream import event, events, whole
 
 _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
@@ -44,8 +45,8 @@ class Plan(Struct, frozen=True):
     """What the endpoint is asked."""
     exists: bool
     """The conversation does already."""
-    at: str | None = None
-    """The message after which it goes on, where that is not the newest."""
+    at: Message | None = None
+    """The message after which it goes on, which need not be the newest."""
 
 
 async def create_response(call: WireCall) -> Answer:
@@ -58,11 +59,11 @@ async def create_response(call: WireCall) -> Answer:
             return Answer(known)
         plan = await _plan(call)
         async with call.upstream.ask("/responses", plan.body) as answer:
-            response = object_of(await answer.aread())
-        shown = encoded(_shown(call, plan, response))
+            response = object_of(await whole(answer))
+        shown = _shown(call, plan, await Naming(call).named(response))
         if response.get("status") in _RECORDED:
-            await _record(call, plan, response, asking, shown)
-    return Answer(shown)
+            shown = await _record(call, plan, shown, asking, encoded)
+    return Answer(encoded(shown))
 
 
 def _place(body: dict[str, Any]) -> str | None:
@@ -75,33 +76,29 @@ async def _plan(call: WireCall) -> Plan:
     body = call.body
     if not isinstance(body.get("model", ""), str):
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
+    if body.get("background"):
+        raise invalid("A response in the background cannot be recorded here: ask without 'background'.", "background")
     conversation, previous = _conversation(body), body.get("previous_response_id")
     if conversation is not None and previous is not None:
         raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
-    at = None
-    if previous is not None:
-        conversation, at = await _recorded(call, previous)
+    at = None if previous is None else await _recorded(call, previous)
+    if at is not None:
+        conversation = at.conversation_id
     id = conversation or conversations.fresh_id("conv_")
     history: list[Message] = []
     if conversation is not None:
         await conversations.need(call.store, conversation)
-        history = [message async for message in call.store.iter_messages(conversation)]
+        branch = None if at is None else at.branch
+        history = [message async for message in call.store.iter_messages(conversation, branch=branch)]
         if at is not None:
-            history = _up_to(history, at)
+            history = [message for message in history if message.seq <= at.seq]
     given = _given(call, id)
     if conversation is not None:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
-    asked["input"] = [*registry.convert(history, FORMAT), *_input(body)]
+    asked["input"] = items_before(history, given, _input(body))
     named = isinstance(body.get("conversation"), str | dict)
     return Plan(id, named, given, asked, conversation is not None, at)
-
-
-def _up_to(history: list[Message], id: str) -> list[Message]:
-    place = next((number for number, message in enumerate(history) if message.id == id), None)
-    if place is None:
-        raise invalid("The previous response is on another branch than the one that is read.", "previous_response_id")
-    return history[: place + 1]
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
@@ -112,13 +109,17 @@ def _conversation(body: dict[str, Any]) -> str | None:
     return id
 
 
-async def _recorded(call: WireCall, previous: Any) -> tuple[str, str]:
+async def _recorded(call: WireCall, previous: Any) -> Message:
+    """The last message of a response."""
     if not isinstance(previous, str) or not 0 < len(previous) <= _LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
     found = await call.store.records.get(_RESPONSES, previous)
     if found is None:
         raise not_found("Previous response", previous)
-    return found.value["conversation"], found.value["last"]
+    try:
+        return await call.store.get_message(found.value["conversation"], found.value["last"], blobs="refs")
+    except NotFound:
+        raise not_found("Previous response", previous) from None
 
 
 def _input(body: dict[str, Any]) -> list[Any]:
@@ -154,43 +155,88 @@ async def _is_taken(call: WireCall, conversation_id: str, id: str) -> bool:
 # Recording
 
 
-async def _record(call: WireCall, plan: Plan, response: dict[str, Any], asking: Asking, answer: bytes) -> None:
-    """Stores question and answer in one batch, and remembers where the response is."""
+class Naming:
+    """The id by which a response is known here: the endpoint's, unless another response is known by it already.
+
+    Some endpoints give every response the same id: whoever goes on from one must not find another conversation.
+    """
+
+    def __init__(self, call: WireCall) -> None:
+        self._call = call
+        self._given: str | None = None
+        self._own: str | None = None
+
+    async def named(self, response: dict[str, Any]) -> dict[str, Any]:
+        id = response.get("id")
+        if not _can_be_known(id, self._call):
+            return response
+        if id != self._given:
+            is_free = await self._call.store.records.get(_RESPONSES, id) is None
+            self._given, self._own = id, id if is_free else ids.new_id("resp_")
+        return response if self._own == id else {**response, "id": self._own}
+
+
+def _can_be_known(id: Any, call: WireCall) -> TypeGuard[str]:
+    return call.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= _LONGEST
+
+
+async def _record(
+    call: WireCall,
+    plan: Plan,
+    response: dict[str, Any],
+    asking: Asking,
+    shape: Callable[[dict[str, Any]], bytes],
+) -> dict[str, Any]:
+    """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now."""
     if call.body.get("store") is False and not plan.named:
-        return
+        return response
     said = await _answered(call, plan, response)
     batch = [*plan.given, *said]
-    branch = None
-    if plan.at is not None:
-        newest = await call.store.get_messages(plan.conversation_id, last=1)
-        if newest and newest[0].id != plan.at:
-            branch = (await call.store.branch(plan.conversation_id, at=plan.at)).id
-    beside = _beside(call, plan, response, batch)
-    if plan.exists and beside:
+    if not batch:
+        return response
+    branch = await _branch(call, plan)
+    if plan.exists:
         # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
-        await call.store.records.write(beside)
+        response = await _remember(call, plan, response, batch[-1].id)
     try:
-        await call.store.append(plan.conversation_id, batch, branch=branch, create=not plan.named, on_duplicate="error")
+        await call.store.append(
+            plan.conversation_id, batch, branch=branch, create=not plan.exists, on_duplicate="error"
+        )
     except Conflict as error:
         raise conversations.duplicate(error, "input") from error
-    if not plan.exists and beside:
-        await call.store.records.write(beside)
-    if batch:
-        asking.recorded(plan.conversation_id, batch[-1].id, answer)
+    if not plan.exists:
+        response = await _remember(call, plan, response, batch[-1].id)
+    asking.recorded(plan.conversation_id, batch[-1].id, shape(response))
+    return response
 
 
-def _beside(call: WireCall, plan: Plan, response: dict[str, Any], batch: list[Message]) -> list[Put | Delete]:
+async def _branch(call: WireCall, plan: Plan) -> str | None:
+    """Where it goes on: on the branch of the message before it, or on a new one where others went on from there."""
+    if plan.at is None:
+        return None
+    id, at = plan.conversation_id, plan.at
+    newest = await call.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
+    if not newest or newest[0].id != at.id:
+        return (await call.store.branch(id, at=at.id)).id
+    if (await conversations.need(call.store, id)).branch != at.branch:
+        await call.store.switch_branch(id, at.branch)
+    return at.branch
+
+
+async def _remember(call: WireCall, plan: Plan, response: dict[str, Any], last: str) -> dict[str, Any]:
     """Where the response is, for those who go on from it."""
     id = response.get("id")
-    if (
-        not batch
-        or not call.store.capabilities.records
-        or not isinstance(id, str)
-        or not 0 < len(id.encode()) <= _LONGEST
-    ):
-        return []
+    if not _can_be_known(id, call):
+        return response
     here = plan.conversation_id
-    return [Put(_RESPONSES, str(id), {"conversation": here, "last": batch[-1].id}, conversation_id=here)]
+    where = {"conversation": here, "last": last}
+    try:
+        await call.store.records.put(_RESPONSES, id, where, expected_revision=0, conversation_id=here)
+    except Conflict:
+        # Another response took the id meanwhile.
+        response = {**response, "id": ids.new_id("resp_")}
+        await call.store.records.put(_RESPONSES, response["id"], where, conversation_id=here)
+    return response
 
 
 async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
@@ -257,6 +303,7 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
     """The endpoint's events. The last one is held back until what it ends is recorded."""
     begun = ended = False
     count = 0
+    naming = Naming(call)
     try:
         async with asking.alone():
             if (known := await asking.known()) is not None:
@@ -264,14 +311,16 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
                 return
             plan = await _plan(call)
             async with call.upstream.ask("/responses", plan.body) as answer:
-                async for raw, data in events(answer):
+                async for raw, data in events(answer, call.gone):
                     kind = data.get("type") if isinstance(data, dict) else None
                     response = data.get("response") if isinstance(data, dict) else None
                     shown = raw
                     if isinstance(response, dict):
-                        shown = event({**data, "response": _shown(call, plan, response)}, kind)
+                        shape = partial(_event, data)
+                        response = _shown(call, plan, await naming.named(response))
                         if kind in _LAST and response.get("status") in _RECORDED:
-                            await _record(call, plan, response, asking, shown)
+                            response = await _record(call, plan, response, asking, shape)
+                        shown = shape(response)
                     begun, ended, count = True, ended or kind in _LAST, count + 1
                     yield asking.passed(shown)
             if not ended:
@@ -279,9 +328,15 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
     except (WireError, HansardError) as error:
         if not begun:
             raise
+        if ended:
+            return  # all was said and recorded: how the endpoint hangs up is nobody's affair
         told = wire_error(error, is_trusted=False)
         named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": count}
         yield event({"type": "error", **named}, "error")
+
+
+def _event(data: dict[str, Any], response: dict[str, Any]) -> bytes:
+    return event({**data, "response": response}, data.get("type"))
 
 
 # Answers

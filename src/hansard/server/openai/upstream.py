@@ -5,7 +5,9 @@ It is asked with the operator's own key, never with the caller's. Nothing here k
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -25,7 +27,17 @@ _TO_CLOSE = 8.0
 """Seconds in which what the endpoint has said is read to its end. A client that does not read may take some of them."""
 _LARGEST = 16 * 1024 * 1024
 """Bytes of an event, either way: audio comes in pieces."""
+_MOST = 100 * 1024 * 1024
+"""Bytes of an answer, or of one event of a stream: twice what the content of a message may hold."""
 _EVENT = b"\n\n"
+_END = re.compile(rb"\r?\n\r?\n")
+_LONGEST_END = 3
+
+Gone = Callable[[], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """The client went away in the middle of a stream: the endpoint is not listened to any longer."""
 
 
 class Upstream:
@@ -172,29 +184,93 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-async def events(answer: Any) -> AsyncIterator[tuple[bytes, Any]]:
-    """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none."""
-    held = b""
+async def whole(answer: Any) -> bytes:
+    """All that the endpoint answers, unless that is more than anybody could store."""
+    held = bytearray()
     async for piece in answer.aiter_bytes():
-        held = (held + piece).replace(b"\r\n", b"\n")
-        while _EVENT in held:
-            event, held = held.split(_EVENT, 1)
+        held += piece
+        _need_end(len(held))
+    return bytes(held)
+
+
+async def events(answer: Any, gone: Gone | None = None) -> AsyncIterator[tuple[bytes, Any]]:
+    """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none.
+
+    They end when the client has gone, if one is waiting: nobody repeats a request whose answer has begun, so
+    a model need not go on.
+    """
+    held = bytearray()
+    looked = 0
+    pieces = answer.aiter_bytes()
+    async for piece in pieces if gone is None else _until(gone, pieces):
+        held += piece
+        while (found := _END.search(held, looked)) is not None:
+            event = bytes(held[: found.start()])
+            del held[: found.end()]
+            looked = 0
             yield event + _EVENT, _data(event)
+        # An end may have begun.
+        looked = max(0, len(held) - _LONGEST_END)
+        _need_end(len(held))
     if held.strip():
-        yield held + _EVENT, _data(held)
+        yield bytes(held) + _EVENT, _data(bytes(held))
+
+
+async def _until(gone: Gone, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces, until there are no more, or the client leaves an answer that has begun: then `ClientGone`.
+
+    Who left before it began may be about to ask again, and shall find it: so it goes on, for as long as that counts.
+    """
+    leaving = asyncio.ensure_future(gone())
+    try:
+        if (piece := await _next(pieces)) is None:
+            return
+        await asyncio.sleep(0)  # one who has left before is heard of now
+        has_left, until = leaving.done(), asyncio.get_running_loop().time() + _SECONDS
+        while piece is not None:
+            yield piece
+            if has_left:
+                piece = await _next(pieces)
+                if asyncio.get_running_loop().time() > until:
+                    raise ClientGone
+                continue
+            coming = asyncio.ensure_future(_next(pieces))
+            try:
+                await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.wait({coming})
+            if coming.cancelled():
+                raise ClientGone
+            piece = coming.result()
+    finally:
+        leaving.cancel()
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+def _need_end(size: int) -> None:
+    if size > _MOST:
+        raise WireError(502, "The model endpoint does not come to an end.", code="upstream", type="server_error")
 
 
 def _data(event: bytes) -> Any:
-    lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
     try:
-        return msgspec.json.decode(b"\n".join(lines))
+        return msgspec.json.decode(_said(event))
     except msgspec.MsgspecError:
         return None
 
 
+def _said(event: bytes) -> bytes:
+    return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+
+
 def is_done(event: bytes) -> bool:
     """Whether an event is the last one of a stream of chunks. The space after the colon is as one likes."""
-    return event.strip().removeprefix(b"data:").strip() == b"[DONE]"
+    return _said(event) == b"[DONE]"
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:

@@ -65,6 +65,11 @@
 
   const quietly = (error) => { if (error.name !== "AbortError") console.warn("hansard:", error.message); };
 
+  // A click is a press and a release of the same thing: nothing is replaced between the two.
+  const released = async (target) => {
+    while (target.matches(":active")) await new Promise((done) => setTimeout(done, 50));
+  };
+
   // Forms that answer while somebody types
 
   for (const form of all("form[data-type-ahead]")) {
@@ -81,6 +86,8 @@
       target.setAttribute("aria-busy", "true");
       try {
         const found = await piece(url, going.signal);
+        await released(target);
+        if (asked !== url) return;
         const focused = target.contains(document.activeElement) ? document.activeElement.href : null;
         target.replaceChildren(found);
         if (focused) all("a", target).find((each) => each.href === focused)?.focus();
@@ -104,7 +111,7 @@
   if (list) setInterval(async () => {
     // Older titles stay as they were found: thousands would be looked at again and again.
     const isOlder = () => new URLSearchParams(location.search).has("titles");
-    const isBusy = () => document.hidden || isOlder() || list.contains(document.activeElement) || $(".walked", list);
+    const isBusy = () => document.hidden || isOlder() || list.contains(document.activeElement) || list.matches(":active") || $(".walked", list);
     const url = location.href;
     if (isBusy()) return;
     try {
@@ -170,7 +177,10 @@
       trim(kind);
       if (more) watcher.observe(more);
       else if (kind === "newer") startTail();
-    } catch (error) { quietly(error); } finally { busy = false; }
+    } catch (error) {
+      quietly(error);
+      setTimeout(() => { if (link.isConnected) watcher.observe(link); }, 3000);
+    } finally { busy = false; }
   }
 
   const watcher = new IntersectionObserver((seen) => {
@@ -179,14 +189,23 @@
 
   // Live
 
+  let wait = 2000;
+
   function startTail() {
-    if (!log?.dataset.tail || tail) return;
+    if (!log?.dataset.tail || tail || $(".further[data-newer]", log)) return;
     const last = all(".message", log).at(-1)?.dataset.cursor;
     const url = new URL(log.dataset.tail, location.href);
     if (last) url.searchParams.set("after", last);
     tail = new EventSource(url);
-    tail.addEventListener("open", () => { $("#live").hidden = false; });
-    tail.addEventListener("error", () => { $("#live").hidden = true; });
+    tail.addEventListener("open", () => { $("#live").hidden = false; wait = 2000; });
+    tail.addEventListener("error", () => {
+      $("#live").hidden = true;
+      if (tail?.readyState !== EventSource.CLOSED) return;
+      // The browser itself comes back to a line that broke, but not to a server that said no, as a proxy does meanwhile.
+      stopTail();
+      setTimeout(startTail, wait);
+      wait = Math.min(2 * wait, 60000);
+    });
     tail.addEventListener("message", (event) => arrived(JSON.parse(event.data)));
   }
 
@@ -206,7 +225,8 @@
     const there = document.getElementById(`m${seq}`);
     const results = all(".result[data-result]", message);
     const calls = results.map((each) => $(`.call[data-call="${CSS.escape(each.dataset.result)}"]`, log));
-    if (there) there.replaceWith(message);
+    if (there?.classList.contains("result")) results.forEach((each) => { each.id = there.id; there.replaceWith(each); });
+    else if (there) renew(there, message);
     else if (results.length && calls.every(Boolean) && message.classList.contains("tool")) {
       results.forEach((each, at) => { calls[at].append(each); $("summary .state", calls[at])?.remove(); each.id = `m${seq}`; });
     } else {
@@ -216,6 +236,17 @@
     }
     days(log);
     if (atEnd) toEnd();
+  }
+
+  // A message that grows stays as its reader has it: folds open, and the focus where it was.
+  function renew(there, message) {
+    const before = all("details", there), links = all("a, summary", there), at = links.indexOf(document.activeElement);
+    const hasFocus = there === document.activeElement;
+    all("details", message).forEach((each, number) => { each.open = before[number]?.open ?? false; });
+    message.classList.toggle("walked", there.classList.contains("walked"));
+    there.replaceWith(message);
+    const focus = hasFocus ? message : all("a, summary", message)[at];
+    focus?.focus({ preventScroll: true });
   }
 
   // How tall a message is that was not drawn yet is only guessed: the end moves while what stands before it is drawn.
@@ -285,7 +316,7 @@
       await navigator.clipboard.writeText(await answer.text());
       link.textContent = "Copied";
     } catch { location.href = link.href; }
-    setTimeout(() => { link.textContent = words; }, 1600);
+    setTimeout(() => { link.textContent = words; }, 5000);
   });
 
   // Colours: a cookie, so that the server knows them before the first paint

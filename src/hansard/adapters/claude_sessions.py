@@ -1,0 +1,194 @@
+"""Which conversation a session of Claude's is, and how many entries lie beside its messages.
+
+The session's record names its conversation and a stamp, which is another one each time that the session is begun. What
+is counted is a second record, whose key is that stamp: every write beside the messages moves it on from the revision
+that was read. So what a process remembers of a session may be old, but a write from it is never taken for a newer one,
+also when the conversation was deleted and begun anew in between: then there is no record of that key.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from claude_agent_sdk import SessionKey, SessionListSubkeysKey
+
+from hansard.adapters.claude_entries import NAMES
+from hansard.adapters.history import value_of
+from hansard.errors import Conflict, ConversationNotFound, Corrupt
+from hansard.model import Conversation, Record
+from hansard.store import Store
+from hansard.store.records import Delete, Put
+
+SESSIONS = "claude-sessions"
+COUNTS = "claude-counts"
+BINDINGS = "claude-bindings"
+
+_REMEMBERED = 256
+"""Sessions."""
+
+AnyKey = SessionKey | SessionListSubkeysKey
+
+
+class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a session's record holds."""
+
+    conversation_id: str
+    stamp: str
+
+
+class Counts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is counted of a session."""
+
+    entries: int = 0
+    """Those beside the messages."""
+    newest: dict[str, int] = {}
+    """The number of the newest entry of each type."""
+    waiting: tuple[int, ...] = ()
+    """Entries that repeat a prompt which is no message yet."""
+    subagents: dict[str, int] = {}
+    """Their subpaths, and how many entries each has."""
+
+
+class Known(NamedTuple):
+    """A session as it was read, or is to be made."""
+
+    session: Session
+    counts: Counts
+    revision: int = 0
+    """Of the counts; 0 when nothing is stored yet."""
+    updated_at: datetime | None = None
+
+
+class Sessions:
+    """The sessions of a store, and a memory of those that were written last."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._remembered: OrderedDict[tuple[str, str], Known] = OrderedDict()
+
+    # Reading
+
+    async def get(self, key: AnyKey) -> Known | None:
+        """As it is now."""
+        before = self.remembered(key)
+        session = before.session if before is not None else await self._session(key)
+        while session is not None:
+            record = await self._store.records.get(_counts(key), session.stamp)
+            if record is not None:
+                known = Known(session, value_of(record, Counts), record.revision, record.updated_at)
+                self.remember(key, known)
+                return known
+            # Deleted, and perhaps begun anew.
+            stamp, session = session.stamp, await self._session(key)
+            if session is not None and session.stamp == stamp:
+                where = f"record {key['session_id']!r} of {(SESSIONS, key['project_key'])!r}"
+                raise Corrupt(f"{where} has lost its counts, record {stamp!r} of {_counts(key)!r}", where=where)
+        self.forget(key)
+        return None
+
+    async def _session(self, key: AnyKey) -> Session | None:
+        record = await self._store.records.get((SESSIONS, key["project_key"]), key["session_id"])
+        return value_of(record, Session) if record is not None else None
+
+    async def iter(self, project_key: str) -> AsyncIterator[tuple[SessionKey, Known]]:
+        async for record in self._store.records.iter((SESSIONS, project_key), exact=True):
+            key: SessionKey = {"project_key": project_key, "session_id": record.key}
+            known = await self.get(key)
+            if known is not None:
+                yield key, known
+
+    # Memory
+
+    def remembered(self, key: AnyKey) -> Known | None:
+        """As it was written or read last, here."""
+        return self._remembered.get((key["project_key"], key["session_id"]))
+
+    def remember(self, key: AnyKey, known: Known) -> None:
+        place = (key["project_key"], key["session_id"])
+        self._remembered[place] = known
+        self._remembered.move_to_end(place)
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def forget(self, key: AnyKey) -> None:
+        self._remembered.pop((key["project_key"], key["session_id"]), None)
+
+    # Beginning
+
+    async def begin(self, key: SessionKey) -> Known:
+        """A new session in its conversation: the one of that id, unless another project has it."""
+        claim = {"claude_project": key["project_key"]}
+        id = await bound(self._store, key["session_id"])
+        conversation = await self._store.get_conversation(id)
+        if conversation is not None and conversation.metadata.get("claude_project") not in (None, key["project_key"]):
+            id = str(uuid.uuid5(NAMES, f"{key['project_key']}/{id}"))
+            conversation = await self._store.get_conversation(id)
+        if conversation is None:
+            conversation = await self._create(id, claim)
+        elif conversation.metadata.get("claude_project") is None:
+            await self._store.update_conversation(id, metadata=claim)
+        return Known(Session(conversation.id, uuid.uuid4().hex), Counts())
+
+    async def _create(self, id: str, claim: dict[str, str]) -> Conversation:
+        try:
+            return await self._store.create_conversation(id, metadata=claim)
+        except (Conflict, ConversationNotFound):
+            # Made by somebody else at the same time; a backend may tell it either way.
+            found = await self._store.get_conversation(id)
+            if found is None:
+                raise
+            return found
+
+
+# Writing
+
+
+def puts(key: SessionKey, before: Known, counts: Counts) -> list[Put]:
+    """Moves a session on from what was read; the counts come first. A new one is made."""
+    session, revision = before.session, before.revision
+    id = session.conversation_id
+    written = [Put(_counts(key), session.stamp, msgspec.to_builtins(counts), revision, conversation_id=id)]
+    if revision == 0:
+        place = (SESSIONS, key["project_key"])
+        written.append(Put(place, key["session_id"], msgspec.to_builtins(session), 0, conversation_id=id))
+    return written
+
+
+def undoing(key: SessionKey, before: Known, now: Record) -> list[Put | Delete]:
+    """Takes back what `puts` wrote, unless somebody has gone on from it."""
+    if before.revision == 0:
+        session = Delete((SESSIONS, key["project_key"]), key["session_id"], 1)
+        return [Delete(now.namespace, now.key, now.revision), session]
+    return [*puts(key, before._replace(revision=now.revision), before.counts)]
+
+
+def _counts(key: AnyKey) -> tuple[str, ...]:
+    return (COUNTS, key["project_key"], key["session_id"])
+
+
+# Conversations of other ids
+
+
+async def bind(store: Store, conversation_id: str) -> str:
+    """The session id under which Claude knows a conversation: its own where that is a UUID."""
+    try:
+        return str(uuid.UUID(conversation_id))
+    except ValueError:
+        session_id = str(uuid.uuid5(NAMES, conversation_id))
+    if await store.get_conversation(conversation_id) is None:
+        with suppress(Conflict):
+            await store.create_conversation(conversation_id)
+    await store.records.put((BINDINGS,), session_id, conversation_id, conversation_id=conversation_id)
+    return session_id
+
+
+async def bound(store: Store, session_id: str) -> str:
+    """The conversation that a session id was given for; else the one of that very id."""
+    record = await store.records.get((BINDINGS,), session_id)
+    return str(record.value) if record is not None else session_id

@@ -1,0 +1,160 @@
+"""How a graph's messages become runs of the history.
+
+The messages of a graph's state are rows of the conversation. A checkpoint holds only where they lie: runs of
+consecutive seqs. So it stays small however long the thread is. Rows never change: a message that the graph edits
+becomes a new row, and so does one that the state holds twice. When the newest rows of the branch are no longer in the
+state (a message was edited or removed, or the graph goes on from an older checkpoint), the history goes on in a new
+branch from the last row that is; what was there stays readable on the old one. Rows that the state lacks further up
+are only hidden from the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from langchain_core.messages import BaseMessage
+
+from hansard.adapters.langgraph_messages import Draft, draft_of, texts_of
+from hansard.adapters.langgraph_texts import Row
+from hansard.adapters.langgraph_threads import Line, Place, Runs, Said, Thread
+from hansard.model import Message
+from hansard.store import Store
+
+
+class Placed(NamedTuple):
+    """The messages of a state as runs, and the texts of the rows that are new.
+
+    No runs where the state holds only what changes: a delta channel's messages are rebuilt from its writes.
+    """
+
+    runs: Runs | None
+    texts: dict[bytes, Row]
+    said: Said | None = None
+
+
+async def placed(
+    store: Store, thread_id: str, thread: Thread, messages: Sequence[BaseMessage], said: Said | None, fork: Fork | None
+) -> Placed | None:
+    """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored.
+
+    `said` are the messages of the checkpoint that this one follows, where they are at hand.
+    """
+    before = thread.branch
+    if fork is not None and fork.source is not None:
+        thread.turn_to(fork.source)
+    known = thread.line if thread.line.begins(messages) else Line()
+    if known is not thread.line:
+        thread.index()
+    rest = messages[len(known) :]
+    places = _places(thread, rest, known)
+    # All that is remembered is taken before the first wait: nodes run meanwhile, and may change messages in place.
+    drafts = [draft_of(message) for message, place in zip(rest, places, strict=True) if place is None]
+    if None in drafts:
+        thread.turn_to(before)
+        return None
+    if drafts or fork is not None:
+        await _leave_what_is_gone(store, thread_id, thread, known, places, is_fork=fork is not None)
+    if fork is not None and thread.branch == fork.source != before:
+        await store.switch_branch(thread_id, thread.branch)
+    stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
+    thread.line = line = known.and_more(_filled(places, stored))
+    thread.heard()
+    return Placed(line.runs, _texts(row for _, row in stored), _said_on(said, thread, version, is_new=bool(stored)))
+
+
+class Fork(NamedTuple):
+    """That a checkpoint does not follow the newest one, and the branch of the one that it follows."""
+
+    source: str | None
+
+
+async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
+    """Stores messages that were written to a delta channel; what they remove is not in them."""
+    thread.index()
+    drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
+    rows = [draft for draft in drafts if draft is not None]
+    if not rows:
+        return Placed(None, {})
+    appended = await store.append(thread_id, [draft.row for draft in rows], branch=thread.branch, create=False)
+    thread.add(Place(draft.mould, row.seq, row.id) for draft, row in zip(rows, appended.messages, strict=True))
+    return Placed(None, _texts(appended.messages))
+
+
+def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> list[Place | None]:
+    """Where each message lies. A row is taken once, and only as a whole: reading it gives all of its parts."""
+    used: set[tuple[int, int]] = set()
+    found: list[Place | None] = []
+    for message in messages:
+        place = thread.find(message, used, known.seqs)
+        if place is not None:
+            used.add((place.seq, place.part))
+        found.append(place)
+    return [place if place is None or _is_whole(found, at, place) else None for at, place in enumerate(found)]
+
+
+def _is_whole(found: Sequence[Place | None], at: int, place: Place) -> bool:
+    first = at - place.part
+    parts = found[max(first, 0) : first + place.parts]
+    return [(each.seq, each.part) for each in parts if each] == [(place.seq, part) for part in range(place.parts)]
+
+
+async def _leave_what_is_gone(
+    store: Store, thread_id: str, thread: Thread, known: Line, places: Iterable[Place | None], *, is_fork: bool
+) -> None:
+    """A new branch, when the newest rows of the old one are not in the state any more."""
+    last = max((place for place in places if place), key=lambda place: place.seq, default=None)
+    reached = max(known.newest, last.seq if last else 0)
+    if is_fork:
+        newest = await store.get_messages(thread_id, last=1, branch=thread.branch)
+        thread.tail = newest[-1].seq if newest else 0
+    if reached >= thread.tail:
+        return
+    if not reached:
+        made = await store.branch(thread_id, empty=True, source=thread.branch)
+    else:
+        row_id = last.row_id if last and last.seq == reached else known.row_id(reached)
+        made = await store.branch(thread_id, at=row_id, source=thread.branch)
+    thread.split(made.id, reached)
+
+
+async def _stored(
+    store: Store, thread_id: str, thread: Thread, drafts: Sequence[Draft]
+) -> tuple[list[tuple[Draft, Message]], int]:
+    """Appends what is new, and looks for what others have said since the graph last looked."""
+    if not drafts:
+        return [], 0
+    appended = await store.append(thread_id, [draft.row for draft in drafts], branch=thread.branch, create=False)
+    rows = appended.messages
+    if rows[0].seq > thread.tail + 1:
+        place = Message("user", "", conversation_id=thread_id, seq=thread.tail).cursor
+        async for row in store.iter_messages(thread_id, after=place, branch=thread.branch):
+            if row.seq >= rows[0].seq:
+                break
+            thread.unheard.append(row.seq)
+    thread.tail = max(thread.tail, rows[-1].seq)
+    return list(zip(drafts, rows, strict=True)), appended.version
+
+
+def _filled(places: Iterable[Place | None], stored: Iterable[tuple[Draft, Message]]) -> list[Place]:
+    """The places of all messages, with those of the new ones."""
+    new = iter(stored)
+    return [place or _place(*next(new)) for place in places]
+
+
+def _place(draft: Draft, row: Message) -> Place:
+    return Place(draft.mould, row.seq, row.id)
+
+
+def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -> Said | None:
+    """What is said now, if nobody else has written since what was said before."""
+    if said is None or said.branch != thread.branch or thread.unheard:
+        return None
+    if is_new and version != said.version + 1:
+        return None
+    return said._replace(version=said.version + is_new, line=thread.line)
+
+
+def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
+    """The texts of these rows, each with where it stands."""
+    return {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}

@@ -1,0 +1,82 @@
+"""Rows of the history, read in runs: what the checkpoints of one call have in common is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from hansard.adapters.langgraph_messages import moulds_of, texts_of
+from hansard.adapters.langgraph_moulds import Mould
+from hansard.errors import NotFound
+from hansard.model import Message
+from hansard.store import Store
+
+_GAP = 8
+"""Rows between two runs that are read over: cheaper than asking twice."""
+
+
+class Rows:
+    """Messages of one conversation by seq, each read once."""
+
+    def __init__(self, store: Store, conversation_id: str) -> None:
+        self._store = store
+        self._id = conversation_id
+        self._branch: dict[str | None, dict[int, Message | None]] = {}
+        self._moulds: dict[int, list[Mould]] = {}
+
+    def moulds(self, row: Message) -> list[Mould]:
+        if row.seq not in self._moulds:
+            self._moulds[row.seq] = moulds_of(row)
+        return self._moulds[row.seq]
+
+    async def runs(self, branch: str | None, runs: Iterable[tuple[int, int]]) -> list[Message]:
+        """The rows of these runs of a branch, in their order. Those that are gone are left out."""
+        wanted = list(runs)
+        known = self._branch.setdefault(branch, {})
+        for first, last in _merged(sorted(wanted)):
+            if any(seq not in known for seq in range(first, last + 1)):
+                await self._read(branch, first, last)
+        return [row for first, last in wanted for seq in range(first, last + 1) if (row := known[seq]) is not None]
+
+    async def after(self, branch: str | None, seq: int) -> list[Message]:
+        """The rows of a branch behind a seq, to its end."""
+        return await self._read(branch, seq + 1, None)
+
+    async def _read(self, branch: str | None, first: int, last: int | None) -> list[Message]:
+        known = self._branch.setdefault(branch, {})
+        found: list[Message] = []
+        place = Message("user", "", conversation_id=self._id, seq=first - 1).cursor
+        # A branch that was deleted has taken its messages with it.
+        with suppress(NotFound):
+            async for row in self._store.iter_messages(self._id, after=place, branch=branch):
+                if last is not None and row.seq > last:
+                    break
+                known[row.seq] = row
+                found.append(row)
+        for seq in range(first, last + 1 if last is not None else first):
+            known.setdefault(seq, None)
+        return found
+
+    async def texts(self, branch: str | None, wanted: dict[int, str]) -> dict[int, list[bytes]]:
+        """The texts of these rows, by seq. Most lie on the branch, in few runs; a text that is gone is left out."""
+        rows = await self.runs(branch, [(seq, seq) for seq in wanted])
+        found = {row.seq: texts_of(row) for row in rows}
+        for seq in wanted.keys() - found.keys():
+            with suppress(NotFound):
+                found[seq] = texts_of(await self._store.get_message(self._id, wanted[seq]))
+        return found
+
+
+def _merged(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Ranges that hold these, which are sorted, with small gaps read over."""
+    first = last = None
+    for begin, end in runs:
+        if first is None or last is None:
+            first, last = begin, end
+        elif begin - last > _GAP:
+            yield first, last
+            first, last = begin, end
+        else:
+            last = max(last, end)
+    if first is not None and last is not None:
+        yield first, last

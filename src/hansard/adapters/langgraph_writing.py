@@ -1,0 +1,293 @@
+"""From checkpoints and writes to records and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from msgspec import structs
+
+from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_messages import is_messages
+from hansard.adapters.langgraph_placing import Fork, Placed, noted, placed
+from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader, place_of
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
+from hansard.adapters.langgraph_texts import Blob, Row, whole
+from hansard.adapters.langgraph_threads import Known, Thread, Threads
+from hansard.errors import Conflict, ConversationNotFound
+from hansard.model import Record
+from hansard.store import Store
+from hansard.store.records import Delete, Put
+
+MESSAGES = "messages"
+
+
+class Writer:
+    """Writes checkpoints, and the writes of tasks, in one call of the saver."""
+
+    def __init__(self, store: Store, serde: SerializerProtocol, threads: Threads, reader: Reader) -> None:
+        self._store = store
+        self._serde = serde
+        self._threads = threads
+        self._reader = reader
+
+    # Checkpoints
+
+    async def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> None:
+        thread_id, ns = place_of(config)
+        parent_id = _parent(config)
+        thread, shared = await self._share(config, checkpoint)
+        parent = self._threads.known(thread_id, ns, parent_id)
+        saved = Saved(
+            parent=parent_id,
+            body={name: value for name, value in checkpoint.items() if name not in ("id", "channel_values")},
+            metadata=self._dump(get_checkpoint_metadata(config, metadata)),
+            **self._values(parent_id, parent, checkpoint["channel_values"], new_versions, shared),
+        )
+        if shared is not None and shared.runs is not None:
+            saved = structs.replace(
+                saved, runs=shared.runs, branch=thread.branch, tail=thread.tail, unheard=tuple(thread.unheard)
+            )
+        elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
+            # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
+            begun = self._dump(thread.line.messages())
+            saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
+        await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
+        if not ns:
+            thread.head = max(thread.head, checkpoint["id"])
+            # Whoever has read the thread meanwhile knows less of it.
+            self._threads.put(thread_id, thread)
+            said = shared.said if shared is not None and thread.head == checkpoint["id"] else None
+            self._threads.say(thread_id, said._replace(head=thread.head) if said is not None else None)
+
+    async def _share(self, config: RunnableConfig, checkpoint: Checkpoint) -> tuple[Thread, Placed | None]:
+        """Puts the messages of a root graph's state into the history."""
+        thread_id, ns = place_of(config)
+        parent_id, values = _parent(config), checkpoint["channel_values"]
+        thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
+        await self._own(thread_id, thread, _user(config))
+        if ns or isinstance(self._serde, EncryptedSerializer):
+            return thread, None
+        if is_messages(values.get(MESSAGES)):
+            fork = await self._fork(thread_id, thread, parent_id)
+            said = self._threads.said(thread_id)
+            said = said if said is not None and said.head == parent_id else None
+            return thread, await placed(self._store, thread_id, thread, values[MESSAGES], said, fork)
+        if parent_id is not None and MESSAGES in (checkpoint.get("updated_channels") or ()):
+            tasks = self._threads.tasks(thread_id, ns, parent_id)
+            return thread, await noted(self._store, thread_id, thread, self._written(tasks.values()))
+        return thread, None
+
+    async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
+        """Whether a checkpoint goes on from another than the newest."""
+        if not thread.head or parent_id == thread.head:
+            return None
+        known = self._threads.known(thread_id, "", parent_id)
+        if known is None and parent_id is not None:
+            await self._reader.get(thread_id, "", parent_id)
+            known = self._threads.known(thread_id, "", parent_id)
+        return Fork(known.saved.branch if known is not None else None)
+
+    def _written(self, tasks: Iterable[TaskWrites]) -> list[BaseMessage]:
+        """The messages that tasks wrote to a delta channel."""
+        found: list[BaseMessage] = []
+        for task in records.all_tasks((), tasks):
+            for write in task.writes:
+                if write.channel == MESSAGES:
+                    value = self._serde.loads_typed(whole(write.blob, {}))
+                    said = convert_to_messages(value if isinstance(value, list) else [value])
+                    found += [message for message in said if not isinstance(message, RemoveMessage)]
+        return found
+
+    async def _meet(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
+        """A thread that is not at hand: the conversation is made when it is missing, its messages are read."""
+        conversation = await self._store.get_conversation(thread_id)
+        if conversation is None:
+            try:
+                conversation = await self._store.create_conversation(thread_id, user_id=_user(config))
+            except (Conflict, ConversationNotFound):
+                # Made by somebody else at the same time; a backend may tell it either way.
+                conversation = await self._store.get_conversation(thread_id)
+                if conversation is None:
+                    raise
+        if parent_id is not None:
+            await self._reader.get(thread_id, "", None)
+            await self._reader.get(thread_id, "", parent_id)
+        thread = self._threads.get(thread_id) or Thread(conversation.branch)
+        thread.is_owned = conversation.user_id is not None
+        self._threads.put(thread_id, thread)
+        return thread
+
+    async def _own(self, thread_id: str, thread: Thread, user: str | None) -> None:
+        """A conversation that others began for nobody becomes the user's, and goes when the user is erased."""
+        if user is not None and not thread.is_owned:
+            with suppress(Conflict):
+                await self._store.update_conversation(thread_id, user_id=user)
+            thread.is_owned = True
+
+    def _values(
+        self,
+        parent_id: str | None,
+        parent: Known | None,
+        values: dict[str, Any],
+        new_versions: ChannelVersions,
+        shared: Placed | None,
+    ) -> dict[str, Any]:
+        """Values that are new, and where the others lie."""
+        own: dict[str, Blob] = {}
+        homes: dict[str, str] = {}
+        for name, value in values.items():
+            if name == MESSAGES and shared is not None and shared.runs is not None:
+                continue
+            home = _home(parent_id, parent, name) if name not in new_versions else None
+            if home is None:
+                own[name] = self._dump(value)
+            else:
+                homes[name] = home
+        return {"values": own, "homes": homes}
+
+    async def _write(
+        self, thread_id: str, ns: str, id: str, saved: Saved, parent: Known | None, texts: Mapping[bytes, Row]
+    ) -> None:
+        """Stores a checkpoint and folds the writes of its parent, in one step."""
+        place = records.namespace(CHECKPOINTS, thread_id, ns)
+        put = Put(place, id, records.pack(saved), conversation_id=thread_id)
+        if parent is None or saved.parent is None:
+            written = await self._store.records.write([put])
+        else:
+            written = await self._write_and_fold(put, ns, saved.parent, parent, texts)
+        assert written[0] is not None
+        self._threads.know(thread_id, ns, id, Known(saved, written[0].revision))
+
+    async def _write_and_fold(
+        self, put: Put, ns: str, parent_id: str, parent: Known, texts: Mapping[bytes, Row]
+    ) -> list[Record | None]:
+        thread_id = put.namespace[1]
+        tasks = dict(self._threads.tasks(thread_id, ns, parent_id))
+        ours = dict(tasks)
+        writes = records.namespace(WRITES, thread_id, ns)
+        while True:
+            slim = records.folded(parent.saved, tasks.values(), texts)
+            late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
+            # At the revision that was read, also where nothing is added: what is deleted must be in it.
+            fold = Put(put.namespace, parent_id, records.pack(slim), parent.revision, conversation_id=thread_id)
+            batch: list[Put | Delete] = [put, *([fold] if tasks or slim != parent.saved else [])]
+            batch += [Delete(writes, f"{parent_id}.{task}") for task in tasks]
+            try:
+                written = await self._store.records.write(batch)
+            except Conflict:
+                # Another process has folded the parent: ours goes into what it left.
+                if not await self._reader.refresh(thread_id, ns, parent_id, parent, tasks):
+                    return await self._store.records.write([put])
+                continue
+            if len(batch) > 1:
+                assert written[1] is not None
+                parent.saved, parent.revision = slim, written[1].revision
+            self._threads.drop(thread_id, ns, parent_id, ours)
+            await self._delete_late(thread_id, ns, parent_id, late)
+            return written
+
+    async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
+        """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.
+
+        One of the two always does: writes leave `in_flight` before their task looks at what is kept, and the fold drops
+        what is kept before it looks at `in_flight`.
+        """
+        kept = self._threads.tasks(thread_id, ns, id)
+        place = records.namespace(WRITES, thread_id, ns)
+        await self._store.records.write(
+            [
+                Delete(place, f"{id}.{task}")
+                for task in tasks
+                if ((thread_id, ns, id), task) not in self._threads.in_flight and task not in kept
+            ]
+        )
+
+    # The writes of tasks
+
+    async def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        thread_id, ns = place_of(config)
+        id = config["configurable"]["checkpoint_id"]
+        made = tuple(
+            Write(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value))
+            for idx, (channel, value) in enumerate(writes)
+        )
+        place, key = records.namespace(WRITES, thread_id, ns), f"{id}.{task_id}"
+        # Before they are stored: the next checkpoint may be put at the same time, and folds them.
+        kept = self._threads.tasks(thread_id, ns, id)
+        before = kept[task_id].writes if task_id in kept else ()
+        kept[task_id] = task = TaskWrites(task_path, task_id, records.merged(before, made))
+        flight = ((thread_id, ns, id), task_id)
+        self._threads.in_flight.add(flight)
+        try:
+            if self._threads.get(thread_id) is None:
+                await self._meet(config, thread_id, None)
+            stored = await self._put_task(place, key, thread_id, task)
+        finally:
+            self._threads.in_flight.discard(flight)
+        if kept.get(task_id) is task:
+            kept[task_id] = stored
+        else:
+            # They were folded before they landed here.
+            await self._store.records.delete(place, key)
+
+    async def _put_task(self, place: tuple[str, ...], key: str, thread_id: str, task: TaskWrites) -> TaskWrites:
+        """Stores the writes of a task, with those that it had before."""
+        revision, merged = 0, task
+        while True:
+            try:
+                await self._store.records.put(
+                    place, key, records.pack(merged), expected_revision=revision, conversation_id=thread_id
+                )
+                return merged
+            except Conflict:
+                stored = await self._store.records.get(place, key)
+                revision = stored.revision if stored else 0
+                first = records.read_task(stored).writes if stored else ()
+                merged = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
+
+    def _dump(self, value: Any) -> Blob:
+        tag, data = self._serde.dumps_typed(value)
+        return Blob(tag, (data,))
+
+
+def _user(config: RunnableConfig) -> str | None:
+    user = config["configurable"].get("user_id")
+    return user if isinstance(user, str) else None
+
+
+def _delta_channels(metadata: CheckpointMetadata) -> Iterable[str]:
+    return metadata.get("counters_since_delta_snapshot") or ()
+
+
+def _parent(config: RunnableConfig) -> str | None:
+    id = get_checkpoint_id(config)
+    return None if id == NO_CHECKPOINT else id
+
+
+def _home(parent_id: str | None, parent: Known | None, channel: str) -> str | None:
+    """The checkpoint whose record holds the value that the parent has."""
+    if parent is None:
+        return None
+    return parent_id if channel in parent.saved.values else parent.saved.homes.get(channel)

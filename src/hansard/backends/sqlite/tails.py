@@ -1,0 +1,101 @@
+"""The newest rows of the branches that were read last.
+
+An agent reads the newest messages turn after turn, and adds a few. Their rows stay here, with the version and seq that
+their conversation had. A read takes them only if its own snapshot has the conversation at that very version and seq,
+which tell of every change, whoever made it and in whatever process: so what is kept is never wrong, at most of no use.
+What this process appends is put to it after the commit.
+
+A message in progress changes without a new version: rows with one are not kept.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from msgspec import Struct
+
+from hansard.backends.sqlite.rows import Row
+
+_MOST_TAILS = 64
+_MOST_ROWS = 200
+_MOST_BYTES = 250_000
+"""Of the bodies of one tail, if all were as long as the largest of the conversation."""
+
+At = tuple[int, int]
+"""The version and seq of a conversation."""
+
+
+class Tail(Struct, frozen=True, gc=False):
+    at: At
+    rows: list[Row]
+    """Of one line, newest first."""
+    whole: bool
+    """The line has no others."""
+
+
+class Added(Struct, frozen=True, gc=False):
+    """What an append put at the end of a line."""
+
+    line: int
+    before: At
+    at: At
+    rows: list[Row]
+    """Newest first."""
+    largest: int
+
+
+class Tails:
+    """Every tail is replaced as a whole, so that readers need no lock."""
+
+    def __init__(self) -> None:
+        self._tails: dict[int, Tail] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, line: int) -> bool:
+        return line in self._tails
+
+    def find(self, line: int, at: At, wanted: int) -> list[Row] | None:
+        """The newest rows, as many as wanted or all that there are; None when the file has to be read."""
+        tail = self._tails.get(line)
+        if tail is None or tail.at != at or not (tail.whole or len(tail.rows) >= wanted):
+            return None
+        return tail.rows[:wanted]
+
+    def keep(self, line: int, tail: Tail, largest: int) -> None:
+        """Remembers what was read."""
+        if _is_settled(tail.rows):
+            self._put(line, tail, largest)
+
+    def add(self, added: Added) -> None:
+        """Remembers what was appended, after what stood before it."""
+        tail = self._tails.get(added.line)
+        if tail is None:
+            return
+        if tail.at != added.before or not _is_settled(added.rows):
+            self._drop(added.line)
+            return
+        rows = [*added.rows, *tail.rows]
+        whole = tail.whole and len(rows) <= _MOST_ROWS
+        self._put(added.line, Tail(added.at, rows[:_MOST_ROWS], whole), added.largest)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._tails.clear()
+
+    def _put(self, line: int, tail: Tail, largest: int) -> None:
+        with self._lock:
+            # Those that were read or added to last stand last.
+            self._tails.pop(line, None)
+            if len(tail.rows) > _MOST_ROWS or largest * len(tail.rows) > _MOST_BYTES:
+                return
+            if len(self._tails) >= _MOST_TAILS:
+                del self._tails[next(iter(self._tails))]
+            self._tails[line] = tail
+
+    def _drop(self, line: int) -> None:
+        with self._lock:
+            self._tails.pop(line, None)
+
+
+def _is_settled(rows: list[Row]) -> bool:
+    return not any(row[-1] is not None and '"in_progress"' in row[-1] for row in rows)

@@ -1,0 +1,91 @@
+"""An answer of Chat Completions that comes in pieces, put together: its first choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ONCE = ("id", "type", "role", "index", "name")
+"""What is said once, or again as it was: nothing is added to it."""
+
+
+class Chunks:
+    def __init__(self) -> None:
+        self.completion: dict[str, Any] = {}
+        """What stands beside the choices: the model and its usage."""
+        self.is_finished = False
+        self._message: dict[str, Any] = {}
+        self._calls: dict[Any, dict[str, Any]] = {}
+        self._latest: dict[Any, Any] = {}
+        """Where the pieces of a call go, by the index that they name."""
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        for name in ("model", "usage"):
+            if chunk.get(name):
+                self.completion[name] = chunk[name]
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("index", 0) == 0:
+                self.is_finished = self.is_finished or bool(choice.get("finish_reason"))
+                if isinstance(delta := choice.get("delta"), dict):
+                    self._add(delta)
+
+    def _add(self, delta: dict[str, Any]) -> None:
+        for name, value in delta.items():
+            if name == "tool_calls":
+                for piece in value if isinstance(value, list) else ():
+                    if isinstance(piece, dict):
+                        self._add_call(piece)
+            elif name != "role":
+                _join(self._message, name, value)
+
+    def _add_call(self, piece: dict[str, Any]) -> None:
+        """Some endpoints give every call the same index, or none: another id is another call."""
+        index, id = piece.get("index", 0), piece.get("id")
+        index = index if isinstance(index, int) else 0
+        place = self._latest.get(index, index)
+        known = self._calls.get(place)
+        if known is not None and id and known.get("id") not in (None, id):
+            place = (index, len(self._calls))
+        self._latest[index] = place
+        known = self._calls.setdefault(place, {})
+        for name, value in piece.items():
+            if name != "index":
+                _join(known, name, value)
+
+    def message(self) -> dict[str, Any] | None:
+        """The whole message; None when the answer never came to its end."""
+        if not self.is_finished:
+            return None
+        said = _joined(self._message)
+        if self._calls:
+            said["tool_calls"] = [{"type": "function", **_joined(each)} for each in self._calls.values()]
+        return {"role": "assistant", "content": None, **said}
+
+
+class _Text(list[str]):
+    """A text in pieces: they are joined once, however many there are."""
+
+
+def _join(into: dict[str, Any], name: str, value: Any) -> None:
+    known = into.get(name)
+    if isinstance(value, str) and name not in _ONCE:
+        if not isinstance(known, _Text):
+            known = into[name] = _Text()
+        known.append(value)
+    elif isinstance(value, dict) and isinstance(known, dict | None):
+        if known is None:
+            known = into[name] = {}
+        for each, inner in value.items():
+            _join(known, each, inner)
+    elif isinstance(value, list) and isinstance(known, list) and not isinstance(known, _Text):
+        into[name] = known + value
+    elif known is None and (value or name not in into):
+        into[name] = value
+
+
+def _joined(value: Any) -> Any:
+    if isinstance(value, _Text):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {name: _joined(inner) for name, inner in value.items()}
+    return value

@@ -1,0 +1,350 @@
+"""What goes through to a model endpoint and back: tools, streams that end in every way, clients that leave."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from tests.server.kit import Served, serving
+from tests.server.openai_wire import checking
+from tests.server.openai_wire.conftest import client_of
+from tests.server.openai_wire.endpoint import Endpoint, endpoint
+from tests.server.openai_wire.samples import sample
+
+from hansard.formats.openai_items import checked
+from hansard.server.openai.chunks import Chunks
+from hansard.server.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Endpoint]:
+    with endpoint() as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def api(model: Endpoint) -> Iterator[Served]:
+    with serving(settings=Settings(upstream=model.address)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def client(api: Served) -> Iterator[openai.OpenAI]:
+    with client_of(api) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def fresh(model: Endpoint) -> None:
+    model.asked, model.output, model.script, model.breaks = [], None, None, ""
+    model.hung_up.clear()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_1",
+    "name": "find",
+    "arguments": "{}",
+    "status": "completed",
+}
+ANSWER: Any = {"type": "function_call_output", "call_id": "call_1", "output": "17"}
+
+
+class TestTools:
+    @pytest.mark.parametrize("how", ["conversation", "previous_response_id"])
+    def test_a_call_is_given_back_with_its_answer(self, client: openai.OpenAI, model: Endpoint, how: str) -> None:
+        id = client.conversations.create().id
+        model.output = [sample("reasoning") | {"id": f"rs_{how}"}, CALL]
+        named: Any = {"conversation": id} if how == "conversation" else {}
+        first = client.responses.create(model="m", input="Where is it?", **named)
+        model.output = None
+        after: Any = named or {"previous_response_id": first.id}
+        client.responses.create(model="m", input=[ANSWER, {"role": "user", "content": "Well?"}], **after)
+        asked = model.asked[-1]["input"]
+        assert [item.get("type", item.get("role")) for item in asked] == [
+            *("user", "reasoning", "function_call", "function_call_output", "user")
+        ]
+        assert (asked[2]["call_id"], asked[3]["call_id"], asked[3]["output"]) == ("call_1", "call_1", "17")
+
+    def test_calls_at_once_that_are_answered_together(self, client: openai.OpenAI, model: Endpoint) -> None:
+        id = client.conversations.create().id
+        model.output = [{**CALL, "id": f"fc_{each}", "call_id": f"call_{each}"} for each in "ab"]
+        client.responses.create(model="m", input="Where are they?", conversation=id, parallel_tool_calls=True)
+        answers: Any = [{**ANSWER, "call_id": f"call_{each}", "output": each} for each in "ba"]
+        model.output = None
+        client.responses.create(model="m", input=answers, conversation=id)
+        asked = model.asked[-1]["input"]
+        assert [(item["type"], item["call_id"]) for item in asked[1:]] == [
+            *(("function_call", "call_a"), ("function_call", "call_b")),
+            *(("function_call_output", "call_a"), ("function_call_output", "call_b")),
+        ]
+        assert [item.get("output") for item in asked[3:]] == ["a", "b"]
+
+    def test_a_call_that_nobody_answers_is_left_out(self, client: openai.OpenAI, model: Endpoint) -> None:
+        id = client.conversations.create().id
+        model.output = [CALL]
+        client.responses.create(model="m", input="Where is it?", conversation=id)
+        client.responses.create(model="m", input="Never mind.", conversation=id)
+        assert [item["content"] for item in model.asked[-1]["input"]] == ["Where is it?", "Never mind."]
+
+    def test_a_call_and_its_answer_both_given(self, client: openai.OpenAI, model: Endpoint) -> None:
+        id = client.conversations.create().id
+        given: Any = [{**CALL, "id": "fc_own"}, ANSWER]
+        client.responses.create(model="m", input=given, conversation=id)
+        assert model.asked[-1]["input"] == given, "what was sent goes as it was sent"
+
+    @pytest.mark.parametrize(
+        ("call", "answer"),
+        [
+            ("computer_call", "computer_call_output"),
+            ("shell_call", "shell_call_output"),
+            ("apply_patch_call", "apply_patch_call_output"),
+            ("custom_tool_call", "custom_tool_call_output"),
+            ("mcp_approval_request", "mcp_approval_response"),
+        ],
+    )
+    def test_what_only_this_api_has_a_word_for(
+        self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
+    ) -> None:
+        id = client.conversations.create().id
+        model.output = [sample("reasoning"), {**checked(sample(call), "item"), "id": "x_1"}]
+        client.responses.create(model="m", input="Do it.", conversation=id)
+        model.output = None
+        client.responses.create(model="m", input=[sample(answer)], conversation=id)
+        asked = model.asked[-1]["input"]
+        assert [item.get("type") for item in asked] == [None, "reasoning", call, answer]
+        client.responses.create(model="m", input="And now?", conversation=id)
+        again = [item.get("type") for item in model.asked[-1]["input"]]
+        assert again == [None, "reasoning", call, answer, None, None], "and later, from the history alone"
+
+    @pytest.mark.parametrize("call", ["computer_call", "shell_call", "apply_patch_call"])
+    def test_such_a_call_without_its_answer_and_the_other_way_round(
+        self, client: openai.OpenAI, model: Endpoint, call: str
+    ) -> None:
+        id = client.conversations.create(items=[sample(call), {"role": "user", "content": "Stop."}]).id
+        client.responses.create(model="m", input="Why?", conversation=id)
+        assert [item["content"] for item in model.asked[-1]["input"]] == ["Stop.", "Why?"]
+        id = client.conversations.create(items=[sample(call + "_output")]).id
+        client.responses.create(model="m", input="Why?", conversation=id)
+        assert [item["content"] for item in model.asked[-1]["input"]] == ["Why?"]
+
+    @pytest.mark.parametrize("kind", ["compaction", "image_generation_call", "mcp_list_tools", "additional_tools"])
+    def test_what_needs_no_answer_goes_back_as_it_came(self, client: openai.OpenAI, model: Endpoint, kind: str) -> None:
+        id = client.conversations.create(items=[sample(kind)]).id
+        client.responses.create(model="m", input="Go on.", conversation=id)
+        kept, _ = model.asked[-1]["input"]
+        assert {**kept, **sample(kind)} == kept
+
+    def test_in_the_background_nothing_could_be_recorded(self, client: openai.OpenAI, model: Endpoint) -> None:
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model="m", input="x", background=True)
+        assert (caught.value.param, model.count) == ("background", 0)
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": [choice]}
+    return f"data: {json.dumps({**base, **more})}\n\n"
+
+
+class TestChat:
+    def stored(self, api: Served, id: str) -> list[Any]:
+        return [each["content"] for each in api.get(f"/conversations/{id}/messages").json()["items"]]
+
+    def ask(self, client: openai.OpenAI, id: str) -> list[Any]:
+        with client.chat.completions.create(
+            model="m",
+            messages=[{"role": "user", "content": "hi"}],
+            stream=True,
+            extra_headers={"Hansard-Conversation": id},
+        ) as stream:
+            return list(stream)
+
+    @pytest.mark.parametrize("index", [True, False])
+    def test_tool_calls_in_pieces_and_usage_behind_them(
+        self, client: openai.OpenAI, api: Served, model: Endpoint, index: bool
+    ) -> None:
+        """Some endpoints give each call the index 0."""
+        pieces: list[dict[str, Any]] = [
+            {"id": "a", "type": "function", "function": {"name": "find", "arguments": ""}},
+            {"function": {"arguments": '{"id":'}},
+            {"function": {"arguments": "1}"}},
+            {"id": "b", "type": "function", "function": {"name": "find", "arguments": '{"id":2}'}},
+        ]
+        calls = [{"index": at if index else 0, **piece} for at, piece in zip((0, 0, 0, 1), pieces, strict=True)]
+        usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+        model.script = iter(
+            [
+                chunk({"role": "assistant", "content": None}),
+                *(chunk({"tool_calls": [each]}) for each in calls),
+                chunk({}, "tool_calls"),
+                chunk({}, choices=[], usage=usage),
+                "data: [DONE]\n\n",
+            ]
+        )
+        id = f"chat-tools-{index}"
+        self.ask(client, id)
+        _, said = self.stored(api, id)
+        assert said == {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"type": "function", "id": "a", "function": {"name": "find", "arguments": '{"id":1}'}},
+                {"type": "function", "id": "b", "function": {"name": "find", "arguments": '{"id":2}'}},
+            ],
+        }
+        kept = api.get(f"/conversations/{id}/messages").json()["items"][1]["usage"]
+        assert (kept["input_tokens"], kept["output_tokens"]) == (5, 7)
+
+    def test_an_end_without_its_word(self, client: openai.OpenAI, api: Served, model: Endpoint) -> None:
+        model.script = iter([chunk({"content": "Tomo"}), chunk({"content": "rrow."}), chunk({}, "stop")])
+        assert len(self.ask(client, "chat-no-done")) == 3
+        assert self.stored(api, "chat-no-done")[1]["content"] == "Tomorrow."
+
+    def test_an_end_with_more_than_its_word(self, client: openai.OpenAI, api: Served, model: Endpoint) -> None:
+        model.script = iter([": so\n\n", chunk({"content": "Yes."}, "stop"), "event: end\r\ndata: [DONE]\r\n\r\n"])
+        self.ask(client, "chat-named-done")
+        assert self.stored(api, "chat-named-done")[1]["content"] == "Yes."
+
+    def test_of_several_choices_the_first_is_kept(self, client: openai.OpenAI, api: Served, model: Endpoint) -> None:
+        other = {"index": 1, "delta": {"content": "No."}, "finish_reason": "stop"}
+        model.script = iter([chunk({}, choices=[other]), chunk({"content": "Yes."}, "stop"), "data: [DONE]\n\n"])
+        self.ask(client, "chat-choices")
+        assert self.stored(api, "chat-choices")[1]["content"] == "Yes."
+
+    def test_garbage_in_a_stream(self, client: openai.OpenAI, api: Served, model: Endpoint) -> None:
+        odd = [7, None, {"index": 0, "delta": 7}, {"index": 0, "delta": {"tool_calls": [7, {"index": "x"}], "x": 1}}]
+        base = json.dumps({"choices": odd, "usage": "much"})
+        model.script = iter([f"data: {base}\n\n", 'data: {"choices": 7}\n\n'])
+        answer = api.post(
+            f"{api.address}/v1/chat/completions",
+            json={"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]},
+            headers={"Hansard-Conversation": "chat-garbage"},
+        )
+        checking.SEEN.clear()  # what the endpoint itself gets wrong is passed on as it is
+        assert '"code":"upstream"' in answer.text
+        assert self.stored(api, "chat-garbage") == []
+
+    def test_a_conversation_that_is_deleted_meanwhile_stays_deleted(self, api: Served, model: Endpoint) -> None:
+        model.waits = threading.Event()
+        api.post("/conversations/chat-gone/messages", json={"messages": [{"role": "user", "content": "a"}]})
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+            headers = {"Hansard-Conversation": "chat-gone"}
+            answers.append(httpx.post(f"{api.address}/v1/chat/completions", json=body, headers=headers, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            eventually(lambda: model.count == 1)
+            api.delete("/conversations/chat-gone")
+        finally:
+            model.waits.set()
+            asking.join(60)
+            model.waits = None
+        assert answers[0].status_code == 404
+        assert api.get("/conversations/chat-gone").status_code == 404
+
+    def test_a_long_answer_is_put_together_once(self) -> None:
+        chunks = Chunks()
+        for _ in range(200_000):
+            chunks.add({"choices": [{"index": 0, "delta": {"content": "word "}}]})
+        chunks.add({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        assert chunks.message() == {"role": "assistant", "content": "word " * 200_000}
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "/responses": {"model": "m", "input": "hi", "stream": True},
+    "/chat/completions": {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True},
+}
+
+
+class TestLeaving:
+    def begin(self, api: Served, path: str, id: str) -> httpx.Response:
+        body = {**ASKED[path], **({"conversation": id} if path == "/responses" else {})}
+        request = api.build_request("POST", f"{api.address}/v1{path}", json=body, headers={"Hansard-Conversation": id})
+        return api.send(request, stream=True)
+
+    @pytest.mark.parametrize("path", ASKED)
+    @pytest.mark.parametrize("how", ["endless", "silent"])
+    def test_a_client_that_leaves_takes_the_endpoint_with_it(
+        self, api: Served, model: Endpoint, path: str, how: str
+    ) -> None:
+        left = threading.Event()
+
+        def said() -> Iterator[str]:
+            first = chunk({"content": "a"}) if path != "/responses" else 'data: {"type":"response.x"}\n\n'
+            yield first
+            if how == "endless":
+                yield from itertools.repeat(first)
+            assert left.wait(60)
+            while True:  # nothing for a long time; then it is seen that nobody listens
+                time.sleep(0.05)
+                yield ": still here\n\n"
+
+        model.script = said()
+        id = api.post(f"{api.address}/v1/conversations", json={}).json()["id"]
+        answer = self.begin(api, path, id)
+        assert next(answer.iter_bytes())
+        answer.close()
+        left.set()
+        assert model.hung_up.wait(60), "the connection to the endpoint is closed"
+        assert api.get(f"/conversations/{id}/messages").json()["items"] == []
+
+    @pytest.mark.parametrize("path", ASKED)
+    def test_who_leaves_before_it_begins_may_ask_again(self, api: Served, model: Endpoint, path: str) -> None:
+        model.waits = threading.Event()
+        id = api.post(f"{api.address}/v1/conversations", json={}).json()["id"]
+        body = {**ASKED[path], **({"conversation": id} if path == "/responses" else {})}
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        raw = json.dumps(body).encode()
+        head = f"POST /v1{path} HTTP/1.1\r\nHost: {host}:{port}\r\nHansard-Conversation: {id}\r\n"
+        kind = f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+        try:
+            with socket.create_connection((host, int(port))) as hasty:
+                hasty.sendall((head + kind).encode() + raw)
+                eventually(lambda: model.count == 1)
+        finally:
+            model.waits.set()
+            model.waits = None
+        eventually(lambda: len(api.get(f"/conversations/{id}/messages").json()["items"]) == 2)
+        again = api.post(
+            f"{api.address}/v1{path}",
+            content=raw,
+            headers={
+                "Hansard-Conversation": id,
+                "x-stainless-retry-count": "1",
+                "Content-Type": "application/json",
+            },
+        )
+        assert again.status_code == 200
+        assert model.count == 1, "and gets the first answer"
+
+    @pytest.mark.parametrize("path", ASKED)
+    def test_an_endpoint_that_hangs_up_rudely_when_all_is_said(self, api: Served, model: Endpoint, path: str) -> None:
+        def said() -> Iterator[str]:
+            yield from model.events(path)
+            raise ConnectionResetError
+
+        model.script = said()
+        id = api.post(f"{api.address}/v1/conversations", json={}).json()["id"]
+        assert '"code":"upstream"' not in self.begin(api, path, id).read().decode()
+        assert len(api.get(f"/conversations/{id}/messages").json()["items"]) == 2
