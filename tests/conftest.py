@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ _OWNER = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_OWNER] = runs.begin()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Shells start what runs behind them so. Commands that tests stop by it would inherit that, and never end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

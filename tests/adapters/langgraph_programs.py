@@ -63,17 +63,20 @@ class Program:
             given = self.actions()
             config = await self.place(graph, past)
             state = await graph.aget_state(config)
-            said = list(state.values.get("messages", ()))
-            if kind == "again" and any(task.interrupts for task in state.tasks):
-                await graph.ainvoke(Command(resume="yes"), config, durability="sync")
-            elif kind == "update":
-                await graph.aupdate_state(config, {"messages": self.acted(said, given), "count": 7}, as_node="last")
-            else:
-                asked = {"messages": [self.message(HumanMessage)], "notes": ["asked"]}
-                await graph.ainvoke(asked, config, durability="sync")
+            await self.step(graph, kind, config, state, given)
             seen.append(shape(await graph.aget_state(CONFIG)))
         seen.append([shape(each) async for each in graph.aget_state_history(CONFIG)])
         return seen
+
+    async def step(self, graph: Any, kind: str, config: Any, state: Any, given: list[Any]) -> None:
+        asked = {"messages": [self.message(HumanMessage)], "notes": ["asked"]}
+        if kind == "again" and any(task.interrupts for task in state.tasks):
+            await graph.ainvoke(Command(resume="yes"), config, durability="sync")
+        elif kind == "update":
+            said = self.acted(list(state.values.get("messages", ())), given)
+            await graph.aupdate_state(config, {"messages": said, "count": 7}, as_node="last")
+        else:
+            await graph.ainvoke(asked, config, durability="sync")
 
     async def place(self, graph: Any, past: int | None) -> Any:
         """The thread's newest checkpoint, or one of those before it."""
@@ -93,7 +96,8 @@ class Program:
 
     def node(self, name: str) -> Any:
         async def act(state: Any) -> Any:
-            actions = self.plan[name]
+            # The framework refuses to remove a message twice, and these two run side by side.
+            actions = [each for each in self.plan[name] if name != "right" or each[0] != "remove"]
             if name == "last" and actions and actions[0][0] == "interrupt":
                 return {"notes": [str(interrupt("May I?"))]}
             said = self.acted(state.get("messages", []), actions)

@@ -25,7 +25,7 @@ from google.genai import types
 from pydantic import Field
 from tests.test_sync import suspending
 
-from hansard import Conversation, Message, Store, Unavailable, sync
+from hansard import Conversation, Message, Store, Unavailable, ValidationError, sync
 from hansard.adapters.adk import AdkSessionService
 from hansard.adapters.adk_events import Events
 from hansard.adapters.adk_windows import Windows
@@ -280,6 +280,18 @@ async def test_a_cancelled_append_has_ended_when_the_caller_hears_of_it(store: S
     await service.append_event(found, said)
     await service.append_event(found, event("On"))
     assert texts(await loaded(service)) == ["Hi", "On"]
+
+
+async def test_an_event_that_cannot_be_kept_is_refused(store: Store) -> None:
+    service = store.adk_session_service()
+    session = await service.create_session(**WHO, session_id="s")
+    half = "\ud83d"
+    bad = [event(half), event("Hi", state={"k": half}), event("Hi", id="i" * 300)]
+    for each in [*bad, *(event("Hi", timestamp=float(time)) for time in ("inf", "nan", "1e18"))]:
+        with pytest.raises(ValidationError):
+            await service.append_event(session, each)
+    assert session.events == (await loaded(service)).events == []
+    await service.append_event(session, event("Hi"))
 
 
 async def test_a_cancelled_append_to_a_stale_session_stores_nothing(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from claude_agent_sdk import (
@@ -22,7 +22,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.testing import run_session_store_conformance
 from tests.adapters.claude_api import serving
 
-from hansard import Corrupt, Message, Store
+from hansard import Corrupt, Message, Store, ValidationError
 from hansard.adapters.claude import ClaudeSessionStore
 
 pytestmark = pytest.mark.anyio
@@ -106,6 +106,44 @@ async def test_what_has_no_uuid_is_stored_once_where_writers_meet(store: Store) 
     await asyncio.gather(*(store.claude_session_store().append(KEY, batch) for batch in batches))
     rows = await store.get_messages(SESSION)
     assert sorted(row.text for row in rows) == [str(number) for number in range(6)]
+
+
+HALF = "\ud83d"
+
+
+async def test_half_of_a_character_costs_only_that(store: Store) -> None:
+    """What cuts texts off by UTF-16 leaves an emoji at that place in half."""
+    sessions = store.claude_session_store()
+    asked = said("Look: \U0001f600")
+    quoting: Any = {"type": "last-prompt", "lastPrompt": f"Look: {HALF}", HALF: [HALF]}
+    await sessions.append(KEY, [asked, quoting, said(f"cut{HALF}")])
+    await sessions.append(SUB, [said(f"cut{HALF}")])
+    main, sub = cast("list[Any]", await sessions.load(KEY)), cast("list[Any]", await sessions.load(SUB))
+    assert main[:2] == [asked, {"type": "last-prompt", "lastPrompt": "Look: \ufffd", "\ufffd": ["\ufffd"]}]
+    assert [main[2]["message"]["content"], sub[0]["message"]["content"]] == ["cut\ufffd"] * 2
+
+
+async def test_a_batch_that_cannot_be_kept_is_refused_as_a_whole(store: Store) -> None:
+    sessions = store.claude_session_store()
+    deep: Any = []
+    for _ in range(store.limits.depth):
+        deep = [deep]
+    bad: list[Any] = [
+        *({"type": "x", "v": value} for value in (float("nan"), b"x", {1: 2}, deep)),
+        {"type": "x", "uuid": "u" * 300},
+        {"type": "x", "uuid": "u\0"},
+        "text",
+        None,
+        said(float("inf")),
+        said([float("nan")]),
+    ]
+    for begun in (False, True):
+        before = await sessions.load(KEY)
+        for entry in bad:
+            with pytest.raises(ValidationError):
+                await sessions.append(KEY, [side(1), said("Hi"), entry, said("Hello", "assistant")])
+            assert await sessions.load(KEY) == before, (begun, entry)
+        await sessions.append(KEY, [said("Hi"), side(1)])
 
 
 async def test_an_entry_that_a_caller_repeats_is_there_twice(store: Store) -> None:

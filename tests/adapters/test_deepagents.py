@@ -71,6 +71,21 @@ async def test_pruning_keeps_both(store: Store) -> None:
     assert len((await ask(agent, "Sure?"))["messages"]) == 6
 
 
+async def test_copies_have_the_messages_in_their_history(store: Store) -> None:
+    saver = store.langgraph_checkpointer
+    write = calling("write_file", "c1", file_path="/a.txt", content="hello")
+    agent = create_deep_agent(scripted(write, AIMessage("Written."), AIMessage("Yes.")), checkpointer=saver)
+    await ask(agent, "Write it")
+    state = await ask(agent, "Sure?")
+    await saver.acopy_thread("t", "copy")
+    await store.delete_conversation("t")
+    copied: Any = {"configurable": {"thread_id": "copy"}}
+    found = (await create_deep_agent(scripted(), checkpointer=store.langgraph_checkpointer).aget_state(copied)).values
+    assert (found["messages"], list(found["files"])) == (state["messages"], ["/a.txt"])
+    rows = await store.get_messages("copy")
+    assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+
+
 async def test_a_subagent_and_files_under_an_e_mail_address(store: Store) -> None:
     write = calling("write_file", "c2", file_path="/notes.txt", content="from below")
     model = scripted(

@@ -116,6 +116,26 @@ async def test_claude_leaves_no_bytes(file: File, how: str) -> None:
     assert not file.holds(SECRET[:30])
 
 
+@pytest.mark.parametrize("how", ["the session", "the conversation", "the user"])
+async def test_claude_leaves_no_bytes_of_titles_and_subagents(file: File, how: str) -> None:
+    async with hansard.connect(file.url) as store:
+        view = store.user("ann")
+        sessions: Any = view.claude_session_store()
+        asked = said("Hello")
+        title = {"type": "ai-title", "aiTitle": SECRET, "sessionId": SESSION}
+        await sessions.append(KEY, [asked, title, {"type": "summary", "summary": SECRET, "leafUuid": asked["uuid"]}])
+        await sessions.append({**KEY, "subpath": "subagents/agent-1"}, [said(SECRET), {"type": "x", "note": SECRET}])
+        assert SECRET in repr(await sessions.list_session_summaries("proj"))
+        if how == "the session":
+            await sessions.delete(KEY)
+        elif how == "the conversation":
+            await view.delete_conversation(SESSION)
+        else:
+            await store.erase_user("ann")
+        assert await records_of(view) == "[]"
+    assert not file.holds(SECRET[:30])
+
+
 async def test_claude_forgets_a_user(file: File) -> None:
     async with hansard.connect(file.url) as store:
         await talk_with_claude(store.user("ann"), SECRET)

@@ -21,7 +21,7 @@ from hansard.testing import Clock
 
 pytestmark = pytest.mark.anyio
 
-VALUE = {"text": "é\x00", "n": 1, "deep": {"a": [1, None, {"b": 2}]}}
+VALUE = {"text": "é\x00", "n": 1, "number": "7", "deep": {"a": [1, None, {"b": 2}]}}
 
 
 class Letters(Embeddings):
@@ -109,6 +109,7 @@ FILTERS: list[Any] = [
     {"missing": None},
     {"n": {"$gte": 2}},
     {"n": {"$lt": 2}},
+    {"number": {"$gt": "6", "$lt": 8.0}},
 ]
 
 
@@ -125,6 +126,9 @@ def test_odd_filters() -> None:
     assert not matches({"n": "x"}, {"n": {"a": 1}})
     with pytest.raises(ValidationError, match=r"\$where"):
         matches({"n": 1}, {"n": {"$where": "1"}})
+    with pytest.raises(ValidationError, match="compares numbers"):
+        matches({"n": 1}, {"n": {"$gt": "yesterday"}})
+    assert not matches({"n": "x"}, {"n": {"$gt": 1}})
 
 
 async def test_namespaces(store: Store) -> None:

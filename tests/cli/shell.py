@@ -45,6 +45,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._started: list[subprocess.Popen[bytes]] = []
         self.environment = {name: value for name, value in os.environ.items() if name != "HANSARD_URL"}
         self.environment |= {"TZ": "UTC", "COLUMNS": "120"}
 
@@ -74,7 +75,7 @@ class Shell:
         return done.err
 
     def start(self, *arguments: str, stdin: int | None = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.folder,
             env=self.environment,
@@ -82,6 +83,15 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        """Ends what a test that failed has left running."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def afresh(self, *arguments: str) -> Done:
         """Runs a command in a new interpreter."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shell import COMMAND, Shell
+from tests.waiting import PATIENCE
 
 from hansard import Message, Usage, sync
 
@@ -207,7 +208,7 @@ def test_watch_shows_what_arrives(shell: Shell) -> None:
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["id"] == "live"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -222,7 +223,7 @@ def test_a_reader_that_has_gone(shell: Shell) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         process.stderr.close()
-        assert process.wait(30) == 141
+        assert process.wait(PATIENCE) == 141
 
 
 def test_another_encoding_does_not_stop_it(shell: Shell) -> None:

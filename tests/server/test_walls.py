@@ -13,18 +13,16 @@ import httpx
 import pytest
 from tests.server.kit import Served, serving
 from tests.server.requests_of import ID, OWNER, request_of
+from tests.server.walls import ALL, Walled, walled_in
 
 from hansard import sync
 from hansard.server.calls import Endpoint
 from hansard.server.keys import KeyFile
 from hansard.server.routes import ENDPOINTS
-from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
 from hansard.server.tail import EVENTS
-from hansard.testing import state
-from hansard.testing.contract.walls import SECRET, keep_a_secret
+from hansard.testing.contract.walls import SECRET
 
-ALL: list[str] = [*SCOPES]
 NAMED = [
     endpoint
     for endpoint in ENDPOINTS
@@ -34,26 +32,16 @@ NAMED = [
 every_route = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 
 
-class Walled:
-    """A server with a secret in the tenant acme, and the keys of those who want it."""
+class Routes(Walled):
+    """The keys of those within as well, and of two who have never made anything."""
 
     def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
-        self.api = api
-        self.keys = keys
-        self.acme = store.tenant("acme")
-        keep_a_secret(self.acme)  # type: ignore[arg-type]
-        self.tokens = {
+        super().__init__(api, keys, store)
+        self.tokens |= {
             "acme": self.key(ALL, tenant="acme"),
-            "evil": self.key(ALL, tenant="evil"),
-            "eve": self.key(ALL, tenant="acme", user="eve"),
-            "evil ada": self.key(ALL, tenant="evil", user=OWNER),
-            # These two have never made anything.
             "bare": self.key(ALL, tenant="bare"),
             "mallory": self.key(ALL, tenant="acme", user="mallory"),
         }
-
-    def key(self, scopes: list[str], **bound: Any) -> str:
-        return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
 
     def ask(self, endpoint: Endpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
         request = request_of(endpoint, conversation_id=id)
@@ -66,21 +54,11 @@ class Walled:
             plain = {name: answer.headers[name] for name in answer.headers if name != "content-encoding"}
         return httpx.Response(answer.status_code, headers=plain, content=content)
 
-    def behind(self) -> Any:
-        """What lies behind the wall. The tenant's own view also sees what its other users have made: not that."""
-        for each in self.acme.list_conversations(archived=None).items:
-            if each.user_id == "eve":
-                self.acme.delete_conversation(each.id)
-        return state(self.acme), state(self.acme.user(OWNER))
-
 
 @pytest.fixture(scope="module")
-def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walled]:
-    folder = tmp_path_factory.mktemp("walled")
-    url = f"sqlite:///{folder}/chats.db"
-    keys = KeyFile(folder / "keys.json")
-    with serving(url, Settings(keys=keys.path)) as api, sync.connect(url) as store:
-        yield Walled(api, keys, store)
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routes]:
+    with walled_in(tmp_path_factory.mktemp("walled"), Routes) as made:
+        yield made
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> None:
@@ -89,7 +67,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> None:
 
 
 @every_route
-def test_without_a_key_that_holds(walled: Walled, endpoint: Endpoint) -> None:
+def test_without_a_key_that_holds(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     revoked = walled.key(ALL)
     walled.keys.revoke(revoked.split("_")[1])
@@ -104,7 +82,7 @@ def test_without_a_key_that_holds(walled: Walled, endpoint: Endpoint) -> None:
 
 
 @every_route
-def test_without_the_scope(walled: Walled, endpoint: Endpoint) -> None:
+def test_without_the_scope(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != endpoint.scope]
     refused(walled.ask(endpoint, walled.key(others)), 403, "denied")
@@ -114,7 +92,7 @@ def test_without_the_scope(walled: Walled, endpoint: Endpoint) -> None:
 
 
 @every_route
-def test_from_another_tenant_or_user(walled: Walled, endpoint: Endpoint) -> None:
+def test_from_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "eve", "evil ada"):
         answer = walled.ask(endpoint, walled.tokens[who])
@@ -124,7 +102,7 @@ def test_from_another_tenant_or_user(walled: Walled, endpoint: Endpoint) -> None
 
 
 @every_route
-def test_by_naming_another_tenant_or_user(walled: Walled, endpoint: Endpoint) -> None:
+def test_by_naming_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     named: dict[str, dict[str, str]] = {
         "evil": {"Hansard-Tenant": "acme"},
@@ -137,7 +115,7 @@ def test_by_naming_another_tenant_or_user(walled: Walled, endpoint: Endpoint) ->
 
 
 @pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.name)
-def test_what_is_behind_looks_as_if_it_were_not_there(walled: Walled, endpoint: Endpoint) -> None:
+def test_what_is_behind_looks_as_if_it_were_not_there(walled: Routes, endpoint: Endpoint) -> None:
     for who in ("bare", "mallory"):
         answers = []
         for id in (ID, "never-1"):
@@ -156,7 +134,7 @@ def _timeless(text: str) -> Any:
     return {key: value for key, value in found.items() if key != "at"} if isinstance(found, dict) else found
 
 
-def test_appending_to_anothers_conversation(walled: Walled) -> None:
+def test_appending_to_anothers_conversation(walled: Routes) -> None:
     before = walled.behind()
     headers = {"Authorization": f"Bearer {walled.tokens['eve']}"}
     body = {"messages": [{"role": "user", "content": "x"}]}
@@ -164,14 +142,14 @@ def test_appending_to_anothers_conversation(walled: Walled) -> None:
     assert walled.behind() == before
 
 
-def test_an_operator_opens_every_tenant(walled: Walled) -> None:
+def test_an_operator_opens_every_tenant(walled: Routes) -> None:
     headers = {"Authorization": f"Bearer {walled.key(ALL, tenant=None)}"}
     assert "acme" in walled.api.get("/admin/tenants", headers=headers).json()["items"]
     found = walled.api.get(f"/conversations/{ID}", headers=headers | {"Hansard-Tenant": "acme"})
     assert found.json()["title"] == SECRET
 
 
-def test_the_document_and_health_need_no_key(walled: Walled) -> None:
+def test_the_document_and_health_need_no_key(walled: Routes) -> None:
     for path in ("/api/v1/openapi.json", "/healthz", "/readyz"):
         answer = walled.api.get(walled.api.address + path)
         assert answer.status_code == 200

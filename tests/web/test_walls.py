@@ -9,21 +9,18 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.kit import Served, serving
+from tests.server.requests_of import BRANCH, ID, MESSAGE, OWNER
+from tests.server.walls import ALL, Walled, walled_in
 from tests.web.kit import Reader
 
 from hansard import sync
 from hansard.server.calls import Endpoint
 from hansard.server.keys import KeyFile
-from hansard.server.scopes import SCOPES
-from hansard.server.settings import Settings
-from hansard.testing import state
-from hansard.testing.contract.walls import SECRET, keep_a_secret
+from hansard.testing.contract.walls import SECRET
 from hansard.web import cookies
 from hansard.web.tree import PAGES
 
-ALL: list[str] = [*SCOPES]
 SEED = "s" * 43
-OWNER, ID, MESSAGE, BRANCH = "ada", "victim", "the-message", "side"
 PLACES = {"conversation_id": ID, "message_id": MESSAGE, "number": "0"}
 FORMS: dict[str, dict[str, Any]] = {
     "do_begin": {"text": "x"},
@@ -48,23 +45,12 @@ QUERIES = {
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-class Walled:
-    """A server with a secret in the tenant acme, and the keys of those who want it."""
+class Pages(Walled):
+    """The key of one within as well."""
 
     def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
-        self.api = api
-        self.keys = keys
-        self.acme = store.tenant("acme")
-        keep_a_secret(self.acme)  # type: ignore[arg-type]
-        self.tokens = {
-            "acme": self.key(ALL, tenant="acme"),
-            "evil": self.key(ALL, tenant="evil"),
-            "eve": self.key(ALL, tenant="acme", user="eve"),
-            "evil ada": self.key(ALL, tenant="evil", user=OWNER),
-        }
-
-    def key(self, scopes: list[str], **bound: Any) -> str:
-        return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
+        super().__init__(api, keys, store)
+        self.tokens["acme"] = self.key(ALL, tenant="acme")
 
     def ask(
         self,
@@ -94,19 +80,14 @@ class Walled:
             reader.client.close()
 
     def behind(self) -> Any:
-        """What lies behind the wall. The tenant's own view also sees what its other users have made: not that."""
         self.acme.erase_user("eve")
-        return state(self.acme), state(self.acme.user(OWNER))
+        return super().behind()
 
 
 @pytest.fixture(scope="module")
-def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walled]:
-    folder = tmp_path_factory.mktemp("walled")
-    url = f"sqlite:///{folder}/chats.db"
-    keys = KeyFile(folder / "keys.json")
-    settings = Settings(keys=keys.path, audit_log=folder / "audit.jsonl")
-    with serving(url, settings) as api, sync.connect(url) as store:
-        yield Walled(api, keys, store)
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    with walled_in(tmp_path_factory.mktemp("walled"), Pages) as made:
+        yield made
 
 
 def test_every_form_is_tried() -> None:
@@ -117,7 +98,7 @@ def test_every_form_is_tried() -> None:
 
 
 @every_page
-def test_without_a_key_that_holds(walled: Walled, page: Endpoint) -> None:
+def test_without_a_key_that_holds(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     revoked = walled.key(ALL)
     walled.keys.revoke(revoked.split("_")[1])
@@ -130,7 +111,7 @@ def test_without_a_key_that_holds(walled: Walled, page: Endpoint) -> None:
 
 
 @every_page
-def test_without_the_scope(walled: Walled, page: Endpoint) -> None:
+def test_without_the_scope(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != page.scope]
     answer = walled.ask(page, walled.key(others))
@@ -142,7 +123,7 @@ def test_without_the_scope(walled: Walled, page: Endpoint) -> None:
 
 
 @every_page
-def test_from_another_tenant_or_user(walled: Walled, page: Endpoint) -> None:
+def test_from_another_tenant_or_user(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "eve", "evil ada"):
         answer = walled.ask(page, walled.tokens[who])
@@ -153,7 +134,7 @@ def test_from_another_tenant_or_user(walled: Walled, page: Endpoint) -> None:
 
 
 @every_page
-def test_by_naming_another_tenant(walled: Walled, page: Endpoint) -> None:
+def test_by_naming_another_tenant(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "evil ada"):
         answer = walled.ask(page, walled.tokens[who], before="/t/acme")
@@ -168,7 +149,7 @@ FORM_PAGES = pytest.mark.parametrize(
 
 
 @FORM_PAGES
-def test_a_form_from_elsewhere_is_refused(walled: Walled, page: Endpoint) -> None:
+def test_a_form_from_elsewhere_is_refused(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     operator = walled.key(ALL, tenant=None)
     for proof in ("", "x", "0" * 64):
@@ -179,7 +160,7 @@ def test_a_form_from_elsewhere_is_refused(walled: Walled, page: Endpoint) -> Non
     assert walled.behind() == before
 
 
-def test_the_key_is_kept_where_no_script_reads_it(walled: Walled) -> None:
+def test_the_key_is_kept_where_no_script_reads_it(walled: Pages) -> None:
     reader = Reader(walled.api.address)
     try:
         reader.client.follow_redirects = False
@@ -232,7 +213,7 @@ def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:
 @pytest.mark.parametrize(
     "to", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "\r\nX: y"]
 )
-def test_signing_in_leads_nowhere_else(walled: Walled, to: str) -> None:
+def test_signing_in_leads_nowhere_else(walled: Pages, to: str) -> None:
     reader = Reader(walled.api.address)
     try:
         reader.client.follow_redirects = False
@@ -246,7 +227,7 @@ def test_signing_in_leads_nowhere_else(walled: Walled, to: str) -> None:
         reader.client.close()
 
 
-def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Walled) -> None:
+def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Pages) -> None:
     reader = Reader(walled.api.address)
     try:
         for key in ("hsk_x_y", walled.tokens["acme"][:-1] + "é", "a" * 5000, "x\ny"):
@@ -257,7 +238,7 @@ def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Walled) -> None:
         reader.client.close()
 
 
-def test_the_api_takes_no_cookie(walled: Walled) -> None:
+def test_the_api_takes_no_cookie(walled: Pages) -> None:
     """A cookie is sent by a browser without being asked: the API, which has no proof, does not know it."""
     headers = {"Cookie": f"{cookies.KEY}={walled.tokens['acme']}"}
     assert httpx.get(f"{walled.api.address}/api/v1/conversations", headers=headers).status_code == 401
@@ -272,7 +253,7 @@ def test_a_page_in_a_browser_on_this_machine_does_not_get_in() -> None:
         assert httpx.post(f"{api.address}/sample", data={"proof": "x"}).status_code == 403
 
 
-def test_what_is_done_is_audited(walled: Walled, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_done_is_audited(walled: Pages, tmp_path_factory: pytest.TempPathFactory) -> None:
     operator = walled.key(ALL, tenant=None)
     (page,) = [each for each in PAGES if each.name == "see_conversation"]
     assert walled.ask(page, operator, before="/t/acme").status_code == 200

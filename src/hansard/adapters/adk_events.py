@@ -14,9 +14,10 @@ from google.adk.events import Event
 from google.adk.sessions import State
 from google.genai import types
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from hansard.adapters.history import reading_of
+from hansard.errors import ValidationError
 from hansard.formats import registry
 from hansard.model import Message, Participant, Usage
 
@@ -39,14 +40,20 @@ _set_fields, _set_given, _set_extra, _set_private = (
 
 def row_of(event: Event) -> Message:
     """The event for the history: its very JSON."""
-    content = msgspec.json.decode(event.model_dump_json(exclude_none=True))
+    try:
+        content = msgspec.json.decode(event.model_dump_json(exclude_none=True))
+        created_at = datetime.fromtimestamp(event.timestamp, UTC)
+    except PydanticSerializationError as error:
+        raise ValidationError(f"event {event.id!r} is no JSON: {error}") from error
+    except (OverflowError, ValueError, OSError) as error:
+        raise ValidationError(f"event {event.id!r} has the timestamp {event.timestamp}: {error}") from error
     return Message(
         _role(event),
         content,
         id=event.id,
         format=FORMAT,
         participant=Participant("agent", event.author) if event.author not in ("", USER) else None,
-        created_at=datetime.fromtimestamp(event.timestamp, UTC),
+        created_at=created_at,
         usage=_usage(event),
     )
 

@@ -33,9 +33,9 @@ from claude_agent_sdk import (
 
 from hansard.adapters import claude_beside as beside
 from hansard.adapters.claude_beside import Beside
-from hansard.adapters.claude_entries import Entry, is_said, row_of, uuid_of
+from hansard.adapters.claude_entries import Entry, is_said, own, row_of, uuid_of, without_halves
 from hansard.adapters.claude_sessions import Counts, Known, Sessions, bound, puts, undoing
-from hansard.errors import Conflict, ConversationNotFound, NotFound
+from hansard.errors import Conflict, ConversationNotFound, NotFound, ValidationError
 from hansard.model import Message, Record, to_micros
 from hansard.store import Store
 from hansard.store.records import Delete, Put
@@ -72,10 +72,19 @@ class ClaudeSessionStore:
     # What is required
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        if not entries:
-            return
+        try:
+            await self._append(key, entries)
+        except ValidationError:
+            mended = without_halves(entries)
+            if mended == entries:
+                raise
+            await self._append(key, mended)
+
+    async def _append(self, key: SessionKey, entries: Iterable[object]) -> None:
         # Entries are told apart by `id`, also where a caller repeats one.
-        given: list[Entry] = [{**entry} for entry in entries]
+        given = [own(entry, self._store.limits) for entry in entries]
+        if not given:
+            return
         # Made once, so that a second try has the same ids.
         rows = {id(entry): row_of(entry) for entry in given if is_said(entry)} if "subpath" not in key else {}
         known = self._sessions.remembered(key) if len(rows) < len(given) else None

@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
+from hansard import codec
 from hansard.adapters.history import reading_of
+from hansard.errors import ValidationError
 from hansard.formats import registry
 from hansard.ids import message_id
+from hansard.limits import Limits
 from hansard.model import Message
+from hansard.store import checks
 
 FORMAT = "claude.transcript"
 NAMES = uuid.UUID("6f6b8d1c-5f0e-4d3a-9b67-0f0a6f9c1e55")
 
+_MORE = 2_000
+"""Bytes that the record of an entry may have beside it."""
+
 Entry = dict[str, Any]
+
+
+def own(entry: object, limits: Limits) -> Entry:
+    """A private copy of an entry. What cannot be kept is refused now, before anything of its batch is written."""
+    if not isinstance(entry, dict):
+        raise ValidationError(f"an entry of a transcript must be a mapping, not a {type(entry).__name__}")
+    if is_said(entry):
+        return {**entry}
+    if name := uuid_of(entry):
+        checks.id_of(name, "the uuid of an entry", limits)
+    # One level less than a record may have, and some bytes less: it says more than the entry.
+    text, copy = codec.snapshot(entry, "an entry", depth=limits.depth - 1)
+    checks.count(len(text), "the size of an entry", limits.content_bytes - _MORE, least=0)
+    return cast(Entry, copy)
+
+
+def without_halves(value: Any) -> Any:
+    """The value with U+FFFD for half of a surrogate pair, which tools leave where they cut a text off."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {without_halves(name): without_halves(item) for name, item in value.items()}
+    return [without_halves(item) for item in value] if isinstance(value, list) else value
 
 
 def is_said(entry: Entry) -> bool:

@@ -124,9 +124,12 @@ class HansardSaver(BaseCheckpointSaver[int]):
             config = config_of(target_thread_id, found.ns, found.saved.parent)
             await self.aput(config, each.checkpoint, each.metadata, new)
             place = records.namespace(WRITES, target_thread_id, found.ns)
+            # The next checkpoint folds them, and finds in them what was said in a delta channel.
+            kept = self._threads.tasks(target_thread_id, found.ns, found.id)
             for task in await reader.tasks(found):
                 key = f"{found.id}.{task.task_id}"
                 await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
+                kept[task.task_id] = task
 
     # The same, blocking
 

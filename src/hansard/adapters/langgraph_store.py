@@ -8,6 +8,7 @@ beside it and are compared one by one.
 from __future__ import annotations
 
 import copy
+import operator
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -356,12 +357,12 @@ def _fits(name: Namespace, condition: MatchCondition) -> bool:
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, wanted: value == wanted,
-    "$ne": lambda value, wanted: value != wanted,
-    "$gt": lambda value, wanted: float(value) > float(wanted),
-    "$gte": lambda value, wanted: float(value) >= float(wanted),
-    "$lt": lambda value, wanted: float(value) < float(wanted),
-    "$lte": lambda value, wanted: float(value) <= float(wanted),
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
 }
 
 
@@ -376,9 +377,21 @@ def matches(value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def _compare(value: Any, operator: str, wanted: Any) -> bool:
-    if operator not in _OPERATORS:
-        raise ValidationError(f"unknown operator {operator!r} in a filter: one of {', '.join(_OPERATORS)}")
-    if operator not in ("$eq", "$ne") and not isinstance(value, int | float):
-        return False
-    return bool(_OPERATORS[operator](value, wanted))
+def _compare(value: Any, name: str, wanted: Any) -> bool:
+    if name not in _OPERATORS:
+        raise ValidationError(f"unknown operator {name!r} in a filter: one of {', '.join(_OPERATORS)}")
+    if name in ("$eq", "$ne"):
+        return bool(_OPERATORS[name](value, wanted))
+    limit = _number(wanted)
+    if limit is None:
+        raise ValidationError(f"{name} in a filter compares numbers, and {wanted!r} is none")
+    number = _number(value)
+    return number is not None and bool(_OPERATORS[name](number, limit))
+
+
+def _number(value: Any) -> float | None:
+    """Also of a text that is one, as in the framework."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None

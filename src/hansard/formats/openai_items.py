@@ -113,8 +113,10 @@ def checked(item: Any, where: str) -> dict[str, Any]:
     """An item as the API keeps it: as it came, with what was left out filled in. `BadItem` when it is none."""
     if not isinstance(item, dict):
         raise _wrong_type(where, "an object", item)
-    if not isinstance(item.get("type"), str | None):
-        raise _wrong_type(f"{where}.type", "a string", item["type"])
+    if not isinstance(item.get("type"), str | None) or item.get("type") == "":
+        raise _wrong_type(f"{where}.type", "a string that is not empty", item["type"])
+    if not isinstance(item.get("status"), str | None):
+        raise _wrong_type(f"{where}.status", "a string", item["status"])
     if not isinstance(item.get("id"), str | None) or item.get("id") == "":
         raise _wrong_type(f"{where}.id", "a string that is not empty", item["id"])
     kind = kind_of(item)

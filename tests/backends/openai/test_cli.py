@@ -25,8 +25,10 @@ def api() -> Iterator[Served]:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    made.close()
 
 
 def at_the_api(api: Served, kind: str, mirrored: str) -> list[str]:

@@ -155,6 +155,12 @@ def test_what_is_added_must_follow_what_is_kept() -> None:
     assert kept.find(1, (4, 7), 10) == [row(7), row(6), row(5)]
     kept.add(Added(1, (4, 6), (5, 8), [row(8)], 10))
     assert 1 not in kept
+    kept.keep(1, Tail((3, 5), [row(5), row(4)], whole=False), 10)
+    kept.add(Added(1, (3, 5), (4, 6), [row(6)], 10))
+    assert kept.find(1, (4, 6), 2) == [row(6), row(5)]
+    kept.add(Added(1, (4, 6), (5, 9), [row(9), row(8), row(7)], 10))
+    assert kept.find(1, (5, 9), 2) == [row(9), row(8)]
+    assert kept.find(1, (5, 9), 3) is None
     kept.keep(1, Tail((3, 5), [row(5)], whole=True), 10)
     kept.add(Added(1, (3, 5), (4, 6), [row(6, extra='{"status":"in_progress"}')], 10))
     assert 1 not in kept

@@ -193,6 +193,17 @@ class TestPaging:
         assert len(page.data) == 20
         assert (page.last_id, page.has_more) == (page.data[-1].id, True)
 
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    def test_deleting_while_paging(self, client: openai.OpenAI, order: Any) -> None:
+        given: Any = [{"role": "user", "content": str(number)} for number in range(20)]
+        id = client.conversations.create(items=given).id
+        texts = []
+        for item in client.conversations.items.list(id, order=order, limit=3):
+            texts.append(item.content[0].text)  # type: ignore[union-attr,index]
+            client.conversations.items.delete(item.id or "", conversation_id=id)
+        assert texts == [str(number) for number in range(20)][:: 1 if order == "asc" else -1]
+        assert client.conversations.items.list(id).data == []
+
     def test_a_message_that_is_several_items(self, client: openai.OpenAI, api: Served) -> None:
         """Written by Anthropic's SDK: one message that speaks and calls two tools."""
         blocks = [
@@ -283,6 +294,8 @@ class TestRefusals:
         [
             ("text", "invalid_type", "items[1]"),
             ({"type": 1}, "invalid_type", "items[1].type"),
+            ({"type": "", "role": "user", "content": "x"}, "invalid_type", "items[1].type"),
+            ({"role": "user", "content": "x", "status": 7}, "invalid_type", "items[1].status"),
             ({"role": "user"}, "missing_required_parameter", "items[1].content"),
             ({"role": "user", "content": 1}, "invalid_type", "items[1].content"),
             ({"role": "user", "content": ["x"]}, "invalid_type", "items[1].content[0]"),

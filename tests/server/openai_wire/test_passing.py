@@ -151,6 +151,15 @@ class TestTools:
         kept, _ = model.asked[-1]["input"]
         assert {**kept, **sample(kind)} == kept
 
+    def test_what_asks_the_endpoint_to_do_something_is_not_said(self, client: openai.OpenAI, model: Endpoint) -> None:
+        id = client.conversations.create().id
+        given: Any = [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}]
+        model.output = [{**sample("compaction"), "id": "cmp_1"}]
+        client.responses.create(model="m", input=given, conversation=id)
+        assert model.asked[-1]["input"] == given
+        kept = client.conversations.items.list(id, order="asc").data
+        assert [item.type for item in kept] == ["message", "compaction"]
+
     def test_in_the_background_nothing_could_be_recorded(self, client: openai.OpenAI, model: Endpoint) -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(model="m", input="x", background=True)

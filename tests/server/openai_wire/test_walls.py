@@ -8,20 +8,15 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from tests.server.kit import Served, serving
+from tests.server.kit import serving
 from tests.server.openai_wire.conftest import client_of
 from tests.server.requests_of import ID, MESSAGE, OWNER
+from tests.server.walls import ALL, Walled, walled_in
 
-from hansard import sync
-from hansard.server.keys import KeyFile
 from hansard.server.openai.app import ENDPOINTS, MODELS
 from hansard.server.openai.calls import WireEndpoint
-from hansard.server.scopes import SCOPES
-from hansard.server.settings import Settings
-from hansard.testing import state
-from hansard.testing.contract.walls import SECRET, keep_a_secret
+from hansard.testing.contract.walls import SECRET
 
-ALL: list[str] = [*SCOPES]
 BODIES: dict[str, dict[str, Any]] = {
     "openai_create_items": {"items": [{"role": "user", "content": "x"}]},
     "openai_update_conversation": {"metadata": {"a": "b"}},
@@ -33,21 +28,7 @@ every_route = pytest.mark.parametrize("endpoint", [*ENDPOINTS, *MODELS], ids=lam
 NAMED = [endpoint for endpoint in ENDPOINTS if endpoint.parameters]
 
 
-class Walled:
-    def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
-        self.api = api
-        self.keys = keys
-        self.acme = store.tenant("acme")
-        keep_a_secret(self.acme)  # type: ignore[arg-type]
-        self.tokens = {
-            "evil": self.key(ALL, tenant="evil"),
-            "eve": self.key(ALL, tenant="acme", user="eve"),
-            "evil ada": self.key(ALL, tenant="evil", user=OWNER),
-        }
-
-    def key(self, scopes: list[str], **bound: Any) -> str:
-        return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
-
+class Wire(Walled):
     def ask(self, endpoint: WireEndpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
         path = endpoint.path
         for name in endpoint.parameters:
@@ -61,20 +42,11 @@ class Walled:
             **body,  # type: ignore[arg-type]
         )
 
-    def behind(self) -> Any:
-        for each in self.acme.list_conversations(archived=None).items:
-            if each.user_id == "eve":
-                self.acme.delete_conversation(each.id)
-        return state(self.acme), state(self.acme.user(OWNER))
-
 
 @pytest.fixture(scope="module")
-def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walled]:
-    folder = tmp_path_factory.mktemp("walled")
-    url = f"sqlite:///{folder}/chats.db"
-    keys = KeyFile(folder / "keys.json")
-    with serving(url, Settings(keys=keys.path)) as api, sync.connect(url) as store:
-        yield Walled(api, keys, store)
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    with walled_in(tmp_path_factory.mktemp("walled"), Wire) as made:
+        yield made
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> None:
@@ -83,7 +55,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> None:
 
 
 @every_route
-def test_without_a_key_that_holds(walled: Walled, endpoint: WireEndpoint) -> None:
+def test_without_a_key_that_holds(walled: Wire, endpoint: WireEndpoint) -> None:
     before = walled.behind()
     for token in (None, "sk-anything", "hsk_", "hsk_x_y"):
         refused(walled.ask(endpoint, token), 401, "invalid_api_key")
@@ -91,7 +63,7 @@ def test_without_a_key_that_holds(walled: Walled, endpoint: WireEndpoint) -> Non
 
 
 @every_route
-def test_without_the_scope(walled: Walled, endpoint: WireEndpoint) -> None:
+def test_without_the_scope(walled: Wire, endpoint: WireEndpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != endpoint.scope]
     refused(walled.ask(endpoint, walled.key(others)), 403, "permission_denied")
@@ -99,7 +71,7 @@ def test_without_the_scope(walled: Walled, endpoint: WireEndpoint) -> None:
 
 
 @every_route
-def test_from_another_tenant_or_user(walled: Walled, endpoint: WireEndpoint) -> None:
+def test_from_another_tenant_or_user(walled: Wire, endpoint: WireEndpoint) -> None:
     before = walled.behind()
     for token in walled.tokens.values():
         answer = walled.ask(endpoint, token)
@@ -111,7 +83,7 @@ def test_from_another_tenant_or_user(walled: Walled, endpoint: WireEndpoint) -> 
 
 
 @pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.name)
-def test_what_is_behind_looks_as_if_it_were_not_there(walled: Walled, endpoint: WireEndpoint) -> None:
+def test_what_is_behind_looks_as_if_it_were_not_there(walled: Wire, endpoint: WireEndpoint) -> None:
     for token in walled.tokens.values():
         answers = [walled.ask(endpoint, token, id) for id in (ID, "never-1")]
         assert [answer.status_code for answer in answers] == [404, 404]
@@ -129,7 +101,7 @@ def test_on_loopback_any_key_will_do_as_long_as_there_is_none() -> None:
         assert api.post(api.address + "/v1/conversations", json={}, headers=page).status_code == 403
 
 
-def test_the_sdk_in_a_tenant(walled: Walled) -> None:
+def test_the_sdk_in_a_tenant(walled: Wire) -> None:
     with (
         client_of(walled.api, walled.key(ALL, tenant="t1")) as one,
         client_of(walled.api, walled.key(ALL, tenant="t2")) as two,
@@ -140,7 +112,7 @@ def test_the_sdk_in_a_tenant(walled: Walled) -> None:
             two.conversations.items.list(id)
 
 
-def test_a_key_bound_to_a_user_makes_conversations_of_that_user(walled: Walled) -> None:
+def test_a_key_bound_to_a_user_makes_conversations_of_that_user(walled: Wire) -> None:
     with client_of(walled.api, walled.key(ALL, user="eve")) as eve:
         empty, begun = (
             eve.conversations.create().id,
@@ -152,7 +124,7 @@ def test_a_key_bound_to_a_user_makes_conversations_of_that_user(walled: Walled) 
             assert found.user_id == "eve"
 
 
-def test_too_fast(walled: Walled) -> None:
+def test_too_fast(walled: Wire) -> None:
     token = walled.keys.create("slow", ALL, tenant="acme", rate=2)[1]
     with client_of(walled.api, token) as client:
         for _ in range(2):

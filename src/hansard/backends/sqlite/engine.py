@@ -239,11 +239,9 @@ class Engine:
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
             last = False
-            while len(jobs) < _MAX_BATCH:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
+            # Nobody else takes from the queue: what is in it can be had.
+            while len(jobs) < _MAX_BATCH and not self._queue.empty():
+                more = self._queue.get()
                 if more is None:
                     last = True
                     break

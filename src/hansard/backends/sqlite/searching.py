@@ -31,6 +31,7 @@ _WALKED = 20_000
 _COUNTED = 10_000
 """Up to here messages are counted for ranking."""
 _COUNTED_CONVERSATIONS = 1000
+_NOTHING = (None,) * 6
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like the terms of owners, which lie in a column of their own."""
 
@@ -310,8 +311,8 @@ def is_quick(lookup: Lookup) -> bool:
 
 
 def _is_unfiltered(lookup: Lookup) -> bool:
-    given = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
-    return all(each is None for each in given)
+    narrow = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
+    return narrow == _NOTHING
 
 
 @lru_cache(1024)

@@ -67,7 +67,7 @@ class Tails:
             self._put(line, tail, largest)
 
     def add(self, added: Added) -> None:
-        """Remembers what was appended, after what stood before it."""
+        """Remembers what was appended, and as much of what stood before it as readers have asked for."""
         tail = self._tails.get(added.line)
         if tail is None:
             return
@@ -76,7 +76,9 @@ class Tails:
             return
         rows = [*added.rows, *tail.rows]
         whole = tail.whole and len(rows) <= _MOST_ROWS
-        self._put(added.line, Tail(added.at, rows[:_MOST_ROWS], whole), added.largest)
+        if not whole:
+            del rows[len(tail.rows) :]
+        self._put(added.line, Tail(added.at, rows, whole), added.largest)
 
     def clear(self) -> None:
         with self._lock:

@@ -26,6 +26,7 @@ from hansard.server.openai import calls, completions, conversations, items, real
 from hansard.server.openai.answers import Answers
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, wire_error
+from hansard.server.openai.pages import Deleted
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import ClientGone, Upstream
 from hansard.server.parts import Parts
@@ -60,6 +61,7 @@ class OpenAiWire:
         self._router = Router(endpoints)
         self._retries = Retries()
         self._answers = Answers()
+        self._deleted = Deleted()
         self._upstream = Upstream(parts.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +95,14 @@ class OpenAiWire:
         body.charge = partial(self._gate.charge, caller)
         query = calls.parameters(exchange.scope["query_string"], endpoint.parameters_known)
         call = WireCall(
-            view, caller, path, query, retries=self._retries, answers=self._answers, upstream=self._upstream
+            view,
+            caller,
+            path,
+            query,
+            retries=self._retries,
+            answers=self._answers,
+            deleted=self._deleted,
+            upstream=self._upstream,
         )
         call.headers, call.gone = exchange.headers, body.gone
         if endpoint.has_body:

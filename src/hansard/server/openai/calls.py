@@ -15,6 +15,7 @@ from hansard.server.openai.failures import invalid, missing
 
 if TYPE_CHECKING:
     from hansard.server.openai.answers import Answers
+    from hansard.server.openai.pages import Deleted
     from hansard.server.openai.retries import Retries
     from hansard.server.openai.upstream import Gone, Upstream
     from hansard.store import Store
@@ -55,6 +56,7 @@ class WireCall:
         *,
         retries: Retries,
         answers: Answers,
+        deleted: Deleted,
         upstream: Upstream,
     ) -> None:
         self.store = store
@@ -64,6 +66,7 @@ class WireCall:
         self.query = query
         self.retries = retries
         self.answers = answers
+        self.deleted = deleted
         self.upstream = upstream
         self.headers: dict[bytes, bytes] = {}
         self.body: dict[str, Any] = {}

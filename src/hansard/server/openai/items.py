@@ -62,7 +62,9 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
 async def list_items(call: WireCall) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
     _check_include(call)
-    found, has_more = await pages.items(call.store, call.path[0], call.order, call.limit, call.parameter("after"))
+    found, has_more = await pages.items(
+        call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.deleted
+    )
     return listed(found, has_more=has_more)
 
 
@@ -78,6 +80,7 @@ async def delete_item(call: WireCall) -> dict[str, Any]:
     message, _ = await _find(call, *call.path)
     if not await call.store.delete_message(call.path[0], message.id):
         raise not_found("Item", call.path[1])
+    call.deleted.add(call.store, call.path[0], call.path[1], message.cursor)
     return conversations.shown(await conversations.need(call.store, call.path[0]))
 
 

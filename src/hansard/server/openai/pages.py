@@ -11,6 +11,8 @@ from hansard.server.openai import conversations
 from hansard.server.openai.failures import WireError, invalid
 from hansard.store import Store
 
+_MOST_DELETED = 10_000
+
 
 def message_ids(item_id: str) -> list[str]:
     """The messages that an item's id may belong to: the one of that name, or the one that it is a part of."""
@@ -18,11 +20,29 @@ def message_ids(item_id: str) -> list[str]:
     return [item_id] if part is None else [item_id, part[0]]
 
 
+class Deleted:
+    """Where items were that are deleted: whoever deletes while paging goes on from there.
+
+    Ids and places only, in the memory of the process, and no more than the newest.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str | None, str, str], str] = {}
+
+    def add(self, store: Store, conversation_id: str, item_id: str, cursor: str) -> None:
+        self._places[store.tenant_id, store.user_id, conversation_id, item_id] = cursor
+        if len(self._places) > _MOST_DELETED:
+            del self._places[next(iter(self._places))]
+
+    def get(self, store: Store, conversation_id: str, item_id: str) -> str | None:
+        return self._places.get((store.tenant_id, store.user_id, conversation_id, item_id))
+
+
 async def items(
-    store: Store, conversation_id: str, order: Order, limit: int, after: str | None
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: Deleted
 ) -> tuple[list[dict[str, Any]], bool]:
     """A page of items, and whether there are more."""
-    found, messages = await _from(store, conversation_id, order, limit, after)
+    found, messages = await _from(store, conversation_id, order, limit, after, deleted)
     for message in messages:
         found += _in_order(openai_items.items_of(message), order)
     if not found:
@@ -31,7 +51,7 @@ async def items(
 
 
 async def _from(
-    store: Store, conversation_id: str, order: Order, limit: int, after: str | None
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: Deleted
 ) -> tuple[list[dict[str, Any]], Messages]:
     """The rest of the message in which the last page ended, and the messages behind it."""
     try:
@@ -42,6 +62,8 @@ async def _from(
         await conversations.need(store, conversation_id)
         raise invalid(f"Invalid 'after': {error}", "after") from error
     assert after is not None
+    if (place := deleted.get(store, conversation_id, after)) is not None:
+        return [], await store.get_messages(conversation_id, limit=limit, order=order, after=place)
     message = await _part(store, conversation_id, after)
     if message is None:
         raise await no_place(store, conversation_id, after, "after")

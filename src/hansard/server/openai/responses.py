@@ -30,6 +30,8 @@ _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
 _LONGEST = 200
 """Characters of the id of a response that can be gone on from."""
+_NOT_SAID = ("compaction_trigger",)
+"""Items that ask the endpoint to do something, and are no part of what is said."""
 _LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
@@ -98,7 +100,8 @@ async def _plan(call: WireCall) -> Plan:
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
     asked["input"] = items_before(history, given, _input(body))
     named = isinstance(body.get("conversation"), str | dict)
-    return Plan(id, named, given, asked, conversation is not None, at)
+    recorded = [message for message in given if message.content["type"] not in _NOT_SAID]
+    return Plan(id, named, recorded, asked, conversation is not None, at)
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
