@@ -114,7 +114,9 @@ class TestTools:
         [
             ("computer_call", "computer_call_output"),
             ("shell_call", "shell_call_output"),
+            ("local_shell_call", "local_shell_call_output"),
             ("apply_patch_call", "apply_patch_call_output"),
+            ("tool_search_call", "tool_search_output"),
             ("custom_tool_call", "custom_tool_call_output"),
             ("mcp_approval_request", "mcp_approval_response"),
         ],
@@ -123,26 +125,73 @@ class TestTools:
         self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
         id = client.conversations.create().id
-        model.output = [sample("reasoning"), {**checked(sample(call), "item"), "id": "x_1"}]
+        model.output = [sample("reasoning"), {"id": "x_1", **checked(sample(call), "item")}]
         client.responses.create(model="m", input="Do it.", conversation=id)
         model.output = None
-        client.responses.create(model="m", input=[sample(answer)], conversation=id)
+        given = sample(answer)
+        if call == "local_shell_call":
+            given["call_id"] = sample(call)["call_id"]
+        client.responses.create(model="m", input=[given], conversation=id)
         asked = model.asked[-1]["input"]
         assert [item.get("type") for item in asked] == [None, "reasoning", call, answer]
         client.responses.create(model="m", input="And now?", conversation=id)
         again = [item.get("type") for item in model.asked[-1]["input"]]
         assert again == [None, "reasoning", call, answer, None, None], "and later, from the history alone"
 
-    @pytest.mark.parametrize("call", ["computer_call", "shell_call", "apply_patch_call"])
+    @pytest.mark.parametrize(
+        ("call", "answer"),
+        [
+            ("computer_call", "computer_call_output"),
+            ("shell_call", "shell_call_output"),
+            ("local_shell_call", "local_shell_call_output"),
+            ("apply_patch_call", "apply_patch_call_output"),
+            ("tool_search_call", "tool_search_output"),
+            ("mcp_approval_request", "mcp_approval_response"),
+        ],
+    )
     def test_such_a_call_without_its_answer_and_the_other_way_round(
-        self, client: openai.OpenAI, model: Endpoint, call: str
+        self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
-        id = client.conversations.create(items=[sample(call), {"role": "user", "content": "Stop."}]).id
+        given = [sample("reasoning"), sample(call), {"role": "user", "content": "Stop."}]
+        id = client.conversations.create(items=given).id
         client.responses.create(model="m", input="Why?", conversation=id)
-        assert [item["content"] for item in model.asked[-1]["input"]] == ["Stop.", "Why?"]
-        id = client.conversations.create(items=[sample(call + "_output")]).id
+        assert [item.get("content") for item in model.asked[-1]["input"]] == ["Stop.", "Why?"]
+        id = client.conversations.create(items=[sample(answer)]).id
         client.responses.create(model="m", input="Why?", conversation=id)
-        assert [item["content"] for item in model.asked[-1]["input"]] == ["Why?"]
+        assert [item.get("content") for item in model.asked[-1]["input"]] == ["Why?"]
+
+    def test_one_answer_is_for_one_call_that_stands_before_it(self, client: openai.OpenAI, model: Endpoint) -> None:
+        """Some endpoints count their calls from one in each response."""
+        call, answer = sample("shell_call"), sample("shell_call_output")
+        id = client.conversations.create(items=[{**answer, "id": "sho_0"}, {**call, "id": "sh_1"}, answer]).id
+        client.conversations.items.create(id, items=[{**call, "id": "sh_2"}])
+        client.responses.create(model="m", input="Why?", conversation=id)
+        assert [item.get("type") for item in model.asked[-1]["input"]] == ["shell_call", "shell_call_output", None]
+
+    @pytest.mark.parametrize("more", [{"namespace": None, "status": None, "caller": None}, {"status": "failed"}])
+    def test_a_call_that_is_written_otherwise_keeps_its_answer_or_both_go(
+        self, client: openai.OpenAI, model: Endpoint, more: dict[str, Any]
+    ) -> None:
+        """The SDKs write null for what is not there when an answer is dumped."""
+        items: Any = [{**CALL, **more}, ANSWER]
+        id = client.conversations.create(items=items).id
+        client.responses.create(model="m", input="Well?", conversation=id)
+        *before, _ = model.asked[-1]["input"]
+        kept = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+        assert before == ([] if more.get("status") else [{**kept, "status": "completed"}, ANSWER])
+
+    @pytest.mark.parametrize(
+        "content", [{"type": ["a"]}, {"type": "shell_call", "call_id": {"a": 1}}, {"call_id": [1]}]
+    )
+    def test_any_json_in_the_history(self, client: openai.OpenAI, api: Served, model: Endpoint, content: Any) -> None:
+        id = client.conversations.create().id
+        said = {"role": "user", "content": content, "format": "json"}
+        assert api.post(f"/conversations/{id}/messages", json={"messages": [said]}).is_success
+        client.responses.create(model="m", input="Well?", conversation=id)
+        assert model.asked[-1]["input"][0]["content"] == content
+        odd: Any = {"type": "tool_search_output", "tools": [], "call_id": content}
+        client.responses.create(model="m", input=[odd], conversation=id)
+        assert model.asked[-1]["input"][-1] == odd
 
     @pytest.mark.parametrize("kind", ["compaction", "image_generation_call", "mcp_list_tools", "additional_tools"])
     def test_what_needs_no_answer_goes_back_as_it_came(self, client: openai.OpenAI, model: Endpoint, kind: str) -> None:
