@@ -162,7 +162,8 @@ class TestTools:
 
     def test_one_answer_is_for_one_call_that_stands_before_it(self, client: openai.OpenAI, model: Endpoint) -> None:
         """Some endpoints count their calls from one in each response."""
-        call, answer = sample("shell_call"), sample("shell_call_output")
+        call: Any = sample("shell_call")
+        answer: Any = sample("shell_call_output")
         id = client.conversations.create(items=[{**answer, "id": "sho_0"}, {**call, "id": "sh_1"}, answer]).id
         client.conversations.items.create(id, items=[{**call, "id": "sh_2"}])
         client.responses.create(model="m", input="Why?", conversation=id)
