@@ -162,10 +162,9 @@ class TestTools:
 
     def test_one_answer_is_for_one_call_that_stands_before_it(self, client: openai.OpenAI, model: Endpoint) -> None:
         """Some endpoints count their calls from one in each response."""
-        call: Any = sample("shell_call")
-        answer: Any = sample("shell_call_output")
-        id = client.conversations.create(items=[{**answer, "id": "sho_0"}, {**call, "id": "sh_1"}, answer]).id
-        client.conversations.items.create(id, items=[{**call, "id": "sh_2"}])
+        call, answer = sample("shell_call"), sample("shell_call_output")
+        given: Any = [{**answer, "id": "sho_0"}, {**call, "id": "sh_1"}, answer, {**call, "id": "sh_2"}]
+        id = client.conversations.create(items=given).id
         client.responses.create(model="m", input="Why?", conversation=id)
         assert [item.get("type") for item in model.asked[-1]["input"]] == ["shell_call", "shell_call_output", None]
 
@@ -367,6 +366,51 @@ class TestLeaving:
         left.set()
         assert model.hung_up.wait(60), "the connection to the endpoint is closed"
         assert api.get(f"/conversations/{id}/messages").json()["items"] == []
+
+    def test_who_has_the_whole_answer_need_not_wait_for_the_last_word(self, api: Served, model: Endpoint) -> None:
+        left = threading.Event()
+
+        def said() -> Iterator[str]:
+            yield chunk({"content": "Tomorrow."}, "stop")
+            assert left.wait(60)
+            yield from itertools.repeat(": still here\n\n")
+
+        model.script = said()
+        answer = self.begin(api, "/chat/completions", "chat-hasty")
+        assert next(answer.iter_bytes())
+        answer.close()
+        try:
+            eventually(lambda: len(api.get("/conversations/chat-hasty/messages").json()["items"]) == 2)
+        finally:
+            left.set()
+        assert model.hung_up.wait(60)
+
+    def test_who_leaves_in_the_middle_of_the_first_event_is_counted(self, api: Served, model: Endpoint) -> None:
+        def said(left: threading.Event) -> Iterator[str]:
+            yield "data: "
+            assert left.wait(60)
+            for _ in range(20):
+                time.sleep(0.05)
+                yield "x"
+
+        raw = json.dumps(ASKED["/chat/completions"]).encode()
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        patience = itertools.accumulate(itertools.repeat(0.2))
+
+        def leave() -> bool:
+            """How long the piece takes is not known: too early is before it begins."""
+            asked, left = model.count, threading.Event()
+            model.script = said(left)
+            with socket.create_connection((host, int(port))) as hasty:
+                hasty.sendall(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw)
+                eventually(lambda: model.count > asked)
+                time.sleep(next(patience))
+            time.sleep(0.2)
+            left.set()
+            return 'action="openai_create_completion",status="499"' in api.get(f"{api.address}/metrics").text
+
+        eventually(leave)
 
     @pytest.mark.parametrize("path", ASKED)
     def test_who_leaves_before_it_begins_may_ask_again(self, api: Served, model: Endpoint, path: str) -> None:
