@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +24,7 @@ from tests.server.openai_wire.samples import sample
 
 from hansard.formats.openai_items import checked
 from hansard.server.openai.chunks import Chunks
+from hansard.server.openai.upstream import ClientGone, Upstream, events
 from hansard.server.settings import Settings
 
 
@@ -451,3 +455,36 @@ class TestLeaving:
         id = api.post(f"{api.address}/v1/conversations", json={}).json()["id"]
         assert '"code":"upstream"' not in self.begin(api, path, id).read().decode()
         assert len(api.get(f"/conversations/{id}/messages").json()["items"]) == 2
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_a_client_that_leaves_while_the_endpoint_ends_leaves_no_connection_behind(model: Endpoint) -> None:
+    """In whatever step of its end."""
+
+    async def leave(left: asyncio.Event, steps: int) -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        left.set()
+
+    async def ask(upstream: Upstream, steps: int) -> None:
+        model.script, left = iter(['data: {"type":"response.x"}\n\n']), asyncio.Event()
+
+        async def gone() -> None:
+            await left.wait()
+
+        async with upstream.ask("/responses", {"stream": True}) as answer, asyncio.TaskGroup() as group:
+            with suppress(ClientGone):
+                async for _ in events(answer, gone):
+                    group.create_task(leave(left, steps))
+
+    async def run() -> None:
+        upstream = Upstream(Settings(upstream=model.address))
+        before = open_files()
+        for steps in range(40):
+            await ask(upstream, steps)
+        await asyncio.to_thread(eventually, lambda: open_files() <= before + 4)
+
+    asyncio.run(run())
