@@ -189,25 +189,18 @@ class Puller:
                 yield entry
             return
         first = await self._first(context, id, expected, state)
-        if first is None:
+        # Asked for by its id: an API may list what is behind one that is gone.
+        if first is None or not await remote.has(state.remote, first.id):
             return
-        behind = remote.entries(state.remote, first.id)
-        is_there = False
-        try:
-            async for entry in behind:
-                if not is_there:
-                    yield first
-                is_there = True
+        yield first
+        with suppress(openai.BadRequestError):  # it went just now
+            async for entry in remote.entries(state.remote, first.id):
                 if entry.name is not None and entry.name.seq > max(seqs):
                     return
                 yield entry
-        except openai.BadRequestError:
-            return  # it is gone itself
-        if not is_there:
-            yield first
 
     async def _first(self, context: Context, id: str, expected: list[Message], state: State) -> Entry | None:
-        """Where to look from. That it is there is known when the API lists what is behind it."""
+        """Where to look from, if it is there."""
         message = min(expected, key=lambda each: each.seq)
         if is_pulled(message):
             return Entry(message.id, None, message)
