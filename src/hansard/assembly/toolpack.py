@@ -56,9 +56,9 @@ def seen(stored: Iterable[Message], rolls: Sequence[Roll], limit: int) -> list[M
     """What toolpack's store would hold: the newest `limit`, oldest first."""
     hidden = {id for roll in rolls for id in roll.covers}
     # Of equal times, what was stored first comes first.
-    placed = [((message.created_at, message.seq), message) for message in stored if message.id not in hidden]
-    placed += [((roll.at, roll.after + 0.5), roll.as_message()) for roll in rolls if roll.id not in hidden]
-    return [message for _, message in sorted(placed, key=lambda each: each[0])][-limit:]
+    placed = [(message.created_at, message.seq, message) for message in stored if message.id not in hidden]
+    placed += [(roll.at, roll.after, roll.as_message()) for roll in rolls if roll.id not in hidden]
+    return [message for _, _, message in sorted(placed, key=lambda each: each[:2])][-limit:]
 
 
 def addressed(messages: Sequence[Message], agent_id: str, aliases: Iterable[str]) -> list[Message]:
