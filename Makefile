@@ -97,9 +97,11 @@ endef
 .venv-bench/.ready: constraints-bench.txt pyproject.toml | .venv-bench/bin/python
 	$(install)
 
+# Compiled modules may lie there already, and uv clears no folder that is not an environment.
 .venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(UV)
 	$(require-python)
-	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(@D:/bin=)
+	rm -rf $(@D:/bin=)
+	$(UV) venv --quiet --python "$$($(PYTHON) -B -c 'import sys; print(sys.executable)')" $(@D:/bin=)
 
 .tools/bin/uv: tools/uv.txt
 	$(require-python)
