@@ -24,8 +24,7 @@ def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
 def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()) -> Head:
     """The head after these rows were stored; the last piece gives the conversation its own times and version back.
 
-    Where it was written to meanwhile, it keeps the version that it has by then: what a reader knows of one version is
-    never another's.
+    One that was written to meanwhile keeps the higher version that it has: a version says the same for ever.
     Ids are unique in a conversation, whoever wrote the copy. `stored` holds those that are there already; a storage
     that notices by itself raises `repeated`.
     """
