@@ -97,11 +97,9 @@ endef
 .venv-bench/.ready: constraints-bench.txt pyproject.toml | .venv-bench/bin/python
 	$(install)
 
-# Compiled modules may lie there already, and uv clears no folder that is not an environment.
 .venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(UV)
 	$(require-python)
-	rm -rf $(@D:/bin=)
-	$(UV) venv --quiet --python "$$($(PYTHON) -B -c 'import sys; print(sys.executable)')" $(@D:/bin=)
+	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(@D:/bin=)
 
 .tools/bin/uv: tools/uv.txt
 	$(require-python)
