@@ -18,7 +18,7 @@ from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
 _MOST = 20_000
-_MOST_LINE = 5_000
+_MOST_LINE = 1_000
 _MOST_SECONDS = 0.2
 """Of the processor, for all the code in one text."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
