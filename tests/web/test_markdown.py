@@ -201,6 +201,11 @@ def test_a_language_whose_lexer_may_never_come_back_has_no_colours() -> None:
     assert highlight.Painter().code("x := 1 + 'begin\n", "maple") == "x := 1 + &#x27;begin\n"
 
 
+def test_code_with_more_blanks_than_anybody_writes_has_no_colours() -> None:
+    text = "x = 1" + "\n" * 600
+    assert highlight.Painter().code(text, "python") == text
+
+
 def test_what_a_lexer_says_twice_is_shown_once() -> None:
     text = "a <<EOF\n\nfoo <<EOF\nY\n"
     assert parse(highlight.Painter().code(text, "terraform")).text == text

@@ -19,6 +19,8 @@ from pygments.util import ClassNotFound
 
 _MOST = 20_000
 _MOST_LINE = 1_000
+_BLANK = re.compile(r"\s{500}")
+"""More of it than anybody writes: lexers look through all of it again from each of its signs."""
 _MOST_SECONDS = 0.2
 """Of the processor, for all the code in one text."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
@@ -39,9 +41,9 @@ _LANGUAGES = {
     *("awk", "bash", "batch", "c", "clojure", "cmake", "common-lisp", "console", "cpp", "csharp", "css", "dart"),
     *("diff", "docker", "elixir", "emacs-lisp", "erlang", "fish", "fortran", "fsharp", "glsl", "go", "graphql"),
     *("groovy", "haskell", "html", "http", "ini", "java", "javascript", "json", "jsx", "julia", "kotlin", "less"),
-    *("lua", "make", "markdown", "matlab", "mysql", "nasm", "nginx", "objective-c", "ocaml", "perl", "php"),
-    *("postgresql", "powershell", "properties", "protobuf", "pycon", "pytb", "python", "restructuredtext", "ruby"),
-    *("rust", "scala", "scheme", "scss", "splus", "sql", "sqlite3", "swift", "terraform", "tex", "toml", "tsx"),
+    *("lua", "make", "markdown", "mysql", "nasm", "nginx", "objective-c", "ocaml", "perl", "php", "postgresql"),
+    *("powershell", "properties", "protobuf", "pycon", "pytb", "python", "restructuredtext", "ruby", "rust"),
+    *("scala", "scheme", "scss", "splus", "sql", "sqlite3", "swift", "terraform", "tex", "toml", "tsx"),
     *("typescript", "vb.net", "vue", "xml", "yaml", "zig"),
 }
 """By the first of the names that Pygments has for them. A few of its other lexers never come back from a short text."""
@@ -56,7 +58,7 @@ class Painter:
 
     def code(self, text: str, language: str) -> str:
         """Code in colours, where its language is known."""
-        if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE:
+        if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE or _BLANK.search(text):
             return escape(text)
         lexer = _lexer(language)
         return escape(text) if lexer is None else self._coloured(text, lexer())
