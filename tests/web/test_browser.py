@@ -518,8 +518,8 @@ def test_why_follows_its_options(sample: Site, visitor: Visitor) -> None:
     page.get_by_label("Token budget").fill("3000")
     expect(page.locator("tr.kept")).to_have_count(11)
     page.evaluate(
-        "window.later = []; const now = setTimeout;"
-        "window.setTimeout = (then, wait) => wait === 5000 ? later.push(then) : now(then, wait)"
+        "() => { const now = setTimeout; window.later = [];"
+        "window.setTimeout = (then, wait) => wait === 5000 ? later.push(then) : now(then, wait); }"
     )
     page.get_by_role("link", name="Copy as Anthropic JSON").click()
     expect(page.get_by_role("link", name="Copied")).to_be_visible()
