@@ -21,7 +21,7 @@ _MOST = 20_000
 _MOST_LINE = 1_000
 _BLANK = re.compile(r"\s{500}")
 """More of it than anybody writes: lexers look through all of it again from each of its signs."""
-_MOST_SECONDS = 0.2
+_MOST_SECONDS = 0.1
 """Of the processor, for all the code in one text."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
 """Texts, of which the last may be cut, and other values."""
