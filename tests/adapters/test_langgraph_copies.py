@@ -275,3 +275,13 @@ async def test_a_run_that_goes_on_in_what_it_was_given_changes_no_checkpoint(sto
     again = await store.langgraph_checkpointer.aget_tuple(found.config)
     assert again is not None
     assert repr(again.checkpoint) == wanted
+
+
+def test_a_field_of_somebody_s_own_is_in_no_other_message() -> None:
+    draft = draft_of(AIMessage("x", id="a", own="field"))
+    assert draft is not None
+    made: Any = draft.mould.make()
+    made.other = "field"
+    assert {"own", "other", "content"} <= made.model_fields_set
+    assert "own" in draft.mould.make().model_fields_set
+    assert "other" not in draft.mould.make().model_fields_set

@@ -10,9 +10,7 @@ A mould shares its texts with the messages made from it, so comparing costs by t
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from operator import attrgetter, eq, is_
@@ -54,8 +52,8 @@ class Mould:
         made = object.__new__(self.kind)
         _set(made, "__dict__", fields)
         _set(made, "__pydantic_extra__", copied(self.extra) if self.extra else {})
-        # Every field was given, as when a serializer reads a message. So this set may be shared: nothing can be added.
-        _set(made, "__pydantic_fields_set__", names)
+        # Every field was given, as when a serializer reads a message. Fields of somebody's own are added to the set.
+        _set(made, "__pydantic_fields_set__", {*names, *self.extra})
         _set(made, "__pydantic_private__", None)
         return made
 
@@ -125,18 +123,6 @@ class Moulds:
             )
         except (TypeError, ValueError, msgspec.MsgspecError):
             return False  # Somebody put something into a message that cannot be compared, or is no JSON.
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Puts garbage collections off: making thousands of messages causes many, which find nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def mould_of(message: BaseMessage) -> Mould:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_moulds import Mould, Moulds, uncollected
+from hansard.adapters.langgraph_moulds import Mould, Moulds
 from hansard.adapters.langgraph_records import Saved, TaskWrites
 from hansard.model import Message
 
@@ -59,8 +59,7 @@ class Line:
 
     def messages(self) -> list[BaseMessage]:
         """The messages, made anew."""
-        with uncollected():
-            return [mould.make() for mould in self.moulds]
+        return [mould.make() for mould in self.moulds]
 
     @property
     def weight(self) -> int:
@@ -119,11 +118,10 @@ def line_of(rows: Iterable[tuple[Message, Sequence[Mould]]]) -> Line:
     moulds: list[Mould] = []
     seqs: list[int] = []
     row_ids: list[str] = []
-    with uncollected():
-        for row, made in rows:
-            moulds += made
-            seqs += [row.seq] * len(made)
-            row_ids += [row.id] * len(made)
+    for row, made in rows:
+        moulds += made
+        seqs += [row.seq] * len(made)
+        row_ids += [row.id] * len(made)
     return Line(moulds, seqs, row_ids)
 
 
