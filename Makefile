@@ -99,7 +99,9 @@ endef
 
 .venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(UV)
 	$(require-python)
-	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(@D:/bin=)
+	@# Python has left bytecode in the folder by now, and uv clears none that is no environment yet.
+	rm -rf $(@D:/bin=)
+	$(UV) venv --quiet --python "$$($(PYTHON) -B -c 'import sys; print(sys.executable)')" $(@D:/bin=)
 
 .tools/bin/uv: tools/uv.txt
 	$(require-python)

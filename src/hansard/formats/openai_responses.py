@@ -93,17 +93,17 @@ class FunctionCallItem(Struct, tag="function_call"):
     call_id: str
     name: str
     arguments: str
-    id: str | UnsetType = UNSET
-    status: Status | UnsetType = UNSET
-    namespace: str | UnsetType = UNSET
+    id: str | None = None
+    status: Status | None = None
+    namespace: str | None = None
 
 
 class CustomCallItem(Struct, tag="custom_tool_call"):
     call_id: str
     name: str
     input: str
-    id: str | UnsetType = UNSET
-    namespace: str | UnsetType = UNSET
+    id: str | None = None
+    namespace: str | None = None
 
 
 class SearchSource(Struct):
@@ -171,6 +171,8 @@ AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
 
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
+PAIRED = (*_CALLS, *_OUTPUTS)
+"""What every provider has a word for: calls of tools and their answers."""
 _LED_TO = ("mcp_approval_request", "mcp_list_tools", "program")
 """What reasoning leads to, beside words and calls."""
 _UNCHECKED = ("async", "caller")
@@ -215,8 +217,10 @@ def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
         text = "\n".join(each.text for each in known.summary)
         return Reasoning(text, native=item, origin=FORMAT)
     origin: dict[str, Any] = {}
-    if not any(name in item for name in _UNCHECKED):
-        origin = {"native": item, "origin": FORMAT}
+    if all(item.get(name) is None for name in _UNCHECKED):
+        # The SDKs write null for what a call does not have, and the provider takes none.
+        said = {name: value for name, value in item.items() if value is not None}
+        origin = {"native": said if len(said) < len(item) else item, "origin": FORMAT}
     if isinstance(known, CustomCallItem):
         return ToolCall(known.call_id, known.name, known.input, **origin)
     return ToolCall(known.call_id, known.name, arguments_of(known.arguments), **origin)

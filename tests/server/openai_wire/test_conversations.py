@@ -204,6 +204,24 @@ class TestPaging:
         assert texts == [str(number) for number in range(20)][:: 1 if order == "asc" else -1]
         assert client.conversations.items.list(id).data == []
 
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    def test_deleting_one_of_several_items_of_a_message_while_paging(
+        self, client: openai.OpenAI, api: Served, order: Any
+    ) -> None:
+        """It takes the others with it, and a page may end at one of those."""
+        id = client.conversations.create().id
+        blocks = [{"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]
+        said = {"role": "assistant", "format": "anthropic", "content": blocks}
+        assert api.post(f"/conversations/{id}/messages", json={"messages": [said] * 4}).is_success
+        gone = 0
+        for item in client.conversations.items.list(id, order=order, limit=2):
+            try:
+                client.conversations.items.delete(item.id or "", conversation_id=id)
+            except openai.NotFoundError:
+                gone += 1
+        assert gone == 4
+        assert client.conversations.items.list(id).data == []
+
     def test_a_message_that_is_several_items(self, client: openai.OpenAI, api: Served) -> None:
         """Written by Anthropic's SDK: one message that speaks and calls two tools."""
         blocks = [

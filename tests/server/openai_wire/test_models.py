@@ -116,6 +116,47 @@ class TestResponses:
         said = [item["content"] for item in kit.asked() if item["role"] == "user"]
         assert said == ["one", "here", "on", "and on"]
 
+    def test_going_on_from_the_middle_of_another_branch(self, kit: Kit) -> None:
+        ask = kit.client.responses.create
+        first = ask(model="m", input="one")
+        here = ask(model="m", input="here", previous_response_id=first.id)
+        ask(model="m", input="further", previous_response_id=here.id)
+        ask(model="m", input="there", previous_response_id=first.id)
+        ask(model="m", input="on", previous_response_id=here.id)
+        said = [item["content"] for item in kit.asked() if item["role"] == "user"]
+        assert said == ["one", "here", "on"]
+
+    def test_what_cannot_be_recorded_leaves_the_active_branch_as_it_is(self, kit: Kit) -> None:
+        first = kit.client.responses.create(model="m", input="one")
+        kit.client.responses.create(model="m", input="two", previous_response_id=first.id)
+        (made,) = kit.api.get("/conversations?limit=1").json()["items"]
+        asked = kit.model.count
+        kit.model.waits = threading.Event()
+        failures: list[openai.APIStatusError] = []
+
+        def ask() -> None:
+            given: Any = [{"id": "msg_taken", "role": "user", "content": "or"}]
+            try:
+                kit.client.responses.create(model="m", input=given, previous_response_id=first.id)
+            except openai.APIStatusError as error:
+                failures.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            deadline = time.monotonic() + 60
+            while kit.model.count == asked and time.monotonic() < deadline:
+                time.sleep(0.02)
+            taken = {"messages": [{"id": "msg_taken", "role": "user", "content": "three"}]}
+            kit.api.post(f"/conversations/{made['id']}/messages", json=taken)
+        finally:
+            kit.model.waits.set()
+            asking.join(60)
+            kit.model.waits = None
+        assert [each.code for each in failures] == ["duplicate_item"]
+        found = kit.api.get(f"/conversations/{made['id']}/messages?last=1").json()["items"]
+        assert [each["content"] for each in found] == ["three"]
+
     @pytest.mark.parametrize("stream", [False, True])
     def test_responses_of_the_same_id_are_not_taken_for_each_other(self, kit: Kit, stream: bool) -> None:
         kit.model.id = f"resp_always_{stream}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +24,7 @@ from tests.server.openai_wire.samples import sample
 
 from hansard.formats.openai_items import checked
 from hansard.server.openai.chunks import Chunks
+from hansard.server.openai.upstream import ClientGone, Upstream, events
 from hansard.server.settings import Settings
 
 
@@ -114,7 +118,9 @@ class TestTools:
         [
             ("computer_call", "computer_call_output"),
             ("shell_call", "shell_call_output"),
+            ("local_shell_call", "local_shell_call_output"),
             ("apply_patch_call", "apply_patch_call_output"),
+            ("tool_search_call", "tool_search_output"),
             ("custom_tool_call", "custom_tool_call_output"),
             ("mcp_approval_request", "mcp_approval_response"),
         ],
@@ -123,26 +129,73 @@ class TestTools:
         self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
         id = client.conversations.create().id
-        model.output = [sample("reasoning"), {**checked(sample(call), "item"), "id": "x_1"}]
+        model.output = [sample("reasoning"), {"id": "x_1", **checked(sample(call), "item")}]
         client.responses.create(model="m", input="Do it.", conversation=id)
         model.output = None
-        client.responses.create(model="m", input=[sample(answer)], conversation=id)
+        given = sample(answer)
+        if call == "local_shell_call":
+            given["call_id"] = sample(call)["call_id"]
+        client.responses.create(model="m", input=[given], conversation=id)
         asked = model.asked[-1]["input"]
         assert [item.get("type") for item in asked] == [None, "reasoning", call, answer]
         client.responses.create(model="m", input="And now?", conversation=id)
         again = [item.get("type") for item in model.asked[-1]["input"]]
         assert again == [None, "reasoning", call, answer, None, None], "and later, from the history alone"
 
-    @pytest.mark.parametrize("call", ["computer_call", "shell_call", "apply_patch_call"])
+    @pytest.mark.parametrize(
+        ("call", "answer"),
+        [
+            ("computer_call", "computer_call_output"),
+            ("shell_call", "shell_call_output"),
+            ("local_shell_call", "local_shell_call_output"),
+            ("apply_patch_call", "apply_patch_call_output"),
+            ("tool_search_call", "tool_search_output"),
+            ("mcp_approval_request", "mcp_approval_response"),
+        ],
+    )
     def test_such_a_call_without_its_answer_and_the_other_way_round(
-        self, client: openai.OpenAI, model: Endpoint, call: str
+        self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
-        id = client.conversations.create(items=[sample(call), {"role": "user", "content": "Stop."}]).id
+        given = [sample("reasoning"), sample(call), {"role": "user", "content": "Stop."}]
+        id = client.conversations.create(items=given).id
         client.responses.create(model="m", input="Why?", conversation=id)
-        assert [item["content"] for item in model.asked[-1]["input"]] == ["Stop.", "Why?"]
-        id = client.conversations.create(items=[sample(call + "_output")]).id
+        assert [item.get("content") for item in model.asked[-1]["input"]] == ["Stop.", "Why?"]
+        id = client.conversations.create(items=[sample(answer)]).id
         client.responses.create(model="m", input="Why?", conversation=id)
-        assert [item["content"] for item in model.asked[-1]["input"]] == ["Why?"]
+        assert [item.get("content") for item in model.asked[-1]["input"]] == ["Why?"]
+
+    def test_one_answer_is_for_one_call_that_stands_before_it(self, client: openai.OpenAI, model: Endpoint) -> None:
+        """Some endpoints count their calls from one in each response."""
+        call, answer = sample("shell_call"), sample("shell_call_output")
+        given: Any = [{**answer, "id": "sho_0"}, {**call, "id": "sh_1"}, answer, {**call, "id": "sh_2"}]
+        id = client.conversations.create(items=given).id
+        client.responses.create(model="m", input="Why?", conversation=id)
+        assert [item.get("type") for item in model.asked[-1]["input"]] == ["shell_call", "shell_call_output", None]
+
+    @pytest.mark.parametrize("more", [{"namespace": None, "status": None, "caller": None}, {"status": "failed"}])
+    def test_a_call_that_is_written_otherwise_keeps_its_answer_or_both_go(
+        self, client: openai.OpenAI, model: Endpoint, more: dict[str, Any]
+    ) -> None:
+        """The SDKs write null for what is not there when an answer is dumped."""
+        items: Any = [{**CALL, **more}, ANSWER]
+        id = client.conversations.create(items=items).id
+        client.responses.create(model="m", input="Well?", conversation=id)
+        *before, _ = model.asked[-1]["input"]
+        kept = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+        assert before == ([] if more.get("status") else [{**kept, "status": "completed"}, ANSWER])
+
+    @pytest.mark.parametrize(
+        "content", [{"type": ["a"]}, {"type": "shell_call", "call_id": {"a": 1}}, {"call_id": [1]}]
+    )
+    def test_any_json_in_the_history(self, client: openai.OpenAI, api: Served, model: Endpoint, content: Any) -> None:
+        id = client.conversations.create().id
+        said = {"role": "user", "content": content, "format": "json"}
+        assert api.post(f"/conversations/{id}/messages", json={"messages": [said]}).is_success
+        client.responses.create(model="m", input="Well?", conversation=id)
+        assert model.asked[-1]["input"][0]["content"] == content
+        odd: Any = {"type": "tool_search_output", "tools": [], "call_id": content}
+        client.responses.create(model="m", input=[odd], conversation=id)
+        assert model.asked[-1]["input"][-1] == odd
 
     @pytest.mark.parametrize("kind", ["compaction", "image_generation_call", "mcp_list_tools", "additional_tools"])
     def test_what_needs_no_answer_goes_back_as_it_came(self, client: openai.OpenAI, model: Endpoint, kind: str) -> None:
@@ -318,6 +371,51 @@ class TestLeaving:
         assert model.hung_up.wait(60), "the connection to the endpoint is closed"
         assert api.get(f"/conversations/{id}/messages").json()["items"] == []
 
+    def test_who_has_the_whole_answer_need_not_wait_for_the_last_word(self, api: Served, model: Endpoint) -> None:
+        left = threading.Event()
+
+        def said() -> Iterator[str]:
+            yield chunk({"content": "Tomorrow."}, "stop")
+            assert left.wait(60)
+            yield from itertools.repeat(": still here\n\n")
+
+        model.script = said()
+        answer = self.begin(api, "/chat/completions", "chat-hasty")
+        assert next(answer.iter_bytes())
+        answer.close()
+        try:
+            eventually(lambda: len(api.get("/conversations/chat-hasty/messages").json()["items"]) == 2)
+        finally:
+            left.set()
+        assert model.hung_up.wait(60)
+
+    def test_who_leaves_in_the_middle_of_the_first_event_is_counted(self, api: Served, model: Endpoint) -> None:
+        def said(left: threading.Event) -> Iterator[str]:
+            yield "data: "
+            assert left.wait(60)
+            for _ in range(20):
+                time.sleep(0.05)
+                yield "x"
+
+        raw = json.dumps(ASKED["/chat/completions"]).encode()
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        patience = itertools.accumulate(itertools.repeat(0.2))
+
+        def leave() -> bool:
+            """How long the piece takes is not known: too early is before it begins."""
+            asked, left = model.count, threading.Event()
+            model.script = said(left)
+            with socket.create_connection((host, int(port))) as hasty:
+                hasty.sendall(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw)
+                eventually(lambda: model.count > asked)
+                time.sleep(next(patience))
+            time.sleep(0.2)
+            left.set()
+            return 'action="openai_create_completion",status="499"' in api.get(f"{api.address}/metrics").text
+
+        eventually(leave)
+
     @pytest.mark.parametrize("path", ASKED)
     def test_who_leaves_before_it_begins_may_ask_again(self, api: Served, model: Endpoint, path: str) -> None:
         model.waits = threading.Event()
@@ -357,3 +455,36 @@ class TestLeaving:
         id = api.post(f"{api.address}/v1/conversations", json={}).json()["id"]
         assert '"code":"upstream"' not in self.begin(api, path, id).read().decode()
         assert len(api.get(f"/conversations/{id}/messages").json()["items"]) == 2
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_a_client_that_leaves_while_the_endpoint_ends_leaves_no_connection_behind(model: Endpoint) -> None:
+    """In whatever step of its end."""
+
+    async def leave(left: asyncio.Event, steps: int) -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        left.set()
+
+    async def ask(upstream: Upstream, steps: int) -> None:
+        model.script, left = iter(['data: {"type":"response.x"}\n\n']), asyncio.Event()
+
+        async def gone() -> None:
+            await left.wait()
+
+        async with upstream.ask("/responses", {"stream": True}) as answer, asyncio.TaskGroup() as group:
+            with suppress(ClientGone):
+                async for _ in events(answer, gone):
+                    group.create_task(leave(left, steps))
+
+    async def run() -> None:
+        upstream = Upstream(Settings(upstream=model.address))
+        before = open_files()
+        for steps in range(40):
+            await ask(upstream, steps)
+        await asyncio.to_thread(eventually, lambda: open_files() <= before + 4)
+
+    asyncio.run(run())

@@ -79,6 +79,8 @@ class OpenAiWire:
             left(exchange, self._watchers)
         except ClientGone:
             _LOG.info("the client of %s left its answer", exchange.request_id)
+            if not exchange.has_begun:
+                left(exchange, self._watchers)
         except Exception as error:
             if exchange.has_begun:
                 _LOG.error("the answer to %s broke off: %r", exchange.request_id, error)

@@ -22,7 +22,7 @@ from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.chunks import Chunks
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
-from hansard.server.openai.upstream import event, events, is_done, whole
+from hansard.server.openai.upstream import ClientGone, event, events, is_done, whole
 
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
@@ -143,9 +143,7 @@ async def _relay(
                 return
             plan = await _plan(call, conversation, given)
             async with call.upstream.ask("/chat/completions", plan.body) as answer:
-                async for raw, data in events(answer, call.gone):
-                    if isinstance(data, dict):
-                        chunks.add(data)
+                async for raw in _heard(call, answer, chunks):
                     if not ended and is_done(raw):
                         await end(raw)
                         ended = True
@@ -163,6 +161,18 @@ async def _relay(
         if ended:
             return  # all was said and recorded: how the endpoint hangs up is nobody's affair
         yield event({"error": wire_error(error, is_trusted=False).error()})
+
+
+async def _heard(call: WireCall, answer: Any, chunks: Chunks) -> AsyncIterator[bytes]:
+    """The events, added up. Who has the whole answer has it, and may leave before the last word."""
+    try:
+        async for raw, data in events(answer, call.gone):
+            if isinstance(data, dict):
+                chunks.add(data)
+            yield raw
+    except ClientGone:
+        if not chunks.is_finished:
+            raise
 
 
 ROUTES = (

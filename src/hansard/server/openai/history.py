@@ -11,17 +11,29 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hansard.formats import openai_items, registry
-from hansard.formats.openai_responses import FORMAT
+from hansard.formats.openai_responses import FORMAT, PAIRED
 from hansard.formats.parts import Other, Reading, ToolCall, ToolResult
 from hansard.model import Message
 
-_ANSWERS = {
-    "computer_call": "computer_call_output",
-    "shell_call": "shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-    "tool_search_call": "tool_search_output",
+_CALLS = {
+    "computer_call": "call_id",
+    "shell_call": "call_id",
+    "local_shell_call": "call_id",
+    "apply_patch_call": "call_id",
+    "tool_search_call": "call_id",
+    "mcp_approval_request": "id",
 }
-"""Calls that only this API knows, and what answers them."""
+"""Calls that only this API knows, and the field that their answers name them by."""
+_ANSWERS = {
+    "computer_call_output": ("computer_call", ("call_id",)),
+    "shell_call_output": ("shell_call", ("call_id",)),
+    # Which of the two it is, the API and its SDKs have not always agreed.
+    "local_shell_call_output": ("local_shell_call", ("call_id", "id")),
+    "apply_patch_call_output": ("apply_patch_call", ("call_id",)),
+    "tool_search_output": ("tool_search_call", ("call_id",)),
+    "mcp_approval_response": ("mcp_approval_request", ("approval_request_id",)),
+}
+"""What answers them, and where it names them."""
 
 
 def items(history: Sequence[Message], given: Sequence[Message], sent: Sequence[Any]) -> list[Any]:
@@ -29,11 +41,12 @@ def items(history: Sequence[Message], given: Sequence[Message], sent: Sequence[A
     said = [(message, registry.read(message)) for message in history]
     asked = [(message, registry.read(message)) for message in given]
     answering = _answering([reading for _, reading in said], [reading for _, reading in asked])
-    open_now = _open([each.content for each in history], [each.content for each in given])
+    native = [message.content if _is_native(message, reading) else None for message, reading in said]
+    lone = _lone([*native, *(message.content for message in given)])
     readings = [
-        (message, _native(message) if _is_native(message, reading) else reading)
-        for message, reading in said
-        if not (_is_native(message, reading) and _place(message.content) in open_now)
+        (message, reading if native[number] is None else _native(message))
+        for number, (message, reading) in enumerate(said)
+        if number not in lone
     ]
     answers = [asked[number] for number in answering]
     rest = [item for number, item in enumerate(sent) if number not in answering]
@@ -63,24 +76,30 @@ def _is_native(message: Message, reading: Reading) -> bool:
     if message.format != FORMAT or not isinstance(message.content, dict):
         return False
     is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], Other) and not part.is_hosted
-    return is_unread and message.content.get("type") in openai_items.KINDS
+    kind = message.content.get("type")
+    # A call of a tool that could not be read has lost its answer, which stands by itself.
+    return is_unread and kind in openai_items.KINDS and kind not in PAIRED
 
 
 def _native(message: Message) -> Reading:
     return Reading([Other(native=message.content, origin=FORMAT, is_hosted=True)])
 
 
-def _place(item: dict[str, Any]) -> tuple[Any, Any]:
-    return item.get("type"), item.get("call_id")
-
-
-def _open(said: Sequence[Any], asked: Sequence[Any]) -> set[tuple[Any, Any]]:
-    """The calls that nobody answers, and the answers whose call is gone."""
-    places = {_place(item) for item in said if isinstance(item, dict)}
-    later = places | {_place(item) for item in asked if isinstance(item, dict)}
-    called = {each for each in places if each[0] in _ANSWERS and each[1] is not None}
-    answered = {each for each in places if each[0] in _ANSWERS.values() and each[1] is not None}
-    calls = {output: call for call, output in _ANSWERS.items()}
-    return {each for each in called if (_ANSWERS[each[0]], each[1]) not in later} | {
-        each for each in answered if (calls[each[0]], each[1]) not in places
-    }
+def _lone(items: Iterable[Any]) -> set[int]:
+    """Which of the items are calls that nobody answers behind them, or answers whose call is not before them."""
+    waiting: dict[tuple[str, str], list[int]] = {}
+    lone = set()
+    for number, item in enumerate(items):
+        kind = None if item is None else item["type"]
+        if kind in _CALLS and isinstance(id := item.get(_CALLS[kind]), str):
+            waiting.setdefault((kind, id), []).append(number)
+            lone.add(number)
+        elif kind in _ANSWERS:
+            call, names = _ANSWERS[kind]
+            named = [id for name in names if isinstance(id := item.get(name), str)]
+            calls = next((found for id in named if (found := waiting.get((call, id)))), None)
+            if calls:
+                lone.discard(calls.pop(0))
+            elif named:
+                lone.add(number)
+    return lone

@@ -80,7 +80,8 @@ async def delete_item(call: WireCall) -> dict[str, Any]:
     message, _ = await _find(call, *call.path)
     if not await call.store.delete_message(call.path[0], message.id):
         raise not_found("Item", call.path[1])
-    call.deleted.add(call.store, call.path[0], call.path[1], message.cursor)
+    for item in openai_items.items_of(message):
+        call.deleted.add(call.store, call.path[0], item["id"], message.cursor)
     return conversations.shown(await conversations.need(call.store, call.path[0]))
 
 

@@ -209,6 +209,9 @@ async def _record(
         raise conversations.duplicate(error, "input") from error
     if not plan.exists:
         response = await _remember(call, plan, response, batch[-1].id)
+    if branch is not None and (await conversations.need(call.store, plan.conversation_id)).branch != branch:
+        # Last: where nothing was said, nobody is to be taken.
+        await call.store.switch_branch(plan.conversation_id, branch)
     asking.recorded(plan.conversation_id, batch[-1].id, shape(response))
     return response
 
@@ -219,11 +222,9 @@ async def _branch(call: WireCall, plan: Plan) -> str | None:
         return None
     id, at = plan.conversation_id, plan.at
     newest = await call.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
-    if not newest or newest[0].id != at.id:
-        return (await call.store.branch(id, at=at.id)).id
-    if (await conversations.need(call.store, id)).branch != at.branch:
-        await call.store.switch_branch(id, at.branch)
-    return at.branch
+    if newest and newest[0].id == at.id:
+        return at.branch
+    return (await call.store.branch(id, at=at.id, source=at.branch, activate=False)).id
 
 
 async def _remember(call: WireCall, plan: Plan, response: dict[str, Any], last: str) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import msgspec
+from anyio import CancelScope
 
 from hansard.errors import Unsupported
 from hansard.server.openai.failures import WireError
@@ -234,22 +235,26 @@ async def _until(gone: Gone, pieces: AsyncIterator[bytes]) -> AsyncIterator[byte
                 if asyncio.get_running_loop().time() > until:
                     raise ClientGone
                 continue
-            coming = asyncio.ensure_future(_next(pieces))
+            scope = CancelScope()
+            coming = asyncio.ensure_future(_next(pieces, scope))
             try:
                 await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 if not coming.done():
-                    coming.cancel()
+                    # Not the task itself: cut off in the middle of closing the connection, it would never close it.
+                    scope.cancel()
                     await asyncio.wait({coming})
-            if coming.cancelled():
+            if scope.cancelled_caught:
                 raise ClientGone
             piece = coming.result()
     finally:
         leaving.cancel()
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(pieces, None)
+async def _next(pieces: AsyncIterator[bytes], scope: CancelScope | None = None) -> bytes | None:
+    with scope or nullcontext():
+        return await anext(pieces, None)
+    return None
 
 
 def _need_end(size: int) -> None:
