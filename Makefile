@@ -21,7 +21,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Tests start hundreds of Pythons, and each would compile all its modules anew where a shell asks for no bytecode files.
 # Here they lie in no folder of the source.
 unexport PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/pycache
+export PYTHONPYCACHEPREFIX = $(CURDIR)/.tools/pycache
 
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url $(if $(UPGRADE),--upgrade)

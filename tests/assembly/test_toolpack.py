@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.assembly.talk import ANN, BEN, HELPER, SCOUT, said
 
@@ -124,7 +124,12 @@ CALLS = st.fixed_dictionaries(
 )
 
 
+HI = (ANN, "hi", False, 0)
+ONE = {"budget": 0, "threshold": 1, "limit": 1, "addressed": False, "summarize": False}
+
+
 @settings(deadline=None)
+@example([([HI, HI], ONE), ([], {**ONE, "limit": 2, "summarize": True}), ([HI], ONE)])  # all at one time
 @given(st.lists(st.tuples(STEPS, CALLS), max_size=5))
 def test_it_is_what_toolpack_would_give(rounds: list[tuple[Any, dict[str, Any]]]) -> None:
     clock, oracle, summarizer = Clock(), Oracle(), Counting()

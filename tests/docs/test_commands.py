@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_every_target_and_variable_is_documented() -> None:
     variables = {name for path in sources for name in re.findall(r"\bHANSARD_[A-Z]+\b", path.read_text("utf-8"))}
     assert variables >= {"HANSARD_CRASHES", "HANSARD_EXAMPLES"}
     assert variables <= set(re.findall(r"\w+", text))
+
+
+def test_a_fresh_clone_can_make_its_environment(tmp_path: Path) -> None:
+    """Nothing may lie where it is made: uv refuses to clear what is no environment."""
+    shutil.copy(pages.ROOT / "Makefile", tmp_path)
+    uv = shutil.which("uv") or str(pages.ROOT / ".tools/bin/uv")
+    made = subprocess.run(
+        ["make", f"UV={uv}", ".venv/bin/python"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / ".venv/bin/python").exists()
 
 
 def test_every_path_that_contributors_are_told_of_exists() -> None:

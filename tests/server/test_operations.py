@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,11 @@ from tests.server.test_server import serving as serving_process
 from tests.waiting import PATIENCE, until
 
 from hansard import sync
+from hansard.errors import Unavailable
+from hansard.server import workers
 from hansard.server.keys import KeyFile
 from hansard.server.logs import JsonLines
+from hansard.server.running import listen
 from hansard.server.settings import Settings
 
 
@@ -215,7 +217,6 @@ def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> N
             pytest.skip("this system does not tell a process's children")
         until(lambda: len(children.read_text().split()) == 2)
         before = children.read_text().split()
-        time.sleep(2.5)  # one that ends sooner is taken for one that cannot run
         os.kill(int(before[0]), signal.SIGKILL)
         until(lambda: set(children.read_text().split()) - set(before))
         for number in range(20):
@@ -227,6 +228,23 @@ def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> N
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
+
+
+def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_TOO_SOON", 3600.0)
+    with listen("127.0.0.1", 0) as listening:
+        task = workers.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        worker = workers.Worker(task, listening)
+        for _ in range(workers._MOST_KILLED):
+            worker.process.kill()
+            worker.process.wait()
+            worker = worker.successor()
+        worker.process.kill()
+        worker.process.wait()
+        with pytest.raises(Unavailable, match="as soon as it began, with the code -9"):
+            worker.successor()
 
 
 def test_a_store_that_cannot_be_shared(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Visitor:
     def close(self) -> None:
         for page in self._pages:
             page.context.close()
-        assert self.wrong == []
+        assert self.wrong == [], self.wrong
 
 
 @contextmanager

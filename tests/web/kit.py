@@ -125,13 +125,7 @@ class Page:
         assert forms, f"there is no form for {action!r}"
         form = forms[0]
         fields = {node["name"]: node["value"] for node in form.all("input", type="hidden")}
-        fields |= {
-            node["name"]: next(
-                (each["value"] or each.words for each in node.all("option") if "selected" in each.attributes), ""
-            )
-            or (node.all("option")[0].words if node.all("option") else "")
-            for node in form.all("select")
-        }
+        fields |= {node["name"]: _chosen(node) for node in form.all("select")}
         url = urljoin(self.url, form["action"])
         if form["method"] == "get":
             return self._reader.get(url, params=fields | given)

@@ -96,7 +96,7 @@ def test_erasure_gives_a_receipt(kept: Site) -> None:
     kept.store.append("ours", [Message("user", "y")], user_id="ben")
     assert kept.get("/admin").send("/admin/erase", user="ada").status == 400
     receipt = kept.get("/admin").send("/admin/erase", user="ada", sure="yes")
-    assert "the user ada" in receipt
+    assert "The user ada" in receipt
     assert "Physically gone" in receipt
     assert [each.id for each in kept.store.list_conversations().items] == ["ours"]
 

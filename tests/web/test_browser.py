@@ -517,9 +517,17 @@ def test_why_follows_its_options(sample: Site, visitor: Visitor) -> None:
     expect(page.locator("tr.dropped").first).to_contain_text("no room left")
     page.get_by_label("Token budget").fill("3000")
     expect(page.locator("tr.kept")).to_have_count(11)
+    page.evaluate(
+        "() => { const now = setTimeout; window.later = [];"
+        "window.setTimeout = (then, wait) => wait === 5000 ? later.push(then) : now(then, wait); }"
+    )
     page.get_by_role("link", name="Copy as Anthropic JSON").click()
     expect(page.get_by_role("link", name="Copied")).to_be_visible()
     assert '"system"' in page.evaluate("navigator.clipboard.readText()")
+    page.get_by_role("link", name="Copied").click()
+    eventually(page, "later.length === 2")
+    page.evaluate("later.forEach((then) => then())")
+    expect(page.get_by_role("link", name="Copied")).to_have_count(0)
 
 
 # Walls
@@ -546,6 +554,40 @@ def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
         expect(page.get_by_role("link", name="Admin")).to_have_count(0)
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_what_only_those_with_keys_see_fits_a_phone(tmp_path: Path, visitor: Visitor, colours: str) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token = keys.create("the first", ["read", "write", "admin"], tenant=None)[1]
+    settings = Settings(keys=keys.path, audit_log=tmp_path / "audit.jsonl")
+    with sited(f"sqlite:///{tmp_path}/chats.db", settings) as site:
+        site.store.append("c", [Message("user", "x")], user_id="ann")
+        visitor.expected = ("401",)
+        page = visitor.open(site.api.address, "/admin/audit", viewport=PHONE, color_scheme=colours)
+
+        def check() -> None:
+            assert [each for each in contrasts(page) if each[1] < 4.5] == [], page.url
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+
+        check()
+        page.get_by_label("Key").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("cell", name="sign_in")).to_have_count(1)
+        check()
+        page.goto(site.api.address + "/admin")
+        check()
+        page.get_by_text("New key").click()
+        page.get_by_label("Name").fill("the second")
+        page.get_by_role("button", name="Make a key").click()
+        expect(page.locator(".secret")).to_be_visible()
+        check()
+        erase = page.get_by_role("region", name="Erase a user")
+        erase.get_by_label("User", exact=True).fill("ann")
+        erase.get_by_label("Erase everything").check()
+        erase.get_by_role("button").click()
+        expect(page.get_by_text("The user ann")).to_be_visible()
+        check()
 
 
 def test_hostile_content_does_nothing(site: Site, visitor: Visitor) -> None:

@@ -57,7 +57,7 @@ def safe(tree: Node) -> None:
     for node in tree.walk():
         assert node.tag in HARMLESS, node.tag
         assert not any(name.startswith("on") or name in ("style", "src", "id", "name") for name in node.attributes)
-        assert re.match(r"(https?:|mailto:|tel:|[^:]*$)", node["href"]), node["href"]
+        assert re.match(r"(?i:https?:|mailto:|tel:|[^:]*$)", node["href"]), node["href"]
         if node.tag == "a" and node["href"]:
             assert "noopener" in node["rel"]
 

@@ -50,6 +50,10 @@ def test_whatever_is_written_is_shown_and_harms_nothing(text: str) -> None:
             "<note>\n**a** &lt; b\n</note>",
             '<p dir="auto">&lt;note&gt;<br><strong>a</strong> &lt; b<br>&lt;/note&gt;</p>',
         ),
+        (r"\<b> `\<b>`", '<p dir="auto">&lt;b&gt; <code>\\&lt;b&gt;</code></p>'),
+        ("<soap:Body> vector<std::string>", '<p dir="auto">&lt;soap:Body&gt; vector&lt;std::string&gt;</p>'),
+        ("<javascript:alert(1)>", '<p dir="auto">&lt;javascript:alert(1)&gt;</p>'),
+        ("a \ufdd0b>", '<p dir="auto">a \ufffdb&gt;</p>'),
         ("`&lt;` < `\ufdd0`", '<p dir="auto"><code>&amp;lt;</code> &lt; <code>\ufffd</code></p>'),
     ],
 )
@@ -68,6 +72,9 @@ def test_a_table_keeps_the_sides_of_its_columns() -> None:
     [
         ("[a](https://x.example 'b')", [("https://x.example", "a")]),
         ("[a](<x y>) [b][c]\n\n[c]: /d", [("x y", "a"), ("/d", "b")]),
+        ("[a]\n\n[a]: <x y>", [("x y", "a")]),
+        ("[](https://x.example)", [("https://x.example", "link")]),
+        ("<HTTPS://x.example>", [("HTTPS://x.example",) * 2]),
         ("<https://x.example>", [("https://x.example",) * 2]),
         ("<a@b.example>", [("mailto:a@b.example", "a@b.example")]),
         ("see https://x.example/a_(b)?c=1&d, please", [("https://x.example/a_(b)?c=1&d",) * 2]),
@@ -169,3 +176,43 @@ def test_a_memory_counts_bytes_and_not_characters() -> None:
     assert memory.get(b"99") is not None
     kept = sum(memory.get(str(number).encode()) is not None for number in range(100))
     assert kept * 4_000 <= memory.size <= 100_000
+
+
+@pytest.mark.parametrize("text", [" \n" * 9_000, '\\"' * 2_000 + "\n", "x = 1  # <b>\n" * 1_000])
+@pytest.mark.parametrize("language", ["python", "js", "html", "console"])
+def test_code_that_takes_too_long_is_shown_without_colours(
+    monkeypatch: pytest.MonkeyPatch, text: str, language: str
+) -> None:
+    monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.001)
+    tree = parse(highlight.Painter().code(text, language))
+    assert tree.text == text
+    monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.0)
+    assert "<span" not in highlight.Painter().code(text, language)
+
+
+def test_all_the_code_in_a_text_has_one_time() -> None:
+    painter = highlight.Painter()
+    while "<span" in painter.code("x = 1\n" * 100, "python"):
+        pass
+    assert painter.code("x = 1\n", "python") == "x = 1\n"
+
+
+def test_a_language_whose_lexer_may_never_come_back_has_no_colours() -> None:
+    assert highlight.Painter().code("x := 1 + 'begin\n", "maple") == "x := 1 + &#x27;begin\n"
+
+
+def test_code_with_more_blanks_than_anybody_writes_has_no_colours() -> None:
+    text = "x = 1" + "\n" * 600
+    assert highlight.Painter().code(text, "python") == text
+
+
+def test_what_a_lexer_says_twice_is_shown_once() -> None:
+    text = "a <<EOF\n\nfoo <<EOF\nY\n"
+    assert parse(highlight.Painter().code(text, "terraform")).text == text
+
+
+@pytest.mark.parametrize("language", sorted(highlight._LANGUAGES))
+def test_every_language_is_known_and_shown_as_it_was_written(language: str) -> None:
+    text = "".join(f"<{sign}a> = \"b\" 'c' {{ 1 }}; # d\n" for sign in " !@#$%^&*()-=+[]|\\:/?.,é漢")
+    assert highlight._lexer(language) is not None
+    assert parse(highlight.Painter().code(text, language)).text == text

@@ -262,3 +262,23 @@ def test_what_is_done_is_audited(walled: Pages, tmp_path_factory: pytest.TempPat
     assert "see_conversation" in shown
     assert operator.split("_")[1] in shown
     assert operator not in shown
+
+
+def test_signing_in_is_audited(walled: Pages) -> None:
+    operator = walled.key(ALL, tenant=None)
+    reader = Reader(walled.api.address)
+    try:
+        reader.sign_in("hsk_wrong_key")
+        reader.sign_in(operator).send("sign-out")
+        reader.sign_in(operator)
+        rows = [[cell.words for cell in row.all("td")] for row in reader.get("/admin/audit").tree.all("tr")]
+    finally:
+        reader.client.close()
+    key = operator.split("_")[1]
+    done = [(row[1], row[3], row[5]) for row in rows if row and row[3].startswith("sign")]
+    assert done[:4] == [
+        (key, "sign_in", "303"),
+        ("", "sign_out", "303"),
+        (key, "sign_in", "303"),
+        ("", "sign_in", "401"),
+    ]

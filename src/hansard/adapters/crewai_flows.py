@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from hansard.adapters.calling import Call
 from hansard.adapters.history import reading_of, value_of
-from hansard.errors import Conflict, NotFound, Unsupported, ValidationError
+from hansard.errors import Conflict, ConversationNotFound, NotFound, Unsupported, ValidationError
 from hansard.formats import registry
 from hansard.model import Message
 from hansard.store import Store
@@ -205,8 +205,10 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         else:
             try:
                 await self._store.create_conversation(id, user_id=self.user_id, agent_id=self.agent_id)
-            except Conflict:
-                return  # Made by somebody else at the same time.
+            except (Conflict, ConversationNotFound):
+                # Made by somebody else at the same time; a backend may tell it either way.
+                if await self._store.get_conversation(id) is None:
+                    raise
 
     # The history
 

@@ -61,6 +61,7 @@ async def settled(write: Coroutine[Any, Any, T]) -> T:
     # A future of our own wakes the caller sooner than `asyncio.shield`, which needs one more turn of the event loop.
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(_telling(write, ended))
+    task.add_done_callback(lambda _: _tell_after(write, ended))
     try:
         await ended
     except asyncio.CancelledError as cancelled:
@@ -75,8 +76,18 @@ async def _telling(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -
     try:
         return await write
     finally:
-        if not ended.done():
-            ended.set_result(None)
+        _tell(ended)
+
+
+def _tell(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _tell_after(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> None:
+    """A task that is cancelled before its first step, as at the end of an event loop, can neither tell nor write."""
+    write.close()
+    _tell(ended)
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:

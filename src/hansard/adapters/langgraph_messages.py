@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
@@ -71,10 +71,14 @@ def _is_native(content: Any) -> bool:
 
 def texts_of(row: Message) -> list[bytes]:
     """The texts that a serializer writes for what the message says, as bytes: each string of its content and calls."""
-    data = row.content.get("data") if isinstance(row.content, dict) else None
-    if not isinstance(data, dict):
-        return []
-    return [text.encode() for name in _SAYING if name in data for text in _strings(data[name])]
+    is_own = row.format == FORMAT and _is_native(row.content)
+    said = [row.content["data"]] if is_own else [mould.given for mould in moulds_of(row)]
+    return [text for data in said for text in texts_in(data)]
+
+
+def texts_in(data: Mapping[str, Any]) -> Iterator[bytes]:
+    """The same of the fields of one message."""
+    return (text.encode() for name in _SAYING if name in data for text in _strings(data[name]))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -10,9 +10,7 @@ A mould shares its texts with the messages made from it, so comparing costs by t
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from operator import attrgetter, eq, is_
@@ -54,8 +52,8 @@ class Mould:
         made = object.__new__(self.kind)
         _set(made, "__dict__", fields)
         _set(made, "__pydantic_extra__", copied(self.extra) if self.extra else {})
-        # Every field was given, as when a serializer reads a message. So this set may be shared: nothing can be added.
-        _set(made, "__pydantic_fields_set__", names)
+        # Every field was given, as when a serializer reads a message. Fields of somebody's own are added to the set.
+        _set(made, "__pydantic_fields_set__", {*names, *self.extra})
         _set(made, "__pydantic_private__", None)
         return made
 
@@ -66,11 +64,15 @@ class Mould:
         return self._fields
 
     @property
+    def weight(self) -> int:
+        """How much memory it takes, roughly: its characters, and a thousand for what is around them."""
+        return 1000 + _characters(self.given) + (_characters(self.extra) if self.extra else 0)
+
+    @property
     def marks(self) -> tuple[tuple[str, bytes], ...]:
         """The fields with numbers inside, as bytes: 1, 1.0 and True are equal, and not the same."""
         if self._marks is None:
-            inside = [(name, value) for name, value in self.given.items() if type(value) in (dict, list)]
-            inside += [("", self.extra)] if self.extra else []
+            inside = [*self.given.items(), *([("", self.extra)] if self.extra else [])]
             self._marks = tuple([(name, _encode(value)) for name, value in inside if _has_numbers(value)])
         return self._marks
 
@@ -123,18 +125,6 @@ class Moulds:
             return False  # Somebody put something into a message that cannot be compared, or is no JSON.
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Puts garbage collections off: making thousands of messages causes many, which find nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def mould_of(message: BaseMessage) -> Mould:
     """Of a message that nobody else holds."""
     return Mould(type(message), message.__dict__, message.__pydantic_extra__ or {})
@@ -164,6 +154,15 @@ def _has_numbers(value: Any) -> bool:
     if kind is list:
         return any(map(_has_numbers, value))
     return kind in _NUMBERS
+
+
+def _characters(value: Any) -> int:
+    kind = type(value)
+    if kind is str:
+        return len(value)
+    if kind is dict:
+        return sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if kind is list else 8
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -23,13 +23,14 @@ from hansard.store import Store
 
 
 class Placed(NamedTuple):
-    """The messages of a state as runs, and the texts of the rows that are new.
+    """The messages of a state as runs, and the texts of the rows that are new, with the ids in them.
 
     No runs where the state holds only what changes: a delta channel's messages are rebuilt from its writes.
     """
 
     runs: Runs | None
     texts: dict[bytes, Row]
+    ids: frozenset[str]
     said: Said | None = None
 
 
@@ -60,7 +61,8 @@ async def placed(
     stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
     thread.line = line = known.and_more(_filled(places, stored))
     thread.heard()
-    return Placed(line.runs, _texts(row for _, row in stored), _said_on(said, thread, version, is_new=bool(stored)))
+    texts, ids = _texts(row for _, row in stored), _ids(draft for draft, _ in stored)
+    return Placed(line.runs, texts, ids, _said_on(said, thread, version, is_new=bool(stored)))
 
 
 class Fork(NamedTuple):
@@ -75,10 +77,10 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
     rows = [draft for draft in drafts if draft is not None]
     if not rows:
-        return Placed(None, {})
+        return Placed(None, {}, frozenset())
     appended = await store.append(thread_id, [draft.row for draft in rows], branch=thread.branch, create=False)
     thread.add(Place(draft.mould, row.seq, row.id) for draft, row in zip(rows, appended.messages, strict=True))
-    return Placed(None, _texts(appended.messages))
+    return Placed(None, _texts(appended.messages), _ids(rows))
 
 
 def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> list[Place | None]:
@@ -158,3 +160,10 @@ def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -
 def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
     """The texts of these rows, each with where it stands."""
     return {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}
+
+
+def _ids(drafts: Iterable[Draft]) -> frozenset[str]:
+    """The ids of these messages, and of the calls in them."""
+    given = [draft.mould.given for draft in drafts]
+    calls = [call["id"] for each in given for call in each.get("tool_calls", ())]
+    return frozenset(id for id in (*calls, *(each.get("id") for each in given)) if id)

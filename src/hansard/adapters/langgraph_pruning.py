@@ -12,8 +12,8 @@ from msgspec import structs
 
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_reading import Found, Reader
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES
-from hansard.errors import ValidationError
+from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved
+from hansard.errors import Conflict, ValidationError
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
@@ -23,10 +23,11 @@ Places = dict[tuple[tuple[str, ...], str], Found]
 async def prune(store: Store, reader: Reader, thread_id: str, strategy: str) -> None:
     if strategy not in ("keep_latest", "delete"):
         raise ValidationError(f"strategy is {strategy!r}: one of 'keep_latest', 'delete'")
-    every = await reader.everything((CHECKPOINTS, thread_id))
-    newest = {found.namespace: found for found in sorted(every, key=lambda found: found.id)}
-    kept = newest.values() if strategy == "keep_latest" else ()
-    await _keep_only(store, reader, every, list(kept))
+    is_done = False
+    while not is_done:
+        every = await reader.everything((CHECKPOINTS, thread_id))
+        kept = list(_newest(every).values()) if strategy == "keep_latest" else []
+        is_done = await _keep_only(store, reader, every, kept)
     if strategy == "delete":
         await _delete_all(store, (WRITES, thread_id))
 
@@ -38,27 +39,41 @@ async def delete_runs(store: Store, reader: Reader, run_ids: set[str]) -> set[st
     every = await reader.everything((CHECKPOINTS,))
     touched = {found.thread_id for found in every if reader.metadata(found).get("run_id") in run_ids}
     for thread_id in touched:
-        of_thread = [found for found in every if found.thread_id == thread_id]
-        kept = [found for found in of_thread if reader.metadata(found).get("run_id") not in run_ids]
-        await _keep_only(store, reader, of_thread, kept)
+        is_done = False
+        while not is_done:
+            of_thread = await reader.everything((CHECKPOINTS, thread_id))
+            kept = [found for found in of_thread if reader.metadata(found).get("run_id") not in run_ids]
+            is_done = await _keep_only(store, reader, of_thread, kept)
     return touched
 
 
-async def _keep_only(store: Store, reader: Reader, every: list[Found], kept: list[Found]) -> None:
+def _newest(every: Iterable[Found]) -> dict[tuple[str, ...], Found]:
+    return {found.namespace: found for found in sorted(every, key=lambda found: found.id)}
+
+
+async def _keep_only(store: Store, reader: Reader, every: list[Found], kept: list[Found]) -> bool:
+    """False when a checkpoint was put meanwhile: it may rest on what would go."""
     places: Places = {(found.namespace, found.id): found for found in every}
     staying = {(found.namespace, found.id) for found in kept}
     for found in kept:
         staying |= _ancestors_needed(places, reader, found)
     going = [found for place, found in places.items() if place not in staying]
     if not going:
-        return
-    batch: list[Put | Delete] = [*_moved(places, staying)]
+        return True
+    # At the revisions that were read: whoever puts a checkpoint changes its parent, or needs nothing of it.
+    moved = {(put.namespace, put.key): put for put in _moved(places, staying)}
+    ends = [found for found in _newest(kept).values() if (found.namespace, found.id) not in moved]
+    batch: list[Put | Delete] = [*moved.values(), *(_put(found, found.saved) for found in ends)]
     for found in going:
-        batch.append(Delete(found.namespace, found.id))
+        batch.append(Delete(found.namespace, found.id, found.revision))
         writes = records.namespace(WRITES, found.thread_id, found.ns)
         scan = store.records.iter(writes, key_prefix=f"{found.id}.", exact=True)
         batch += [Delete(writes, record.key) async for record in scan]
-    await store.records.write(batch)
+    try:
+        await store.records.write(batch)
+    except Conflict:
+        return False
+    return True
 
 
 def _ancestors_needed(places: Places, reader: Reader, found: Found) -> set[tuple[tuple[str, ...], str]]:
@@ -96,8 +111,11 @@ def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterabl
                 del homes[channel]
                 new_homes[namespace, home, channel] = id
         if homes != found.saved.homes:
-            saved = structs.replace(found.saved, values=values, homes=homes)
-            yield Put(namespace, id, records.pack(saved), found.revision, conversation_id=found.thread_id)
+            yield _put(found, structs.replace(found.saved, values=values, homes=homes))
+
+
+def _put(found: Found, saved: Saved) -> Put:
+    return Put(found.namespace, found.id, records.pack(saved), found.revision, conversation_id=found.thread_id)
 
 
 async def _delete_all(store: Store, prefix: tuple[str, ...]) -> None:

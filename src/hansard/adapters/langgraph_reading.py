@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
 from hansard.adapters.langgraph_texts import Blob, references, whole
@@ -145,7 +146,8 @@ class Reader:
         values = {name: self._load(blob, texts) for name, blob in homes.items()}
         if saved.runs is not None:
             values["messages"] = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
-        checkpoint = {**saved.body, "id": found.id, "channel_values": values}
+        # A copy: runs go on in what they are given, and what is remembered of the checkpoint is written again.
+        checkpoint = {**copied(saved.body), "id": found.id, "channel_values": values}
         return CheckpointTuple(
             config=config_of(found.thread_id, found.ns, found.id),
             checkpoint=cast(Checkpoint, checkpoint),

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_moulds import Mould, Moulds, uncollected
+from hansard.adapters.langgraph_moulds import Mould, Moulds
 from hansard.adapters.langgraph_records import Saved, TaskWrites
 from hansard.model import Message
 
 _CHECKPOINTS = 8
 _THREADS = 64
-_MESSAGES = 100_000
-"""Messages that are remembered of all threads together."""
+_WEIGHT = 100_000_000
+"""Characters that are remembered of all threads together, where a message counts as a thousand more than it has."""
 _PINNED = 4
 """Older checkpoints of a thread whose messages are remembered, because a run may go on from them."""
 
@@ -39,6 +39,8 @@ class Line:
     ) -> None:
         self.moulds = moulds
         self._columns = columns
+        self._ids: dict[str | None, int] | None = None
+        self._weight: int | None = None
         self.seqs = seqs
         """One message of another format may be several here, which have the same seq."""
         self.row_ids = row_ids
@@ -57,13 +59,19 @@ class Line:
 
     def messages(self) -> list[BaseMessage]:
         """The messages, made anew."""
-        with uncollected():
-            return [mould.make() for mould in self.moulds]
+        return [mould.make() for mould in self.moulds]
+
+    @property
+    def weight(self) -> int:
+        """How much memory the messages take, roughly."""
+        if self._weight is None:
+            self._weight = sum(mould.weight for mould in self.moulds)
+        return self._weight
 
     def and_more(self, places: Sequence[Place]) -> Line:
         seqs = [place.seq for place in places]
         moulds = [place.mould for place in places]
-        return Line(
+        line = Line(
             [*self.moulds, *moulds],
             [*self.seqs, *seqs],
             [*self.row_ids, *(place.row_id for place in places)],
@@ -71,6 +79,15 @@ class Line:
             max(self.newest, *seqs) if seqs else self.newest,
             self._columns.and_more(moulds) if self._columns is not None else None,
         )
+        line._weight = self.weight + sum(mould.weight for mould in moulds)
+        return line
+
+    def named(self, ids: Iterable[str]) -> list[Place]:
+        """The messages of these ids."""
+        if self._ids is None:
+            self._ids = {mould.given.get("id"): at for at, mould in enumerate(self.moulds)}
+        found = [self._ids[id] for id in ids if id in self._ids]
+        return [Place(self.moulds[at], self.seqs[at], self.row_ids[at]) for at in found]
 
     def row_id(self, seq: int) -> str:
         return self.row_ids[self.seqs.index(seq)]
@@ -101,11 +118,10 @@ def line_of(rows: Iterable[tuple[Message, Sequence[Mould]]]) -> Line:
     moulds: list[Mould] = []
     seqs: list[int] = []
     row_ids: list[str] = []
-    with uncollected():
-        for row, made in rows:
-            moulds += made
-            seqs += [row.seq] * len(made)
-            row_ids += [row.id] * len(made)
+    for row, made in rows:
+        moulds += made
+        seqs += [row.seq] * len(made)
+        row_ids += [row.id] * len(made)
     return Line(moulds, seqs, row_ids)
 
 
@@ -143,6 +159,10 @@ class Thread:
         self._pinned: deque[tuple[str, Line]] = deque(maxlen=_PINNED)
         self._places: dict[str, list[Place]] = {}
         self._indexed: list[Line] = []
+
+    @property
+    def weight(self) -> int:
+        return self.line.weight + sum(line.weight for _, line in self._pinned if line is not self.line)
 
     def hear(self, branch: str, line: Line) -> None:
         """The messages of an older checkpoint, from which a run may go on."""
@@ -182,6 +202,11 @@ class Thread:
             known = self._places.setdefault(key_of(place.mould.fields), [])
             if all(each.seq != place.seq or each.part != place.part for each in known):
                 known.append(place)
+
+    def named(self, ids: Collection[str]) -> list[Place]:
+        """The messages of these ids that are known of."""
+        noted = [place for id in ids for place in self._places.get(id, ())]
+        return noted + self.line.named(ids) if ids else []
 
     def find(self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]) -> Place | None:
         """Where this very message lies; None for a new or an edited one, or where it lies is taken."""
@@ -227,8 +252,7 @@ class Threads:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._checkpoints: OrderedDict[_Place, Known] = OrderedDict()
         self._tasks: OrderedDict[_Place, dict[str, TaskWrites]] = OrderedDict()
-        self._said: OrderedDict[str, Said] = OrderedDict()
-        self._messages = 0
+        self._said: dict[str, Said] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
 
@@ -238,20 +262,24 @@ class Threads:
     def put(self, thread_id: str, thread: Thread) -> None:
         self._threads[thread_id] = thread
         self._threads.move_to_end(thread_id)
-        while len(self._threads) > _THREADS:
-            self._threads.popitem(last=False)
+        # The thread itself stays, however long it is: it is being used.
+        while len(self._threads) > _THREADS or (len(self._threads) > 1 and self._weight() > _WEIGHT):
+            self._said.pop(self._threads.popitem(last=False)[0], None)
+
+    def _weight(self) -> int:
+        lines = [(self._threads[id].line, said.line) for id, said in self._said.items() if id in self._threads]
+        more = sum(said.weight for line, said in lines if said is not line)
+        return more + sum(thread.weight for thread in self._threads.values())
 
     def said(self, thread_id: str) -> Said | None:
         return self._said.get(thread_id)
 
     def say(self, thread_id: str, said: Said | None) -> None:
-        if before := self._said.pop(thread_id, None):
-            self._messages -= len(before.line)
-        if said is not None and len(said.line) <= _MESSAGES:
+        """Remembers it as long as the thread."""
+        if said is not None and thread_id in self._threads:
             self._said[thread_id] = said
-            self._messages += len(said.line)
-            while self._messages > _MESSAGES or len(self._said) > _THREADS:
-                self._messages -= len(self._said.popitem(last=False)[1].line)
+        else:
+            self._said.pop(thread_id, None)
 
     def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> Known | None:
         return self._checkpoints.get((thread_id, checkpoint_ns, id)) if id else None

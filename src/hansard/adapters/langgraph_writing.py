@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
@@ -21,11 +21,13 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from msgspec import structs
 
 from hansard.adapters import langgraph_records as records
+from hansard.adapters.langgraph_copies import Copies
 from hansard.adapters.langgraph_messages import is_messages
+from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_placing import Fork, Placed, noted, placed
 from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader, place_of
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
-from hansard.adapters.langgraph_texts import Blob, Row, whole
+from hansard.adapters.langgraph_texts import Blob, Row, references, whole
 from hansard.adapters.langgraph_threads import Known, Thread, Threads
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
@@ -33,6 +35,16 @@ from hansard.store import Store
 from hansard.store.records import Delete, Put
 
 MESSAGES = "messages"
+
+
+class Fold(NamedTuple):
+    """What the writes of a checkpoint are folded with when the next one is put."""
+
+    texts: Mapping[bytes, Row]
+    """Those that have become rows with it."""
+    copies: Copies | None
+    values: Mapping[str, Any]
+    """All that the next one holds."""
 
 
 class Writer:
@@ -59,7 +71,7 @@ class Writer:
         parent = self._threads.known(thread_id, ns, parent_id)
         saved = Saved(
             parent=parent_id,
-            body={name: value for name, value in checkpoint.items() if name not in ("id", "channel_values")},
+            body={name: copied(value) for name, value in checkpoint.items() if name not in ("id", "channel_values")},
             metadata=self._dump(get_checkpoint_metadata(config, metadata)),
             **self._values(parent_id, parent, checkpoint["channel_values"], new_versions, shared),
         )
@@ -71,7 +83,11 @@ class Writer:
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
             begun = self._dump(thread.line.messages())
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
-        await self._write(thread_id, ns, checkpoint["id"], saved, parent, shared.texts if shared else {})
+        copies = self._copies(thread_id, thread, shared.ids if shared else ())
+        if copies is not None:
+            saved = structs.replace(saved, values=await copies.cut_values(saved.values))
+        fold = Fold(shared.texts if shared else {}, copies, checkpoint["channel_values"])
+        await self._write(records.namespace(CHECKPOINTS, thread_id, ns), checkpoint["id"], saved, parent, fold)
         if not ns:
             thread.head = max(thread.head, checkpoint["id"])
             # Whoever has read the thread meanwhile knows less of it.
@@ -94,7 +110,8 @@ class Writer:
             return thread, await placed(self._store, thread_id, thread, values[MESSAGES], said, fork)
         if parent_id is not None and MESSAGES in (checkpoint.get("updated_channels") or ()):
             tasks = self._threads.tasks(thread_id, ns, parent_id)
-            return thread, await noted(self._store, thread_id, thread, self._written(tasks.values()))
+            written = await self._written(thread_id, thread, tasks.values())
+            return thread, await noted(self._store, thread_id, thread, written)
         return thread, None
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
@@ -107,15 +124,17 @@ class Writer:
             known = self._threads.known(thread_id, "", parent_id)
         return Fork(known.saved.branch if known is not None else None)
 
-    def _written(self, tasks: Iterable[TaskWrites]) -> list[BaseMessage]:
+    async def _written(self, thread_id: str, thread: Thread, tasks: Iterable[TaskWrites]) -> list[BaseMessage]:
         """The messages that tasks wrote to a delta channel."""
+        writes = [write for task in records.all_tasks((), tasks) for write in task.writes]
+        blobs = [write.blob for write in writes if write.channel == MESSAGES]
+        wanted = dict(row for blob in blobs for row in references(blob))
+        texts = await self._reader.rows(thread_id).texts(thread.branch, wanted) if wanted else {}
         found: list[BaseMessage] = []
-        for task in records.all_tasks((), tasks):
-            for write in task.writes:
-                if write.channel == MESSAGES:
-                    value = self._serde.loads_typed(whole(write.blob, {}))
-                    said = convert_to_messages(value if isinstance(value, list) else [value])
-                    found += [message for message in said if not isinstance(message, RemoveMessage)]
+        for blob in blobs:
+            value = self._serde.loads_typed(whole(blob, texts))
+            said = convert_to_messages(value if isinstance(value, list) else [value])
+            found += [message for message in said if not isinstance(message, RemoveMessage)]
         return found
 
     async def _meet(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
@@ -165,46 +184,57 @@ class Writer:
                 homes[name] = home
         return {"values": own, "homes": homes}
 
-    async def _write(
-        self, thread_id: str, ns: str, id: str, saved: Saved, parent: Known | None, texts: Mapping[bytes, Row]
-    ) -> None:
+    async def _write(self, place: tuple[str, ...], id: str, saved: Saved, parent: Known | None, fold: Fold) -> None:
         """Stores a checkpoint and folds the writes of its parent, in one step."""
-        place = records.namespace(CHECKPOINTS, thread_id, ns)
-        put = Put(place, id, records.pack(saved), conversation_id=thread_id)
         if parent is None or saved.parent is None:
-            written = await self._store.records.write([put])
+            written = await self._store.records.write([_put(place, id, saved)])
         else:
-            written = await self._write_and_fold(put, ns, saved.parent, parent, texts)
+            saved, written = await self._write_and_fold(place, id, saved, saved.parent, parent, fold)
         assert written[0] is not None
-        self._threads.know(thread_id, ns, id, Known(saved, written[0].revision))
+        self._threads.know(place[1], records.checkpoint_ns(place), id, Known(saved, written[0].revision))
 
     async def _write_and_fold(
-        self, put: Put, ns: str, parent_id: str, parent: Known, texts: Mapping[bytes, Row]
-    ) -> list[Record | None]:
-        thread_id = put.namespace[1]
+        self, place: tuple[str, ...], id: str, saved: Saved, parent_id: str, parent: Known, fold: Fold
+    ) -> tuple[Saved, list[Record | None]]:
+        thread_id, ns = place[1], records.checkpoint_ns(place)
         tasks = dict(self._threads.tasks(thread_id, ns, parent_id))
         ours = dict(tasks)
         writes = records.namespace(WRITES, thread_id, ns)
         while True:
-            slim = records.folded(parent.saved, tasks.values(), texts)
+            slim = records.folded(parent.saved, tasks.values(), fold.texts)
+            slim = await fold.copies.cut_folded(slim) if fold.copies is not None else slim
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
-            # At the revision that was read, also where nothing is added: what is deleted must be in it.
-            fold = Put(put.namespace, parent_id, records.pack(slim), parent.revision, conversation_id=thread_id)
-            batch: list[Put | Delete] = [put, *([fold] if tasks or slim != parent.saved else [])]
+            # At the revision that was read, also where nothing is added: what is deleted must be in it, and what the
+            # parent and this one leave to older checkpoints must be there still.
+            is_changed = tasks or saved.homes or slim != parent.saved
+            batch: list[Put | Delete] = [_put(place, id, saved)]
+            batch += [_put(place, parent_id, slim, parent.revision)] if is_changed else []
             batch += [Delete(writes, f"{parent_id}.{task}") for task in tasks]
             try:
                 written = await self._store.records.write(batch)
             except Conflict:
-                # Another process has folded the parent: ours goes into what it left.
-                if not await self._reader.refresh(thread_id, ns, parent_id, parent, tasks):
-                    return await self._store.records.write([put])
+                # Another process has folded the parent, or pruned: ours goes into what it left.
+                is_there = await self._reader.refresh(thread_id, ns, parent_id, parent, tasks)
+                saved = self._rehomed(saved, parent if is_there else None, fold.values)
+                if not is_there:
+                    return saved, await self._store.records.write([_put(place, id, saved)])
                 continue
             if len(batch) > 1:
                 assert written[1] is not None
                 parent.saved, parent.revision = slim, written[1].revision
             self._threads.drop(thread_id, ns, parent_id, ours)
             await self._delete_late(thread_id, ns, parent_id, late)
-            return written
+            return saved, written
+
+    def _rehomed(self, saved: Saved, parent: Known | None, values: Mapping[str, Any]) -> Saved:
+        """The checkpoint after others have changed its parent: what lay in older ones may lie elsewhere, or be gone."""
+        homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
+        own = {name: self._dump(values[name]) for name in saved.homes if name not in homes}
+        return structs.replace(saved, homes=homes, values={**saved.values, **own})
+
+    def _copies(self, thread_id: str, thread: Thread, new: Container[str] = ()) -> Copies | None:
+        is_encrypted = isinstance(self._serde, EncryptedSerializer)
+        return None if is_encrypted else Copies(self._reader.rows(thread_id), thread, new)
 
     async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
         """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.
@@ -241,9 +271,11 @@ class Writer:
         flight = ((thread_id, ns, id), task_id)
         self._threads.in_flight.add(flight)
         try:
-            if self._threads.get(thread_id) is None:
-                await self._meet(config, thread_id, None)
-            stored = await self._put_task(place, key, thread_id, task)
+            thread = self._threads.get(thread_id) or await self._meet(config, thread_id, None)
+            copies = self._copies(thread_id, thread)
+            slim = await copies.cut_task(task) if copies is not None else task
+            stored = await self._put_task(place, key, thread_id, slim)
+            stored = task if stored is slim else stored
         finally:
             self._threads.in_flight.discard(flight)
         if kept.get(task_id) is task:
@@ -270,6 +302,10 @@ class Writer:
     def _dump(self, value: Any) -> Blob:
         tag, data = self._serde.dumps_typed(value)
         return Blob(tag, (data,))
+
+
+def _put(place: tuple[str, ...], id: str, saved: Saved, revision: int | None = None) -> Put:
+    return Put(place, id, records.pack(saved), revision, conversation_id=place[1])
 
 
 def _user(config: RunnableConfig) -> str | None:

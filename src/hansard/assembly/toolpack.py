@@ -27,6 +27,8 @@ class Roll(Struct, frozen=True):
     covers: list[str]
     from_seq: int
     to_seq: int
+    after: int = 0
+    """The newest seq when it was made: of messages of its time, those up to this one stand before it."""
     text: str = ""
     """Not kept with the rest, but as a `Summary`, which goes when a message that it covers is deleted."""
 
@@ -53,10 +55,10 @@ class Filled(Struct, frozen=True):
 def seen(stored: Iterable[Message], rolls: Sequence[Roll], limit: int) -> list[Message]:
     """What toolpack's store would hold: the newest `limit`, oldest first."""
     hidden = {id for roll in rolls for id in roll.covers}
-    messages = [message for message in stored if message.id not in hidden]
-    messages += [roll.as_message() for roll in rolls if roll.id not in hidden]
-    # The sort is stable: of equal times, what was stored first comes first.
-    return sorted(messages, key=lambda message: message.created_at)[-limit:]
+    # Of equal times, what was stored first comes first.
+    placed = [(message.created_at, message.seq, message) for message in stored if message.id not in hidden]
+    placed += [(roll.at, roll.after, roll.as_message()) for roll in rolls if roll.id not in hidden]
+    return [message for _, _, message in sorted(placed, key=lambda each: each[:2])][-limit:]
 
 
 def addressed(messages: Sequence[Message], agent_id: str, aliases: Iterable[str]) -> list[Message]:
@@ -80,7 +82,9 @@ def halves(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Mes
     return messages[:middle], messages[middle:]
 
 
-def roll_of(id: str, covered: Sequence[Message], text: str, turns: int, scope: MessageScope | None) -> Roll:
+def roll_of(
+    id: str, covered: Sequence[Message], text: str, turns: int, scope: MessageScope | None, *, after: int
+) -> Roll:
     seqs = [message.seq for message in covered]
     return Roll(
         id,
@@ -89,6 +93,7 @@ def roll_of(id: str, covered: Sequence[Message], text: str, turns: int, scope: M
         [message.id for message in covered],
         min(seqs),
         max(seqs),
+        after,
         f"[Summary of {turns} earlier turns]: {text}",
     )
 

@@ -24,6 +24,7 @@ def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
 def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()) -> Head:
     """The head after these rows were stored; the last piece gives the conversation its own times and version back.
 
+    One that was written to meanwhile keeps the higher version that it has: a version says the same for ever.
     Ids are unique in a conversation, whoever wrote the copy. `stored` holds those that are there already; a storage
     that notices by itself raises `repeated`.
     """
@@ -39,6 +40,7 @@ def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: 
     last = rows[-1].draft.message if rows else None
     conversation = structs.replace(
         restore.image.conversation if restore.done else head.conversation,
+        version=max(head.conversation.version, restore.image.conversation.version),
         message_count=head.conversation.message_count + len(rows),
         last_message_at=last.created_at if last else head.conversation.last_message_at,
         summary=head.conversation.summary,

@@ -55,7 +55,7 @@ class AuditLog:
             exchange.tenant,
             exchange.user,
             endpoint.scope if endpoint else None,
-            endpoint.name if endpoint else None,
+            exchange.action,
             exchange.on,
             code,
         )

@@ -58,6 +58,11 @@ class Exchange:
         self._send = send
 
     @property
+    def action(self) -> str | None:
+        """The name of what is asked for."""
+        return self.endpoint.name if self.endpoint is not None else None
+
+    @property
     def on(self) -> dict[str, str]:
         """What the request is about: ids by their names."""
         names = self.endpoint.parameters if self.endpoint is not None else ()

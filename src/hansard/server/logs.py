@@ -50,7 +50,7 @@ class RequestLog:
             return
         facts = {
             "request_id": exchange.request_id,
-            "action": exchange.endpoint.name if exchange.endpoint else None,
+            "action": exchange.action,
             "status": status,
             "code": code,
             "caller": exchange.caller.name if exchange.caller else None,

@@ -57,7 +57,7 @@ class Metrics(Collector):
 
     def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
         # What no route was found for is counted under one name: paths are made by clients, without end.
-        action = exchange.endpoint.name if exchange.endpoint else "none"
+        action = exchange.action or "none"
         took = time.perf_counter() - exchange.began
         self._requests[action, status] += 1
         times = self._seconds[action]

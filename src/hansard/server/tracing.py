@@ -42,7 +42,7 @@ class Traces:
     def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
         if not self._is_set_up(exchange.began):
             return
-        action = exchange.endpoint.name if exchange.endpoint else "none"
+        action = exchange.action or "none"
         end = time.time_ns()
         start = end - int((time.perf_counter() - exchange.began) * 1e9)
         parent = exchange.headers.get(b"traceparent")

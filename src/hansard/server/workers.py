@@ -21,7 +21,9 @@ from hansard.server.settings import Settings
 
 _LOOK = 0.1
 _TOO_SOON = 2.0
-"""A worker that ends sooner than this will not do better the next time."""
+"""A worker that ends sooner than this by itself will not do better the next time."""
+_MOST_KILLED = 5
+"""How many times in a row a worker may be killed so soon."""
 _GRACE = 20
 
 
@@ -72,7 +74,9 @@ class Told:
 
 
 class Worker:
-    def __init__(self, task: Task, listening: socket.socket) -> None:
+    def __init__(self, task: Task, listening: socket.socket, killed: int = 0) -> None:
+        self._killed = killed
+        """How many before it were killed as soon as they had begun."""
         self._task = task
         self._listening = listening
         self._began = time.monotonic()
@@ -84,7 +88,9 @@ class Worker:
         self.process.stdin.close()
 
     def successor(self) -> Worker:
-        if time.monotonic() - self._began < _TOO_SOON:
-            code = self.process.returncode
+        if time.monotonic() - self._began >= _TOO_SOON:
+            return Worker(self._task, self._listening)
+        code = self.process.returncode
+        if code >= 0 or self._killed == _MOST_KILLED:
             raise Unavailable(f"a worker ended as soon as it began, with the code {code}", retryable=False)
-        return Worker(self._task, self._listening)
+        return Worker(self._task, self._listening, self._killed + 1)

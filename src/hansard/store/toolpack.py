@@ -93,7 +93,8 @@ async def _shortened(
         logger.warning("no summary of conversation %s: %s", asked.conversation_id, error)
         problems.append(f"the summarizer failed: {type(error).__name__}: {error}")
         return newest
-    roll = toolpack.roll_of(f"summary-{uuid4()}", covered, str(text), len(raw), asked.scope)
+    after = max(message.seq for message in messages)
+    roll = toolpack.roll_of(f"summary-{uuid4()}", covered, str(text), len(raw), asked.scope, after=after)
     if problem := await _remember(view, context, asked, memory, roll):
         problems.append(problem)
     return [roll.as_message(), *recent]

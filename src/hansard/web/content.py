@@ -8,6 +8,7 @@ and the message's own page has more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 from zlib import crc32
 
@@ -160,7 +161,7 @@ class _Writer:
     def _json(self, kind: str, value: Any, **more: Any) -> Block:
         text = value if isinstance(value, str) else pretty(value)
         shown = text[: self._most]
-        html = highlight.json(shown) if not isinstance(value, str) else highlight.code(shown, "")
+        html = highlight.json(shown) if not isinstance(value, str) else escape(shown)
         return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
     def _call(self, call: ToolCall, results: Results) -> Block:

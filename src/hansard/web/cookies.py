@@ -33,11 +33,11 @@ async def admit(gate: Gate, visit: Visit) -> Caller:
     return await gate.admit(headers, visit.scope.get("client"))
 
 
-async def holds(gate: Gate, visit: Visit, key: str) -> None:
-    """Refuses a key that nobody may come in with."""
+async def holds(gate: Gate, visit: Visit, key: str) -> Caller:
+    """Who comes with this key. Refuses one that nobody may come in with."""
     if not _TOKEN.fullmatch(key):
         raise Unauthenticated("the key does not hold")
-    await gate.admit(visit.headers | {b"authorization": b"Bearer " + key.encode()}, visit.scope.get("client"))
+    return await gate.admit(visit.headers | {b"authorization": b"Bearer " + key.encode()}, visit.scope.get("client"))
 
 
 # Forms

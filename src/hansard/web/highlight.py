@@ -1,8 +1,14 @@
-"""Code and JSON in colours, as HTML: everything in it is escaped, and only spans with a class are added."""
+"""Code and JSON in colours, as HTML: everything in it is escaped, and only spans with a class are added.
+
+Colours are given only as long as that takes no time worth mentioning: of most languages, somebody can write what takes
+their lexer minutes to read. What is left is shown without.
+"""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -12,7 +18,11 @@ from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
 _MOST = 20_000
-_MOST_LINE = 5_000
+_MOST_LINE = 1_000
+_BLANK = re.compile(r"\s{500}")
+"""More of it than anybody writes: lexers look through all of it again from each of its signs."""
+_MOST_SECONDS = 0.1
+"""Of the processor, for all the code in one text."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
 """Texts, of which the last may be cut, and other values."""
 _FAMILIES = {
@@ -27,34 +37,66 @@ _FAMILIES = {
 }
 """Colours by Pygments' short names of what words are; what is not among them has none."""
 _COLOURS = {kind: _FAMILIES[short] for kind, short in STANDARD_TYPES.items() if short in _FAMILIES}
+_LANGUAGES = {
+    *("awk", "bash", "batch", "c", "clojure", "cmake", "common-lisp", "console", "cpp", "csharp", "css", "dart"),
+    *("diff", "docker", "elixir", "emacs-lisp", "erlang", "fish", "fortran", "fsharp", "glsl", "go", "graphql"),
+    *("groovy", "haskell", "html", "http", "ini", "java", "javascript", "json", "jsx", "julia", "kotlin", "less"),
+    *("lua", "make", "markdown", "mysql", "nasm", "nginx", "objective-c", "ocaml", "perl", "php", "postgresql"),
+    *("powershell", "properties", "protobuf", "pycon", "pytb", "python", "restructuredtext", "ruby", "rust"),
+    *("scala", "scheme", "scss", "splus", "sql", "sqlite3", "swift", "terraform", "tex", "toml", "tsx"),
+    *("typescript", "vb.net", "vue", "xml", "yaml", "zig"),
+}
+"""By the first of the names that Pygments has for them. A few of its other lexers never come back from a short text."""
 _LEXERS: dict[str, Any] = {}
 
 
-def code(text: str, language: str) -> str:
-    """Code in colours, where its language is known."""
-    if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE:
-        return escape(text)
-    lexer = _lexer(language)
-    return escape(text) if lexer is None else _coloured(text, lexer())
+class Painter:
+    """Colours the code in one text."""
 
+    def __init__(self) -> None:
+        self._left = _MOST_SECONDS
 
-def _coloured(text: str, lexer: Any) -> str:
-    """The text with a span around what has a colour."""
-    pieces = []
-    tokens = lexer.get_tokens_unprocessed(text.replace("\r\n", "\n").replace("\r", "\n"))
-    for colour, run in groupby(tokens, lambda token: _COLOURS.get(token[1])):
-        words = escape("".join(value for _, _, value in run), quote=False)
-        pieces.append(words if colour is None else f'<span class="k-{colour}">{words}</span>')
-    return "".join(pieces)
+    def code(self, text: str, language: str) -> str:
+        """Code in colours, where its language is known."""
+        if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE or _BLANK.search(text):
+            return escape(text)
+        lexer = _lexer(language)
+        return escape(text) if lexer is None else self._coloured(text, lexer())
+
+    def _coloured(self, text: str, lexer: Any) -> str:
+        """The text with a span around what has a colour."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        tokens = [*self._in_time(lexer.get_tokens_unprocessed(text))]
+        read = "".join(value for _, _, value in tokens)
+        if not text.startswith(read):
+            return escape(text)  # some lexers say a thing twice, or before another
+        pieces = []
+        for colour, run in groupby(tokens, lambda token: _COLOURS.get(token[1])):
+            words = escape("".join(value for _, _, value in run), quote=False)
+            pieces.append(words if colour is None else f'<span class="k-{colour}">{words}</span>')
+        return "".join([*pieces, escape(text[len(read) :])])
+
+    def _in_time(self, tokens: Iterable[Any]) -> Iterator[Any]:
+        begun = time.thread_time()
+        spent = 0.0
+        for token in tokens:
+            spent = time.thread_time() - begun
+            if spent > self._left:
+                break
+            yield token
+        self._left -= spent
 
 
 def _lexer(language: str) -> Any:
     """The class that reads a language, or None. Names are anybody's: only those that are known are remembered."""
     if language not in _LEXERS:
         try:
-            _LEXERS[language] = type(get_lexer_by_name(language))
+            lexer = type(get_lexer_by_name(language))
         except ClassNotFound:
             return None
+        if lexer.aliases[0] not in _LANGUAGES:
+            return None
+        _LEXERS[language] = lexer
     return _LEXERS[language]
 
 

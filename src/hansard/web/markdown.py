@@ -17,7 +17,7 @@ import nh3
 import pyromark
 from pyromark import Options
 
-from hansard.web import highlight
+from hansard.web.highlight import Painter
 
 MOST = 20_000
 """Characters that are rendered as Markdown; beyond, text is shown as it was written."""
@@ -52,8 +52,9 @@ _CLEANER = nh3.Cleaner(
     strip_comments=True,
 )
 _OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS
-_TAG = re.compile(r"(?<!\]\()<(?![A-Za-z][A-Za-z0-9+.-]+:[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
-"""What could begin HTML: neither around the target of a link, nor around an address that is a link by itself."""
+_TAG = re.compile(r"(?<!\]\()(?<!\]: )(?<!\\)<(?!(?i:https?|mailto|tel):[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
+"""What could begin HTML: neither around the target of a link, nor around an address that is a link by itself. Other
+addresses than those that may be links are tags, of XML say: `<soap:Body>`."""
 _LESS = "\ufdd0"
 """Stands for that sign while the text is parsed: of the characters that Unicode leaves to such uses."""
 _URL = re.compile(
@@ -71,8 +72,7 @@ def render(text: str) -> str:
     if len(text) > MOST:
         return plain(text)
     whole = text.encode("utf-8", "replace").decode()  # half a character is none
-    if "<" in whole:
-        whole = _TAG.sub(_LESS, whole.replace(_LESS, "\ufffd"))
+    whole = _TAG.sub(_LESS, whole.replace(_LESS, "\ufffd"))
     writer = _Writer()
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
@@ -124,10 +124,11 @@ class _Writer:
         self._code: list[str] | None = None
         """The lines of a block of code, while it is read."""
         self._language = ""
+        self._painter = Painter()
         self._links = 0
         """Links and pictures that are open: inside of one there is no other."""
         self._words = 0
-        """The piece with which the words of a picture begin."""
+        """The piece with which the words of a link or picture begin."""
         self._columns: Sequence[str] = ()
         self._column = 0
         self._cell = "td"
@@ -199,11 +200,12 @@ class _Writer:
                 return "</ol>\n" if more else "</ul>\n"
             case "CodeBlock":
                 text, self._code = "".join(self._code or ()), None
-                return f'<pre class="code"><code>{highlight.code(text, self._language)}</code></pre>\n'
+                return f'<pre class="code"><code>{self._painter.code(text, self._language)}</code></pre>\n'
             case "Link" | "Image":
                 self._links -= 1
-                is_blank = name == "Image" and not any(self.pieces[self._words + 1 :])
-                return ("picture" if is_blank else "") + ("" if self._links else "</a>")
+                is_blank = not any(self.pieces[self._words + 1 :])
+                words = ("picture" if name == "Image" else "link") if is_blank else ""
+                return words + ("" if self._links else "</a>")
             case "TableCell":
                 return f"</{self._cell}>"
         return ""

@@ -118,12 +118,13 @@ class Site:
     # Signing in and out
 
     async def _sign(self, visit: Visit, body: Body) -> Answer:
+        visit.entrance = "sign_in" if visit.path == _SIGN_IN else "sign_out"
         if visit.path == _SIGN_OUT:
             await self._form(visit, body, SignOut)
             return redirect("./", cookies.signed_out(visit))
         form: SignIn = await self._form(visit, body, SignIn)
         try:
-            await cookies.holds(self._gate, visit, form.key.strip())
+            visit.caller = await cookies.holds(self._gate, visit, form.key.strip())
         except Unauthenticated as error:
             return self._sign_in(visit, str(error), form.to)
         to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")

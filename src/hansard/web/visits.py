@@ -35,6 +35,8 @@ class Visit(Exchange):
         """The way to the first page of the tenant that was chosen."""
         self.chosen: str | None = None
         """The tenant that an operator has chosen, in the path."""
+        self.entrance: str | None = None
+        """`sign_in` or `sign_out`, which are no pages."""
         if self.path.startswith(TENANT):
             self._choose()
 
@@ -43,6 +45,10 @@ class Visit(Exchange):
         self.chosen = unsegment(parameters.unquote(segment, "the tenant"))
         self.home = f"{self.root}t/{segment.decode('latin-1')}/"
         self.path = b"/" + rest if slash else b""
+
+    @property
+    def action(self) -> str | None:
+        return self.entrance or super().action
 
     @property
     def here(self) -> str:

@@ -261,7 +261,7 @@ with sync.connect(sys.argv[1]) as store:
 def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path, mode: str) -> None:
     # A limit on the size of files cuts writes off in the middle, as a full disk does.
     path = kit.journal(tmp_path, "c")
-    command = [sys.executable, "-c", FULL, f"file://{tmp_path}?mode={mode}", str(path), mode]
+    command = [sys.executable, "-B", "-c", FULL, f"file://{tmp_path}?mode={mode}", str(path), mode]
     subprocess.run(command, check=True, timeout=60)
     with kit.connect(tmp_path) as store:
         assert kit.contents(store, "c") == ["before", "small"]

@@ -151,6 +151,45 @@ def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
     play(check)
 
 
+def test_who_may_not_index_leaves_it_to_others_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a replica, which may become the primary later."""
+    monkeypatch.setattr(searching, "TAIL", 100)
+    monkeypatch.setattr(filling, "REFUSED", 0.5)
+    place = postgres.place_of_the_ordinary()
+    url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
+
+    async def is_indexed() -> bool:
+        async with raw(postgres.shared().url) as connection:
+            return bool(await connection.fetchval(f"SELECT count(*) = 1 FROM {place}.search"))
+
+    async def check() -> None:
+        with monkeypatch.context() as never:
+            never.setattr(filling, "IDLE", 600.0)
+            async with connect(url) as dying:
+                await dying.append_message("c", "user", "word")
+        async with raw(postgres.shared().url) as connection:
+            await connection.execute(f"REVOKE INSERT ON {place}.search FROM {postgres.ORDINARY}")
+        async with connect(url) as opened:
+            filler = backend_of(opened)._filler
+            assert await texts(opened, "word") == ["word"]
+            await coming(lambda: filler._refused_until)
+            assert await texts(opened, "word") == ["word"]
+            assert not await is_indexed()
+            async with raw(postgres.shared().url) as connection:
+                await connection.execute(f"GRANT INSERT ON {place}.search TO {postgres.ORDINARY}")
+
+            async def comes_back() -> bool:
+                assert await texts(opened, "word") == ["word"]
+                return await is_indexed()
+
+            await coming(comes_back)
+
+    try:
+        play(check)
+    finally:
+        postgres.drop(place)
+
+
 def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody can index it, as on a replica, it may be all that there is: never all of it is in memory."""
     monkeypatch.setattr(filling, "IDLE", 60.0)

@@ -183,6 +183,14 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.keep(4, Tail((1, 5), [row(each) for each in range(5)], whole=True), 10)
     kept.add(Added(9, (1, 1), (2, 2), [row(2)], 600))
     assert [line for line in range(10) if line in kept] == [2]
+    kept.keep(2, Tail((8, 8), [row(8), row(7, extra="x" * 500)], whole=False), 10)
+    assert 2 not in kept
+    kept.keep(2, Tail((8, 8), [row(8, extra="x" * 400)], whole=True), 10)
+    kept.add(Added(2, (8, 8), (9, 9), [row(9, extra="x" * 490)], 10))
+    assert kept.find(2, (9, 9), 2) is not None
+    kept.add(Added(2, (9, 9), (10, 10), [row(10)], 10))
+    assert 2 not in kept
+    kept.keep(2, Tail((8, 8), [row(8)], whole=True), 10)
     kept.clear()
     assert 2 not in kept
 

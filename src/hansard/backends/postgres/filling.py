@@ -14,6 +14,8 @@ IDLE = 0.1
 """Seconds without an append after which the index is filled."""
 PATIENCE = 10
 """So many times longer others have to index what they wrote, before who finds it in the queue does."""
+REFUSED = 60.0
+"""Seconds after which a process that may not write, as on a replica, tries again: it may have become the primary."""
 MOST_WAITING = 5000
 """With so many waiting, it is filled although more is being appended."""
 
@@ -36,7 +38,7 @@ class Filler:
         """The conversations that they are in, by tenant."""
         self._left: dict[str, float] = {}
         """When a search first found something in the queue, by tenant."""
-        self._reads_only = False
+        self._refused_until = 0.0
 
     def note(self, tenant: str, conversation_id: str, messages: int) -> None:
         """Something was written that is not indexed yet."""
@@ -48,8 +50,9 @@ class Filler:
 
     def note_left(self, tenant: str) -> None:
         """A search has found something in the queue: perhaps who wrote it is no longer there to index it."""
-        if tenant not in self._left and not self._reads_only and not self._stopped.is_set():
-            self._left[tenant] = asyncio.get_running_loop().time() + PATIENCE * IDLE
+        now = asyncio.get_running_loop().time()
+        if tenant not in self._left and now >= self._refused_until and not self._stopped.is_set():
+            self._left[tenant] = now + PATIENCE * IDLE
             self._begin()
 
     def _begin(self) -> None:
@@ -71,8 +74,6 @@ class Filler:
                 else:
                     await self._pause()
                 await self._fill_left()
-        except Denied:
-            self._reads_only = True  # a replica: somebody else has to index
         except HansardError:
             # Without harm: a search makes up for it, or says why not.
             _log.warning(
@@ -103,7 +104,13 @@ class Filler:
         """What nobody has indexed for a while, in whatever conversation."""
         now = asyncio.get_running_loop().time()
         for tenant in [tenant for tenant, due in self._left.items() if due <= now]:
-            await self._sweep(tenant, None)
+            try:
+                await self._sweep(tenant, None)
+            except Denied as error:
+                _log.info("what waits for the search index of %s is left to others: %s", self._engine.where, error)
+                self._refused_until = asyncio.get_running_loop().time() + REFUSED
+                self._left.clear()
+                return
             self._left.pop(tenant, None)
 
     async def _sweep(self, tenant: str, conversations: list[str] | None) -> None:

@@ -192,6 +192,7 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
         writer.run("drop_blob", pk, now)
     old = to_micros(context.now - rules.TOMBSTONE_LIFE)
     tombstones = writer.run("delete_old_tombstones", old).rowcount
+    writer.forget_graves()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
     cleaned = indexing.clean(writer, _SWEPT_PAGES)
     more = limit in (len(expired), len(records), len(blobs)) or not cleaned

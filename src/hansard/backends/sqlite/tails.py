@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import threading
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.backends.sqlite.rows import Row
 
 _MOST_TAILS = 64
 _MOST_ROWS = 200
 _MOST_BYTES = 250_000
-"""Of the bodies of one tail, if all were as long as the largest of the conversation."""
+"""Of one tail, if every body were as long as the largest of the conversation, and what is beside it as the longest."""
 
 At = tuple[int, int]
 """The version and seq of a conversation."""
@@ -31,6 +31,8 @@ class Tail(Struct, frozen=True, gc=False):
     """Of one line, newest first."""
     whole: bool
     """The line has no others."""
+    extra: int = 0
+    """No row has more beside its body: metadata has no limit of its own."""
 
 
 class Added(Struct, frozen=True, gc=False):
@@ -63,22 +65,24 @@ class Tails:
 
     def keep(self, line: int, tail: Tail, largest: int) -> None:
         """Remembers what was read."""
-        if _is_settled(tail.rows):
-            self._put(line, tail, largest)
+        extra = _longest_extra(tail.rows)
+        if extra is not None:
+            self._put(line, structs.replace(tail, extra=extra), largest)
 
     def add(self, added: Added) -> None:
         """Remembers what was appended, and as much of what stood before it as readers have asked for."""
         tail = self._tails.get(added.line)
         if tail is None:
             return
-        if tail.at != added.before or not _is_settled(added.rows):
+        extra = _longest_extra(added.rows)
+        if tail.at != added.before or extra is None:
             self._drop(added.line)
             return
         rows = [*added.rows, *tail.rows]
         whole = tail.whole and len(rows) <= _MOST_ROWS
         if not whole:
             del rows[len(tail.rows) :]
-        self._put(added.line, Tail(added.at, rows, whole), added.largest)
+        self._put(added.line, Tail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
 
     def clear(self) -> None:
         with self._lock:
@@ -88,7 +92,7 @@ class Tails:
         with self._lock:
             # Those that were read or added to last stand last.
             self._tails.pop(line, None)
-            if len(tail.rows) > _MOST_ROWS or largest * len(tail.rows) > _MOST_BYTES:
+            if len(tail.rows) > _MOST_ROWS or (largest + tail.extra) * len(tail.rows) > _MOST_BYTES:
                 return
             if len(self._tails) >= _MOST_TAILS:
                 del self._tails[next(iter(self._tails))]
@@ -99,5 +103,7 @@ class Tails:
             self._tails.pop(line, None)
 
 
-def _is_settled(rows: list[Row]) -> bool:
-    return not any(row[-1] is not None and '"in_progress"' in row[-1] for row in rows)
+def _longest_extra(rows: list[Row]) -> int | None:
+    """None when a message is in progress."""
+    extras = [row[-1] for row in rows if row[-1] is not None]
+    return None if any('"in_progress"' in extra for extra in extras) else max(map(len, extras), default=0)

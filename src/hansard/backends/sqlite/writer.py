@@ -191,10 +191,10 @@ class Writer:
         self._dirty.pop((tenant, id), None)
         self.touch(tenant, id)
 
-    def forget_all(self) -> None:
-        self._entries.clear()
-        self._dirty.clear()
-        self._marks += 1
+    def forget_graves(self) -> None:
+        """Old deletions are no longer remembered."""
+        for entry in self._entries.values():
+            entry.graves.clear()
 
     def insert_later(self, messages: list[rows.Row]) -> None:
         """Messages of this transaction go in together, by key: the pages of one line are touched together."""

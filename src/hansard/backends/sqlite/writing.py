@@ -155,7 +155,7 @@ def tombstones(writer: Writer, context: Context) -> Callable[[str], datetime | N
 def _tombstones_of(writer: Writer, context: Context, id: str, entry: Entry) -> Callable[[str], datetime | None]:
     """The same for a conversation, which is asked for its own grave with every append.
 
-    That changes only with a deletion, and the entry goes with it.
+    That changes only with a deletion, and the entry goes with it, and when old deletions are forgotten.
     """
     find, own, known = tombstones(writer, context), rules.grave(context, id), entry.graves
 

@@ -92,6 +92,23 @@ class TestCopying(Contract):
         assert self.shown(copy) == self.shown(store)
         assert_exact(copy, "c")
 
+    def test_what_is_changed_meanwhile_is_read_and_has_its_own_version(self, store: Driver) -> None:
+        # Catches a version that comes again for another state: who has kept the first would take it for the newest.
+        require(store, "our ids")
+        messages = say(store, "c", "a", "b")
+        copy = store.tenant("copy")
+        image = image_of(store)
+        put(copy, image, rows_of(store), {})
+        assert [message.content for message in copy.get_messages("c", last=5)] == ["a", "b"]
+        copy.update_message("c", messages[1].id, content="changed")
+        changed = copy.get_conversation("c")
+        put(copy, image, (), {}, done=True)
+        assert [message.content for message in copy.get_messages("c", last=5)] == ["a", "changed"]
+        after = copy.get_conversation("c")
+        assert changed is not None
+        assert after is not None
+        assert after.version >= changed.version > image.conversation.version
+
     def test_a_tombstone_does_not_stop_it(self, store: Driver) -> None:
         require(store, "our ids")
         self.fill(store)

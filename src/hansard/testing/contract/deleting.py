@@ -250,6 +250,23 @@ class TestTombstones(Contract):
         store.append("c", Message("user", "x", id="m"))
         assert history(store, "c") == ["y", "x"]
 
+    def test_so_is_the_deletion_of_a_conversation(self, store: Driver, clock: Clock) -> None:
+        # Catches a storage that remembers the answer of its last look.
+        require(store, "our times")
+        spool = [Message("user", "x", id="m", created_at=clock.now)]
+        store.append("c", spool)
+        clock.advance(HOUR)
+        store.delete_conversation("c")
+        say(store, "c", "new")
+        with pytest.raises(Conflict):
+            store.append("c", spool)
+        clock.advance(HOUR)
+        store.append("c", Message("user", "later", created_at=clock.now))
+        clock.advance(rules.TOMBSTONE_LIFE)
+        store.purge()
+        store.append("c", spool)
+        assert history(store, "c") == ["new", "later", "x"]
+
 
 class TestPurge(Contract):
     def fill(self, store: Driver, clock: Clock) -> None:

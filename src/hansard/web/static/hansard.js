@@ -310,9 +310,10 @@
     const link = event.target.closest?.("a[data-copy]");
     if (!link || !navigator.clipboard) return;
     event.preventDefault();
-    const words = link.textContent;
+    const words = link.dataset.words ??= link.textContent;
     try {
       const answer = await fetch(link.href, { credentials: "same-origin" });
+      if (!answer.ok) throw new Error(`${answer.status}`);
       await navigator.clipboard.writeText(await answer.text());
       link.textContent = "Copied";
     } catch { location.href = link.href; }
