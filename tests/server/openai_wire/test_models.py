@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import openai
@@ -12,6 +12,7 @@ import pytest
 from tests.server.kit import Served, serving
 from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
+from tests.waiting import PATIENCE, until
 
 from hansard.server.settings import Settings
 
@@ -35,6 +36,28 @@ class Kit:
         """What the endpoint was asked last."""
         asked = self.model.asked[-1]
         return asked["input"] if "input" in asked else asked["messages"]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def answering(self, input: Any, previous_response_id: str) -> Iterator[list[openai.APIStatusError]]:
+        """While the endpoint thinks about a request. Afterwards it has answered, and a refusal is in the list."""
+        failures: list[openai.APIStatusError] = []
+
+        def ask() -> None:
+            try:
+                self.client.responses.create(model="m", input=input, previous_response_id=previous_response_id)
+            except openai.APIStatusError as error:
+                failures.append(error)
+
+        before, self.model.waits = self.model.count, threading.Event()
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            until(lambda: self.model.count > before)
+            yield failures
+        finally:
+            self.model.waits.set()
+            asking.join(PATIENCE)
+            self.model.waits = None
 
 
 @pytest.fixture(scope="module")
@@ -130,29 +153,10 @@ class TestResponses:
         first = kit.client.responses.create(model="m", input="one")
         kit.client.responses.create(model="m", input="two", previous_response_id=first.id)
         (made,) = kit.api.get("/conversations?limit=1").json()["items"]
-        asked = kit.model.count
-        kit.model.waits = threading.Event()
-        failures: list[openai.APIStatusError] = []
-
-        def ask() -> None:
-            given: Any = [{"id": "msg_taken", "role": "user", "content": "or"}]
-            try:
-                kit.client.responses.create(model="m", input=given, previous_response_id=first.id)
-            except openai.APIStatusError as error:
-                failures.append(error)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
-            deadline = time.monotonic() + 60
-            while kit.model.count == asked and time.monotonic() < deadline:
-                time.sleep(0.02)
+        given = [{"id": "msg_taken", "role": "user", "content": "or"}]
+        with kit.answering(given, first.id) as failures:
             taken = {"messages": [{"id": "msg_taken", "role": "user", "content": "three"}]}
             kit.api.post(f"/conversations/{made['id']}/messages", json=taken)
-        finally:
-            kit.model.waits.set()
-            asking.join(60)
-            kit.model.waits = None
         assert [each.code for each in failures] == ["duplicate_item"]
         found = kit.api.get(f"/conversations/{made['id']}/messages?last=1").json()["items"]
         assert [each["content"] for each in found] == ["three"]
@@ -178,26 +182,8 @@ class TestResponses:
     def test_what_is_deleted_meanwhile_stays_deleted(self, kit: Kit) -> None:
         first = kit.client.responses.create(model="m", input="one")
         (made,) = kit.api.get("/conversations?limit=1").json()["items"]
-        kit.model.waits = threading.Event()
-        failures: list[openai.APIStatusError] = []
-
-        def ask() -> None:
-            try:
-                kit.client.responses.create(model="m", input="two", previous_response_id=first.id)
-            except openai.APIStatusError as error:
-                failures.append(error)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
-            deadline = time.monotonic() + 60
-            while kit.model.count < 2 and time.monotonic() < deadline:
-                time.sleep(0.02)
+        with kit.answering("two", first.id) as failures:
             kit.api.delete(f"/conversations/{made['id']}")
-        finally:
-            kit.model.waits.set()
-            asking.join(60)
-            kit.model.waits = None
         assert [each.status_code for each in failures] == [404]
         assert kit.api.get(f"/conversations/{made['id']}").status_code == 404
         with pytest.raises(openai.NotFoundError):

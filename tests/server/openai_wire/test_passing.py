@@ -68,6 +68,15 @@ CALL = {
     "status": "completed",
 }
 ANSWER: Any = {"type": "function_call_output", "call_id": "call_1", "output": "17"}
+NATIVE = [
+    ("computer_call", "computer_call_output"),
+    ("shell_call", "shell_call_output"),
+    ("local_shell_call", "local_shell_call_output"),
+    ("apply_patch_call", "apply_patch_call_output"),
+    ("tool_search_call", "tool_search_output"),
+    ("mcp_approval_request", "mcp_approval_response"),
+]
+"""Calls and answers that only Responses has a word for."""
 
 
 class TestTools:
@@ -113,18 +122,7 @@ class TestTools:
         client.responses.create(model="m", input=given, conversation=id)
         assert model.asked[-1]["input"] == given, "what was sent goes as it was sent"
 
-    @pytest.mark.parametrize(
-        ("call", "answer"),
-        [
-            ("computer_call", "computer_call_output"),
-            ("shell_call", "shell_call_output"),
-            ("local_shell_call", "local_shell_call_output"),
-            ("apply_patch_call", "apply_patch_call_output"),
-            ("tool_search_call", "tool_search_output"),
-            ("custom_tool_call", "custom_tool_call_output"),
-            ("mcp_approval_request", "mcp_approval_response"),
-        ],
-    )
+    @pytest.mark.parametrize(("call", "answer"), [*NATIVE, ("custom_tool_call", "custom_tool_call_output")])
     def test_what_only_this_api_has_a_word_for(
         self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
@@ -142,17 +140,7 @@ class TestTools:
         again = [item.get("type") for item in model.asked[-1]["input"]]
         assert again == [None, "reasoning", call, answer, None, None], "and later, from the history alone"
 
-    @pytest.mark.parametrize(
-        ("call", "answer"),
-        [
-            ("computer_call", "computer_call_output"),
-            ("shell_call", "shell_call_output"),
-            ("local_shell_call", "local_shell_call_output"),
-            ("apply_patch_call", "apply_patch_call_output"),
-            ("tool_search_call", "tool_search_output"),
-            ("mcp_approval_request", "mcp_approval_response"),
-        ],
-    )
+    @pytest.mark.parametrize(("call", "answer"), NATIVE)
     def test_such_a_call_without_its_answer_and_the_other_way_round(
         self, client: openai.OpenAI, model: Endpoint, call: str, answer: str
     ) -> None:
