@@ -9,13 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.backends.files import kit
 
 from hansard import ConversationNotFound, Message, Unavailable, sync
+from hansard.backends.files.backend import FilesBackend
 from hansard.backends.files.locks import Locks
+from hansard.store.core import utc_now
 from hansard.testing import processes
 
 
@@ -85,6 +89,50 @@ def test_threads_of_one_store(tmp_path: Path, mode: str) -> None:
         assert store.check() == []
     for path in kit.journals(tmp_path):
         kit.lines(path)
+
+
+READERS: dict[str, Callable[[sync.Store], object]] = {
+    "get": lambda store: store.records.get(["n"], "k"),
+    "scan": lambda store: store.records.scan(["n"]),
+    "put": lambda store: store.records.put(["n"], "k", 2, conversation_id="other"),
+    "list": lambda store: store.list_conversations(),
+    "read": lambda store: store.get_messages("c"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs(tmp_path: Path, reader: str) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("other", "user", "x")
+        store.append_message("c", "user", "x")
+        store.records.put(["n"], "k", 1, conversation_id="c")
+    with kit.connect(tmp_path) as store, ThreadPoolExecutor(1) as pool:
+        backend = cast("FilesBackend", store.backend)
+        tenant = backend._common.tenant("default")
+        with tenant.writing("c"), tenant.shelf.changes.announced("c"):
+            # Between two folders, at the worst moment.
+            journal, away = kit.journal(tmp_path, "c"), tmp_path / "away"
+            journal.rename(away)
+            waiting = pool.submit(READERS[reader], store)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+            assert tenant.records("").forget("c", utc_now()) == 1
+            with tenant.ledger._file.writing(), tenant._catalog.mutex:
+                away.rename(journal)
+        waiting.result()
+        assert len(store.list_conversations().items) == 2
+        assert store.check() == []
+
+
+def test_a_lock_that_a_dead_process_left_keeps_nobody(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "x")
+        store.records.put(["n"], "k", 1, conversation_id="c")
+        kit.journal(tmp_path, "c").unlink()
+        assert (tmp_path / "default" / "_locks" / "c.lock").exists()
+        assert store.records.get(["n"], "k") is None
+        assert store.records.scan(["n"]).items == []
+        assert store.list_conversations().items == []
 
 
 def test_readers_that_overlap_do_not_keep_a_writer_out(tmp_path: Path) -> None:

@@ -19,14 +19,20 @@ from hansard.requests import Context, Participation, RecordQuery, RecordWrite
 
 def get_records(tenant: Tenant, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
     space = tenant.records(context.user or "")
-    return space.get(context, [key_of(*key) for key in keys], tenant.lives(context))
+    places = [key_of(*key) for key in keys]
+    return tenant.shelf.patiently(lambda: space.get(context, places, tenant.lives(context)))
 
 
 def scan_records(tenant: Tenant, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-    return tenant.records(context.user or "").scan(context, query, tenant.lives(context))
+    space = tenant.records(context.user or "")
+    return tenant.shelf.patiently(lambda: space.scan(context, query, tenant.lives(context)))
 
 
 def write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+    return tenant.shelf.patiently(lambda: _write_records(tenant, context, writes))
+
+
+def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
     """The conversations that records belong to are locked, so that none goes while its records come."""
     owner = context.user or ""
     ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}

@@ -86,6 +86,12 @@ class Catalog:
 
     def sync(self, *, wait: bool = True) -> None:
         """Brings it up to date. Without `wait`, `Busy` when a conversation cannot be found just now."""
+        if wait:
+            self._shelf.patiently(self._catch_up)
+        else:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
         with self.mutex:
             names = self._log.read_on()
             if names is None:
@@ -93,12 +99,12 @@ class Catalog:
                 self._shelf.changes.ensure()
                 self._log.read_on()
             if names is None or not self._is_filled:
-                self._look_at_all(wait=wait)
+                self._look_at_all()
                 names = self._log.read_on() or set()
             # What cannot be read now is tried again next time.
             self._due |= names | self._log.unsettled
             for name in list(self._due):
-                self._look(name, wait=wait, keep=len(self._due) <= _FEW)
+                self._look(name, keep=len(self._due) <= _FEW)
                 self._due.discard(name)
             if self._log.is_long:
                 self._shelf.changes.renew(self._log.unsettled)
@@ -120,7 +126,7 @@ class Catalog:
 
     # Filling
 
-    def _look_at_all(self, *, wait: bool) -> None:
+    def _look_at_all(self) -> None:
         if not self.cards:
             self._fill(self._load())
         self._is_filled = False
@@ -133,9 +139,9 @@ class Catalog:
                 with contextlib.suppress(FileNotFoundError):
                     if card is not None and card.facts == _facts(file.stat()):
                         continue
-                self._look(name, wait=wait, keep=False)
+                self._look(name, keep=False)
         for name in self.cards.keys() - seen:
-            self._look(name, wait=wait, keep=False)
+            self._look(name, keep=False)
         self._is_filled = True
 
     def _fill(self, cards: Iterable[Card]) -> None:
@@ -147,9 +153,9 @@ class Catalog:
             self._enlist(conversation)
         self.holders = Counter(digest for card in self.cards.values() for digest in card.digests)
 
-    def _look(self, name: str, *, wait: bool, keep: bool) -> None:
+    def _look(self, name: str, *, keep: bool) -> None:
         journal = self._shelf.known(name) or (self._shelf.journal(name) if keep else Journal(name))
-        with self._shelf.opened(journal, wait=wait) as found:
+        with self._shelf.opened(journal, wait=False) as found:
             if found is None:
                 self._shelf.forget(name)
                 self._drop(name)

@@ -3,6 +3,9 @@
 A journal lies in the folder of its agent. Its lock file names that folder, as a hint; where the hint is missing or
 wrong, the folders are searched. What was read of a journal is kept, as long as it is used, and read on when the file
 has grown. Readers take no lock: they see the lines that are whole.
+
+Only a journal on its way from one folder to another makes a reader wait for its writer, who may need whatever the
+reader holds by then. So whoever holds anything asks without waiting, lets go when it is `Busy`, and asks again.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hansard import rules
 from hansard.backends.files import checkpoint, disk, entries, lines, names
@@ -23,10 +27,12 @@ from hansard.backends.files.journal import Known
 from hansard.backends.files.layout import Layout
 from hansard.backends.files.locks import Locks
 from hansard.backends.files.tables import Row
-from hansard.errors import Corrupt
+from hansard.errors import Corrupt, TimedOut
 from hansard.model import Message
 from hansard.requests import Context
 from hansard.rules import Head
+
+T = TypeVar("T")
 
 _ROWS_EACH = 50
 """What a conversation weighs beside its messages, in messages."""
@@ -88,6 +94,10 @@ class Book:
 class Busy(Exception):
     """A conversation cannot be found just now: it may be on its way from one folder to another."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
 
 class Shelf:
     def __init__(self, layout: Layout, writes: Disk, locks: Locks, cache: Lru[Journal]) -> None:
@@ -139,14 +149,28 @@ class Shelf:
         found = self.search(name)
         if found is not None or not self.layout.lock(name).exists():
             return found
-        if not wait:
-            raise Busy(name)
         # While it moves, a search may miss it in both folders. Nobody moves what is locked.
         try:
-            with self.locks.hold(self.layout.lock(name), "a conversation", flags=disk.READ):
-                return self.search(name)
-        except FileNotFoundError:
+            return self._search_locked(name, patience=None if wait else 0.0)
+        except TimedOut:
+            if wait:
+                raise
+            raise Busy(name) from None
+
+    def _search_locked(self, name: str, patience: float | None = None) -> str | None:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):
+                lock = self.layout.lock(name)
+                stack.enter_context(self.locks.hold(lock, "a conversation", flags=disk.READ, patience=patience))
             return self.search(name)
+
+    def patiently(self, step: Callable[[], T]) -> T:
+        """What a step gives that holds something and so must not wait: that is done between two attempts."""
+        while True:
+            try:
+                return step()
+            except Busy as busy:
+                self._search_locked(busy.name)
 
     def hint(self, name: str) -> str | None:
         try:
@@ -174,10 +198,10 @@ class Shelf:
     # Reading
 
     @contextlib.contextmanager
-    def reading(self, context: Context, id: str) -> Iterator[Book | None]:
+    def reading(self, context: Context, id: str, *, wait: bool = True) -> Iterator[Book | None]:
         """The conversation, if it exists and the context may see it."""
         journal = self.journal(names.escape(id))
-        with self.opened(journal) as found:
+        with self.opened(journal, wait=wait) as found:
             book = None
             if found is None:
                 self.forget(journal.name)

@@ -161,7 +161,7 @@ class Tenant:
 
 
 class _Lives:
-    """Whether conversations exist for the one who asks: each is looked up once."""
+    """Whether conversations exist for the one who asks: each is looked up once. `Busy` when one is on its way."""
 
     def __init__(self, shelf: Shelf, context: Context) -> None:
         self._shelf = shelf
@@ -170,6 +170,6 @@ class _Lives:
 
     def __call__(self, id: str) -> bool:
         if id not in self._known:
-            with self._shelf.reading(self._context, id) as book:
+            with self._shelf.reading(self._context, id, wait=False) as book:
                 self._known[id] = book is not None
         return self._known[id]
