@@ -67,13 +67,15 @@ _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
 
-def render(text: str) -> str:
-    """The text as HTML."""
+def render(text: str, painter: Painter | None = None) -> str:
+    """The text as HTML. Texts on one page share a painter, so that colours never take long."""
     if len(text) > MOST:
         return plain(text)
     whole = text.encode("utf-8", "replace").decode()  # half a character is none
-    whole = _TAG.sub(_LESS, whole.replace(_LESS, "\ufffd"))
-    writer = _Writer()
+    whole = whole.replace(_LESS, "\ufffd")
+    if "<" in whole:
+        whole = _TAG.sub(_LESS, whole)
+    writer = _Writer(painter or Painter())
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
     return _CLEANER.clean("".join(writer.pieces))
@@ -119,12 +121,12 @@ _TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐
 class _Writer:
     """HTML of what the parser finds: with a direction for each block, and nothing that a browser would fetch."""
 
-    def __init__(self) -> None:
+    def __init__(self, painter: Painter) -> None:
         self.pieces: list[str] = []
         self._code: list[str] | None = None
         """The lines of a block of code, while it is read."""
         self._language = ""
-        self._painter = Painter()
+        self._painter = painter
         self._links = 0
         """Links and pictures that are open: inside of one there is no other."""
         self._words = 0

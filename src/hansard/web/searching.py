@@ -12,7 +12,7 @@ from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.calls import Answer
 from hansard.store.finding import SearchMode, SearchOrder
-from hansard.web import content, listing, rendering
+from hansard.web import content, listing, pieces, rendering
 from hansard.web.looks import Look, NoForm, see
 
 PAGE = 20
@@ -76,18 +76,12 @@ async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
 def _html(hit: Hit, home: str) -> Markup:
     conversation = hit.conversation
 
-    def values() -> dict[str, Any]:
-        return {
-            "home": home,
-            "message": hit.message,
-            "conversation": conversation,
-            "title": listing.title_of(conversation),
-            "who": content.speaker_of(hit.message, conversation),
-            "snippet": listing.marked(hit.cut(SNIPPET)),
-        }
+    def write() -> str:
+        who = content.speaker_of(hit.message, conversation)
+        return pieces.hit(hit.message, who, listing.title_of(conversation), listing.marked(hit.cut(SNIPPET)), home)
 
     of = (conversation.id, conversation.title, conversation.user_id, conversation.agent_id)
-    return rendering.remembered("hit.html", (hit.message, of, hit.query, home), values)
+    return rendering.remembered("hit", (hit.message, of, hit.query, home), write)
 
 
 def _after(day: datetime | None) -> datetime | None:
