@@ -7,7 +7,7 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -240,7 +240,7 @@ def test_who_waits_in_another_thread_is_told_of_the_end(backend: Backend) -> Non
             pass
 
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(watch), pool.submit(store.summarize, "c", pondering)]
+        waiting: list[Future[Any]] = [pool.submit(watch), pool.submit(store.summarize, "c", pondering)]
         assert pondering.is_asked.wait(PATIENCE)
         store.close()
         for each in waiting:

@@ -27,6 +27,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.errors import Corrupt
 from hansard.model import Problem, to_micros
 from hansard.requests import Row as StoredRow
+from hansard.threads import aside
 
 SHORT_PASS = 200
 """Messages that one pass indexes in a moment of rest: who changes one of them meanwhile waits for that long."""
@@ -101,7 +102,7 @@ async def index_some(
         return Passed(0, 0, None)
     gone = [(row[8], row[0], row[1]) for row in found if row[9] is None]
     there = [row for row in found if row[9] is not None and row[5] is not None]
-    made = await asyncio.to_thread(_entries, tenant, there)
+    made = await aside(_entries, tenant, there)
     done = await engine.write_once(tenant, lambda link: _index(link, tenant, made)) if made else 0
     if gone:
         done += await engine.write_once(tenant, lambda link: link.run("forget_queued", tenant, *rows.columns(gone, 3)))
