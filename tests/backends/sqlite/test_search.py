@@ -145,16 +145,30 @@ def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
-    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
-        opened.append_message("c", "user", "word")
-        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
-            raw.execute("UPDATE search_state SET version = 0")
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        gone = opened.append_message("c", "user", "zyxwvut")
+        kept = opened.append_message("c", "user", "word")
+        opened.append("c", [Message("user", f"w{number}x") for number in range(200)])
+        assert len(opened.search("word")) == 1
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("UPDATE search_state SET version = 1")
             raw.commit()
         with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
             opened.search("word")
         assert [problem.where for problem in opened.check()] == ["search index"]
+        # Nothing touches it, or takes it for one of ours, until it is built anew.
+        opened.append("c", [Message("user", "late word")] * 1200)
+        assert not opened.delete_message("c", gone).physically_gone
+        opened.update_message("c", kept, content="another word")
+        opened.update_conversation("c", user_id="ann")
+        with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
+            opened.search("word")
         list(opened.admin.reindex())
-        assert len(opened.search("word")) == 1
+        assert len(opened.search("another word")) == 1
+        assert len(opened.user("ann").search("word", order="newest", limit=100)) > 10
+        assert opened.check() == []
+    assert b"zyxwvut" not in path.read_bytes()
 
 
 def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:

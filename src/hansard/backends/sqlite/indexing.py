@@ -54,6 +54,11 @@ class State(Struct, frozen=True, gc=False):
         """How many messages are not indexed yet, or a few more."""
         return max(0, (self.last or 0) - self.indexed)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether its terms are those that we look for. One that is empty is anybody's."""
+        return self.version == VERSION or not self.indexed
+
 
 def state_of(connection: sqlite3.Connection) -> State:
     return State(*connection.execute(QUERIES["search_state"]).fetchone())
@@ -102,6 +107,8 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     """Indexes the next messages of the tail; gives how many are left, or a few more."""
     writer.flush()
     state = state_of(writer.connection)
+    if not state.is_ours:
+        return 0  # until it is built anew, it is left as it is
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
@@ -175,8 +182,8 @@ def change(writer: Writer, key: int, before: Message, after: Message) -> None:
     if place is None or searchable(before) == searchable(after):
         return
     entry, user_id, conversation = place
-    _take_out(writer, entry, before, user_id, conversation)
-    writer.run("add_search_entry", entry, *_columns(after, user_id, conversation))
+    if _take_out(writer, entry, before, user_id, conversation):
+        writer.run("add_search_entry", entry, *_columns(after, user_id, conversation))
 
 
 def forget(writer: Writer, above: int, below: int) -> None:
@@ -198,24 +205,31 @@ def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
     writer.flush()
     for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
         message = rows.message_of(tuple(row), "")
-        _take_out(writer, place, message, before, entry.pk)
-        writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
+        if _take_out(writer, place, message, before, entry.pk):
+            writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
 
 
-def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> None:
-    writer.run("remove_search_entry", entry, *_columns(message, user_id, conversation))
+def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
+    """False where it cannot be: an index of another version has other terms, and is not searched."""
     writer.run("set_unclean", 1)
+    if not state_of(writer.connection).is_ours:
+        return False
+    writer.run("remove_search_entry", entry, *_columns(message, user_id, conversation))
+    return True
 
 
 def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
-    if not state_of(writer.connection).unclean:
+    state = state_of(writer.connection)
+    if not state.unclean:
         return True
-    return any(merge(writer, pages) for _ in range(_MERGES))
+    return state.is_ours and any(merge(writer, pages) for _ in range(_MERGES))
 
 
 def merge(writer: Writer, pages: int = _MERGED) -> bool:
     """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
+    if not state_of(writer.connection).is_ours:
+        return True  # what it still has goes when it is built anew
     _flush(writer)  # a merge would pass over what is still in memory
     before = writer.connection.total_changes
     writer.run("merge_search", -pages)
@@ -232,7 +246,7 @@ def merge(writer: Writer, pages: int = _MERGED) -> bool:
 def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Problem]:
     """Whether the index and the messages agree."""
     state = state_of(connection)
-    if state.version != VERSION:
+    if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
     for _, id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
