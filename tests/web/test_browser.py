@@ -122,9 +122,38 @@ def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
 def test_text_runs_as_its_script_does(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-address-ar")
     direction = "each => getComputedStyle(each).direction"
-    assert page.eval_on_selector("#m1 .said p", direction) == "rtl"
+    assert page.eval_on_selector("#m1 .said", direction) == "rtl"
     assert page.eval_on_selector("h1", direction) == "rtl"
     assert page.eval_on_selector("body", direction) == "ltr"
+
+
+_SIDES = """(each) => {
+  const box = each.getBoundingClientRect(), around = each.closest(".said").getBoundingClientRect();
+  const words = document.createRange();
+  words.selectNodeContents(each);
+  const inside = words.getBoundingClientRect();
+  return inside.left - around.left < around.right - inside.right ? "left" : "right";
+}"""
+
+
+def test_lists_quotes_and_tables_run_as_their_words_do(site: Site, visitor: Visitor) -> None:
+    """Their signs stand on the side where a line begins, and inside of the message."""
+    arabic = "مرحبا\n\n1. واحد\n2. اثنان\n\n> شكرا\n\n| الخطوة | الحالة |\n|---|---|\n| شحنت | تم |"
+    mixed = "Look:\n\n> شكرا\n\n- one\n\nشكرا\n\n```python\nx = 1\n```"
+    site.store.append("c", [Message("user", arabic), Message("user", mixed)])
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#m2 .code")).to_be_visible()
+
+    def css(selector: str, name: str) -> str:
+        return str(page.eval_on_selector(selector, f"each => getComputedStyle(each)['{name}']"))
+
+    for selector in ("#m1 ol", "#m1 blockquote", "#m1 table", "#m2 blockquote"):
+        assert css(selector, "direction") == "rtl", selector
+    assert css("#m1 ol", "paddingRight") != "0px"
+    assert css("#m1 blockquote", "borderRightWidth") == css("#m2 blockquote", "borderRightWidth") == "3px"
+    assert (css("#m2 ul", "direction"), css("#m2 .code", "direction")) == ("ltr", "ltr")
+    sides = {each: page.eval_on_selector(each, _SIDES) for each in ("#m1 li", "#m1 td", "#m2 p:last-of-type", "#m2 li")}
+    assert sides == {"#m1 li": "right", "#m1 td": "right", "#m2 p:last-of-type": "right", "#m2 li": "left"}
 
 
 def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
@@ -554,6 +583,27 @@ def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
         expect(page.get_by_role("link", name="Admin")).to_have_count(0)
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_by_tls_a_browser_takes_no_key_from_a_neighbour(tmp_path: Path, visitor: Visitor) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token, other = (keys.create(name, ["read"], tenant=name)[1] for name in ("default", "another"))
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
+        site.store.append("c", [Message("user", "behind the wall")])
+        visitor.expected = ("401",)
+        by_tls = {"X-Forwarded-Proto": "https"}  # as a proxy says; a browser takes this machine for as safe
+        page = visitor.open(site.api.address, "/c/c", extra_http_headers=by_tls)
+        page.get_by_label("Key").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("behind the wall")).to_be_visible()
+        names = {str(each.get("name")) for each in page.context.cookies()}
+        assert names == {"__Host-hansard_key", "hansard_seed"}
+        page.context.add_cookies([{"name": "hansard_key", "value": other, "url": f"{site.api.address}/c/"}])
+        page.reload()
+        expect(page.get_by_text("behind the wall")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert "__Host-hansard_key" not in {str(each.get("name")) for each in page.context.cookies()}
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

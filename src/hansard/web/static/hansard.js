@@ -17,7 +17,7 @@
 
   function ago(moment) {
     const seconds = (moment - Date.now()) / 1000, away = Math.abs(seconds);
-    if (away < 60) return relative.format(0, "minute");
+    if (away < 60) return relative.format(0, "second");
     if (away > 7 * 86400) return date.format(moment);
     const [unit, size] = steps.findLast(([, each]) => away >= each);
     return relative.format(Math.round(seconds / size), unit);
