@@ -458,6 +458,28 @@ def test_a_message_that_grows_stays_as_its_reader_has_it(site: Site, visitor: Vi
     expect(page.locator("details.reasoning summary")).to_be_focused()
 
 
+def test_what_could_not_be_sent_stays_in_the_box(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "the first")])
+    visitor.expected = ("ERR_", "502")
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    page.route("**/say", lambda route: route.abort())
+    page.get_by_label("Write a message").fill("the second")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("The server does not answer. What you wrote is still here.")
+    expect(page.get_by_label("Write a message")).to_have_value("the second")
+    page.unroute("**/say")
+    # Without a live tail it is sent all the same, and the page says that it has none.
+    page.route("**/tail*", lambda route: route.fulfill(status=502))
+    page.reload()
+    expect(page.get_by_role("status").filter(has_text="no connection")).to_be_visible()
+    expect(page.locator("#live")).to_be_hidden()
+    page.get_by_label("Write a message").fill("the third")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".message").get_by_text("the third")).to_be_visible()
+    assert [each.text for each in site.store.get_messages("c")] == ["the first", "the third"]
+
+
 def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "first")])
     page = visitor.open(site.api.address, "/c/c")
@@ -604,6 +626,22 @@ def test_by_tls_a_browser_takes_no_key_from_a_neighbour(tmp_path: Path, visitor:
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert "__Host-hansard_key" not in {str(each.get("name")) for each in page.context.cookies()}
+
+
+def test_a_key_is_revoked_by_two_clicks(tmp_path: Path, visitor: Visitor) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token = keys.create("boss", ["read", "write", "admin"], tenant=None)[1]
+    other = keys.create("old", ["read"], tenant="default")[0]
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
+        visitor.expected = ("401",)
+        page = visitor.open(site.api.address, "/admin")
+        page.get_by_label("Key").fill(token)
+        page.keyboard.press("Enter")
+        page.locator("summary", has_text="Revoke").nth(1).click()
+        assert all(each.revoked_at is None for each in keys.list())
+        page.get_by_role("button", name="Revoke old for good").click()
+        expect(page.get_by_role("cell", name="revoked")).to_have_count(1)
+        assert [each.id for each in keys.list() if each.revoked_at is not None] == [other.id]
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
