@@ -79,11 +79,15 @@ def test_a_message_says_how_it_stands() -> None:
         return parse(pieces.message(made("x", **more), who, (), (), "c")).one("article").words
 
     assert shown() == "Ann2026-11-15 09:05 UTC⋯ says nothing"
-    assert "in progress" in shown(status="in_progress") and "says nothing" not in shown(status="in_progress")
-    assert "edited" in shown(updated_at=AT) and "edited" not in shown(updated_at=AT, status="blocked")
+    assert "in progress" in shown(status="in_progress")
+    assert "says nothing" not in shown(status="in_progress")
+    assert "edited" in shown(updated_at=AT)
+    assert "edited" not in shown(updated_at=AT, status="blocked")
     assert "blocked" in shown(status="blocked")
-    assert "pinned" in shown(pinned=True) and "thread" in shown(scope="thread")
-    assert "1 source" in shown(sources=(Source("a"),)) and "2 sources" in shown(sources=(Source("a"), Source("b")))
+    assert "pinned" in shown(pinned=True)
+    assert "thread" in shown(scope="thread")
+    assert "1 source" in shown(sources=(Source("a"),))
+    assert "2 sources" in shown(sources=(Source("a"), Source("b")))
     assert "1,200 in · 0 out · 0.0030" in shown(usage=Usage(input_tokens=1200, cost=0.003))
     assert "e" * 199 + "…" in shown(status="interrupted", metadata={"error": "e" * 300})
     assert "5" not in shown(status="interrupted", metadata={"error": 5}).replace("09:05", "").replace("-15", "")
@@ -98,7 +102,8 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
     setting = Setting(Conversation("c"), "c")
     items = transcript.items([msgspec.structs.replace(each, created_at=AT) for each in said], setting)
     coloured = ["k-m" in item.html for item in items]
-    assert coloured[0] and not coloured[-1]
+    assert coloured[0]
+    assert not coloured[-1]
     assert sum(coloured) < 30
     assert parse(items[-1].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
     rendering.memory.clear()

@@ -34,14 +34,12 @@ _ATTRIBUTES = {
     "span": {"class"},
     "div": {"class"},
     "pre": {"class"},
-    "ol": {"start"},
+    "ol": {"dir", "start"},
+    "ul": {"dir"},
     "th": {"class"},
     "td": {"class"},
-    "p": {"dir"},
-    "li": {"dir"},
     "blockquote": {"dir"},
     "table": {"dir"},
-    **{f"h{level}": {"dir"} for level in range(1, 7)},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
 _CLEANER = nh3.Cleaner(
@@ -95,10 +93,10 @@ def plain(text: str) -> str:
 
 _SIGNS = {"SoftBreak": "<br>\n", "HardBreak": "<br>\n", "Rule": "<hr>\n"}
 _OPEN = {
-    "Paragraph": '<p dir="auto">',
-    "HtmlBlock": '<p dir="auto">',
+    "Paragraph": "<p>",
+    "HtmlBlock": "<p>",
     "BlockQuote": '<blockquote dir="auto">\n',
-    "Item": '<li dir="auto">',
+    "Item": "<li>",
     "Emphasis": "<em>",
     "Strong": "<strong>",
     "Strikethrough": "<s>",
@@ -119,7 +117,11 @@ _TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐
 
 
 class _Writer:
-    """HTML of what the parser finds: with a direction for each block, and nothing that a browser would fetch."""
+    """HTML of what the parser finds, without anything that a browser would fetch.
+
+    Quotes, lists and tables have the direction of what is in them, so that their signs stand where a line begins; lines
+    find their own by the style sheet.
+    """
 
     def __init__(self, painter: Painter) -> None:
         self.pieces: list[str] = []
@@ -173,9 +175,9 @@ class _Writer:
     def _open(self, name: str, more: Any) -> str:
         match name:
             case "Heading":
-                return f'<{more["level"].lower()} dir="auto">'
+                return f"<{more['level'].lower()}>"
             case "List":
-                return "<ul>\n" if more is None else f'<ol start="{more}">\n'
+                return '<ul dir="auto">\n' if more is None else f'<ol dir="auto" start="{more}">\n'
             case "CodeBlock":
                 self._code, self._language = [], _language(more)
             case "Link" | "Image":
