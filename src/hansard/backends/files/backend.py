@@ -214,8 +214,9 @@ class FilesBackend:
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         def put() -> None:
             tenant = self._tenant(context)
-            tenant.ledger.establish()
-            tenant.blobs.put(sha256, data, keep_until)
+            with tenant.staying(create=True):
+                tenant.ledger.establish()
+                tenant.blobs.put(sha256, data, keep_until)
 
         await self._run(put)
 
