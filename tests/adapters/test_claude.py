@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,24 @@ async def test_what_has_no_uuid_is_stored_once_where_writers_meet(store: Store) 
     await asyncio.gather(*(store.claude_session_store().append(KEY, batch) for batch in batches))
     rows = await store.get_messages(SESSION)
     assert sorted(row.text for row in rows) == [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 8, 12, 20])
+@pytest.mark.parametrize("key", [KEY, SUB], ids=["main", "subagent"])
+async def test_a_cancelled_append_is_all_there_when_the_caller_hears_of_it(store: Store, key: Any, turns: int) -> None:
+    """The SDK gives an append up after a minute, by cancelling it."""
+    sessions = store.claude_session_store()
+    before, batch = [side(0), said("Hi")], [side(1), said("Where?"), side(2), said("There.", "assistant"), side(3)]
+    await sessions.append(key, before)
+    task = asyncio.ensure_future(sessions.append(key, cast(Any, batch)))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert await sessions.load(key) == [*before, *batch]
+    await sessions.append(key, [side(4)])
+    assert await sessions.load(key) == [*before, *batch, side(4)]
 
 
 HALF = "\ud83d"

@@ -111,7 +111,7 @@ class Look(Generic[Q, F]):
             "may": self.may,
             "tenant": self.store.tenant_id,
             "chosen": self.visit.chosen,
-            "is_signed_in": cookies.KEY in self.visit.cookies and self.services.gate.needs_key,
+            "is_signed_in": cookies.key_of(self.visit) is not None and self.services.gate.needs_key,
             "can": self.store.capabilities,
             "model": self.services.model.name,
         }

@@ -6,7 +6,6 @@ hand-over; only what may be long goes to a thread. Writes go through the engine.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -57,6 +56,7 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+from hansard.threads import aside
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class SqliteBackend:
 
     async def _long(self, run: Callable[[], T]) -> T:
         """What may take a while leaves the event loop alone."""
-        return run() if self._blocking else await asyncio.to_thread(run)
+        return run() if self._blocking else await aside(run)
 
     async def _long_read(self, run: Callable[[Reader], T]) -> T:
         return await self._long(partial(self._read, run))

@@ -73,9 +73,14 @@ DELETE FROM branches WHERE conversation = ? AND id = ?;
 DELETE FROM branches WHERE conversation = ?;
 
 -- insert_message --
--- One message.
-INSERT INTO messages (key, conversation, id, role, format, body, created_at, participant, scope, extra, pinned)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- One message, as most are. Python takes longer to bind a None than three values, so none is bound.
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra)
+VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''));
+
+-- insert_rare_message --
+-- One message with a participant, a scope or a pin.
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra, participant, scope, pinned)
+VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''), ?, ?, ?);
 
 -- find_message --
 -- A message by id.
