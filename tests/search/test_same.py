@@ -16,6 +16,7 @@ import pytest
 from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 
 from hansard import Message, Participant
+from hansard.model import NOT_YET
 from hansard.testing import Target
 from hansard.testing.clock import Clock
 from hansard.testing.targets import Driver
@@ -78,7 +79,7 @@ class History:
         batch = []
         for _ in range(self.chance.randint(1, 3)):
             self.count += 1
-            made = None
+            made = NOT_YET
             if self.chance.random() < 0.2:
                 made = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=self.chance.randrange(3))
             who = Participant("user", f"p{self.chance.randrange(2)}") if self.chance.random() < 0.5 else None

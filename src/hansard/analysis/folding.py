@@ -18,9 +18,21 @@ LONGEST = 40
 _MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u0655\u0670\u093c]+")
 _LETTERS = str.maketrans(
     {
-        **{"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d", "ς": "σ"},
+        "ø": "o",
+        "ł": "l",
+        "đ": "d",
+        "æ": "ae",
+        "œ": "oe",
+        "ı": "i",
+        "þ": "th",
+        "ð": "d",
+        "ς": "σ",
         # Arabic letters that are written one for the other, and those of Persian and Urdu.
-        **{"ٱ": "ا", "ى": "ي", "ی": "ي", "ک": "ك", "ة": "ه"},
+        "ٱ": "ا",
+        "ى": "ي",
+        "ی": "ي",
+        "ک": "ك",
+        "ة": "ه",
     }
 )
 _UMLAUT = re.compile("[äöü]")
@@ -99,9 +111,9 @@ def _without_verb_ending(word: str) -> str:
 
 def _has_lost_e(rest: str) -> bool:
     """Whether so short a verb ends in an `e`: `using`, `saved`; not `asked`, `doing`, `fixed`."""
-    *before, vowel, last = rest
+    vowel, last = rest[-2], rest[-1]
     is_short = vowel in _VOWELS and last not in _VOWELS and last not in "wx"
-    return is_short and not _VOWELS.intersection(before)
+    return is_short and not _VOWELS.intersection(rest[:-2])
 
 
 def _without_case_ending(word: str, *, umlaut: bool) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from hansard.analysis.folding import as_if_umlaut
-from hansard.analysis.words import Terms, spans
+from hansard.analysis.words import Terms, Word, spans
 
 MAX_CLAUSES = 32
 """Words and phrases of a query that count."""
@@ -148,16 +148,24 @@ def _clause(text: str, minus: str, star: str) -> tuple[Clause | None, bool]:
     found = [word for _, _, word in spans(text)]
     if not found:
         return None, False
-    rows = [_row([word.parts for word in found], found[-1].raw, star)]
+    last = found[-1]
+    rows = [_row([word.parts for word in found], last.raw, star)]
     if any(word.pieces for word in found):
-        rows.append(_row([word.finest for word in found], found[-1].raw_pieces or found[-1].raw, star))
-    for nth in range(max(len(word.others) for word in found)):
-        rows.append(_row([word.others[nth : nth + 1] or word.parts for word in found], found[-1].raw, star))
+        rows.append(_row([word.finest for word in found], last.raw_pieces or last.raw, star))
+    rows += (
+        _row([_nth(word, nth) or word.parts for word in found], _nth(last, nth) or last.raw, star)
+        for nth in range(max(len(word.others) for word in found))
+    )
     if len(found) > 1 and not star:
         # In a row of words a text has only one way to write each: where it has umlauts, with them.
         rows.append(_row([tuple(map(as_if_umlaut, word.raw)) for word in found], (), ""))
     rows += _numbers(text, star)
     return Clause(tuple(dict.fromkeys(rows))), bool(minus)
+
+
+def _nth(word: Word, nth: int) -> tuple[str, ...]:
+    """Another way to write it; nothing where there are fewer."""
+    return word.others[nth : nth + 1]
 
 
 def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Row:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis import VERSION, analyse, columns, searchable, searchable_text
+from hansard.analysis import VERSION, columns, searchable, searchable_text
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -85,7 +85,7 @@ def conversation_term(pk: int) -> str:
     return f"c{pk}"
 
 
-def _columns(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+def columns_of(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
     return (*columns(searchable(message)), _owner(user_id, conversation))
 
 
@@ -183,7 +183,7 @@ def change(writer: Writer, key: int, before: Message, after: Message) -> None:
         return
     entry, user_id, conversation = place
     if _take_out(writer, entry, before, user_id, conversation):
-        writer.run("add_search_entry", entry, *_columns(after, user_id, conversation))
+        writer.run("add_search_entry", entry, *columns_of(after, user_id, conversation))
 
 
 def forget(writer: Writer, above: int, below: int) -> None:
@@ -206,7 +206,7 @@ def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
     for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
         message = rows.message_of(tuple(row), "")
         if _take_out(writer, place, message, before, entry.pk):
-            writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
+            writer.run("add_search_entry", place, *columns_of(message, user_id, entry.pk))
 
 
 def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
@@ -214,7 +214,7 @@ def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None,
     writer.run("set_unclean", 1)
     if not state_of(writer.connection).is_ours:
         return False
-    writer.run("remove_search_entry", entry, *_columns(message, user_id, conversation))
+    writer.run("remove_search_entry", entry, *columns_of(message, user_id, conversation))
     return True
 
 
@@ -244,24 +244,13 @@ def merge(writer: Writer, pages: int = _MERGED) -> bool:
 
 
 def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Problem]:
-    """Whether the index and the messages agree."""
+    """Whether the index lists the messages; `auditing` compares their words."""
     state = state_of(connection)
     if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
-    for _, id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
+    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
         yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
     gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()
     if gone:
         yield Problem("search index", f"{len(gone)} messages in it are gone: run `hansard reindex`")
-
-
-def is_indexed_as_it_is(connection: sqlite3.Connection, row: Row) -> bool:
-    """Whether the index has the terms of a message, if it should: from the columns of `indexed_of_conversation`."""
-    entry, *rest = row
-    terms = analyse(searchable(rows.message_of(tuple(rest), ""))).words[:50]
-    if not terms:
-        return True
-    phrase = "words: (" + " + ".join(f'"{term}"' for term in terms) + ")"
-    sql = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
-    return connection.execute(sql, (phrase, entry)).fetchone() is not None
