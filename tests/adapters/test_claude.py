@@ -336,6 +336,22 @@ async def test_the_cli_resumes_what_another_framework_began(store: Store, tmp_pa
     assert [row.text for row in await store.get_messages("trip")][-2:] == ["What is it?", "Heron"]
 
 
+async def test_the_cli_hears_the_results_of_calls_that_another_framework_made_at_once(
+    store: Store, tmp_path: Path
+) -> None:
+    calls = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in (1, 2)]
+    results = [{"type": "function_call_output", "call_id": f"c{at}", "output": f"heron {at}"} for at in (1, 2)]
+    items: Any = [{"role": "user", "content": "Look twice."}, *calls, *results]
+    await store.openai_session("trip").add_items(items)
+    session_id = await store.claude_session_binding("trip")
+    with serving("Two herons") as api:
+        await ask(store, tmp_path, api.url, "What is it?", resume=session_id)
+        heard = [message["content"] for message in api.asked[-1]["messages"] if message["role"] != "system"]
+    assert [block["id"] for block in heard[1]] == ["c1", "c2"]
+    assert [block["tool_use_id"] for block in heard[2][:2]] == ["c1", "c2"]
+    assert [block["content"] for block in heard[2][:2]] == ["heron 1", "heron 2"]
+
+
 # Records of another layout
 
 

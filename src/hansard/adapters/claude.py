@@ -73,7 +73,7 @@ class ClaudeSessionStore:
     # What is required
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        # A batch is several writes: one that the SDK gives up on, after its time-out, is not left in the middle of them.
+        # A batch is several writes: one that the SDK gives up on, after a minute, is not left in the middle of them.
         await settled(self._append_mended(key, entries))
 
     async def _append_mended(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
