@@ -54,6 +54,7 @@ class Kit:
             await self.socket(query, key, **options)
         response = caught.value.response
         assert response.body is not None
+        assert response.headers["x-request-id"]
         return response.status_code, json.loads(response.body)["error"]["code"], response.headers
 
     async def store(self, method: str, *arguments: Any, tenant: str = "default", **options: Any) -> Any:
