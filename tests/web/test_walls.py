@@ -240,6 +240,20 @@ def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Wa
     assert gone == {cookies.KEY, cookies.OWN_KEY}
 
 
+def test_what_stands_around_a_page_is_each_callers_own(walled: Pages) -> None:
+    """It is remembered, but for nobody else."""
+    tokens = (walled.key(ALL), walled.key(["read"]))
+    shown = []
+    for path in ("/c/victim", "/search?q=x"):
+        for token in (*tokens, *tokens):
+            headers = {"Cookie": f"{cookies.KEY}={token}; {cookies.SEED}={SEED}"}
+            tree = parse(httpx.get(walled.api.address + path, headers=headers).text)
+            proofs = {each["value"] for each in tree.one("header", "top").all("input", name="proof")}
+            shown.append((any(link.words == "Admin" for link in tree.all("a")), frozenset(proofs)))
+    assert [is_admin for is_admin, _ in shown] == [True, False] * 4
+    assert len({proofs for _, proofs in shown}) == 2
+
+
 def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:
     """A browser sends the one with the longer path first."""
     sent = f"{cookies.KEY}={walled.tokens['acme']}; {cookies.KEY}=hsk_another"

@@ -72,7 +72,7 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
         items = await transcript.items_of(stretch.messages, setting)
         return look.piece("stretch.html", transcript=transcript.joined(items), **values)
     inside = await _inside(look, setting, values)
-    return look.show("conversation.html", conversation=conversation, inside=inside)
+    return look.frame("conversations", conversation.title or conversation.id, inside)
 
 
 async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:

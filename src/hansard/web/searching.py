@@ -56,7 +56,7 @@ async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
     inside = rendering.remembered("search", shown, write)
     if look.visit.wants_piece:
         return look.piece("piece.html", inside=inside)
-    return look.show("search.html", q=look.query, inside=inside)
+    return look.frame("search", f"{look.query.q} · Search" if look.query.q else "Search", inside)
 
 
 async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
