@@ -20,6 +20,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
+from hansard.adapters.history import answered
+from hansard.adapters.langgraph_messages import FORMAT
 from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
@@ -99,7 +101,7 @@ class Reader:
         if not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
             return None
         rows = self.rows(thread_id)
-        thread = Thread(conversation.branch, _line(rows, await rows.after(conversation.branch, 0)))
+        thread = Thread(conversation.branch, _line(rows, answered(await rows.after(conversation.branch, 0), FORMAT)))
         thread.is_owned = conversation.user_id is not None
         if not thread.line:
             return None
@@ -200,7 +202,7 @@ class Reader:
                 lines += await rows.after(branch, saved.tail)
             else:
                 lines = await rows.after(branch, 0)
-            line = _line(rows, lines)
+            line = _line(rows, answered(lines, FORMAT))
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
             said = Said(conversation.version, found.id, branch, line) if is_settled else None

@@ -240,7 +240,7 @@ def test_records_that_several_processes_count_up(url: str) -> None:
 
     async def count_up(store: Store) -> None:
         done = 0
-        while done < 25:
+        while done < 10:
             record = await store.records.get(["n"], "k")
             assert record is not None
             with contextlib.suppress(Conflict):
@@ -253,7 +253,7 @@ def test_records_that_several_processes_count_up(url: str) -> None:
             await asyncio.gather(*(count_up(store) for store in (one, other) * 4))
             record = await one.records.get(["n"], "k")
             assert record is not None
-            assert record.value == 200
+            assert record.value == 80
 
     play(check)
 

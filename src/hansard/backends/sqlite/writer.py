@@ -26,6 +26,7 @@ _FIND_HEAD = QUERIES["find_head"]
 _FIND_LANES = QUERIES["find_lanes"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
 _INSERT_MESSAGE = QUERIES["insert_message"]
+_INSERT_RARE_MESSAGE = QUERIES["insert_rare_message"]
 _ADD_SEARCH_ROW = QUERIES["add_search_row"]
 _DATA_VERSION = "PRAGMA data_version"
 
@@ -213,7 +214,7 @@ class Writer:
             # Before they are sorted: search wants them in the order of arrival.
             arrived = [row[:1] for row in self._messages]
             self._messages.sort()
-            self._many(_INSERT_MESSAGE, self._messages)
+            self._insert(self._messages)
             if self.lists_for_search:
                 self._many(_ADD_SEARCH_ROW, arrived)
                 self.unindexed += len(arrived)
@@ -226,6 +227,14 @@ class Writer:
                 if len(entry.head.lanes) > 1:
                     self._save_counts(entry)
             self._dirty.clear()
+
+    def _insert(self, messages: list[rows.Row]) -> None:
+        rare = [row for row in messages if rows.is_rare(row)]
+        if rare:
+            self._many(_INSERT_RARE_MESSAGE, rare)
+            messages = [row for row in messages if not rows.is_rare(row)]
+        if messages:
+            self._many(_INSERT_MESSAGE, messages)
 
     def _save_counts(self, entry: Entry) -> None:
         """The counts of the branches that were appended to; most of many have not changed."""

@@ -23,6 +23,7 @@ from hansard.server.openai import answers, conversations, retries
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import event, events, whole
 
@@ -30,8 +31,8 @@ _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
 _LONGEST = 200
 """Characters of the id of a response that can be gone on from."""
-_NOT_SAID = ("compaction_trigger",)
-"""Items that ask the endpoint to do something, and are no part of what is said."""
+_INSTEAD = ("conversation", "previous_response_id", "prompt")
+"""What a response may answer where nothing new is said."""
 _LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
@@ -98,9 +99,11 @@ async def _plan(call: WireCall) -> Plan:
     if conversation is not None:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
-    asked["input"] = items_before(history, given, _input(body))
+    items = items_before(history, given, _input(body))
+    if items or body.get("input") is not None:
+        asked["input"] = items
     named = isinstance(body.get("conversation"), str | dict)
-    recorded = [message for message in given if message.content["type"] not in _NOT_SAID]
+    recorded = [message for message in given if message.content["type"] not in NOT_SAID]
     return Plan(id, named, recorded, asked, conversation is not None, at)
 
 
@@ -129,6 +132,8 @@ def _input(body: dict[str, Any]) -> list[Any]:
     given = body.get("input")
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
+    if given is None and any(body.get(name) is not None for name in _INSTEAD):
+        return []
     if not isinstance(given, list):
         raise missing("input") if given is None else invalid("Invalid type for 'input'.", "input", "invalid_type")
     # What a reference names stands in the history already.
