@@ -339,3 +339,32 @@ os.waitpid(child, 0)
 def test_a_forked_process_keeps_no_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORK, f"file://{tmp_path}?timeout=2"]
     subprocess.run(command, check=True, timeout=30, stdin=subprocess.PIPE)
+
+
+ORPHAN = """
+import os, signal, sys
+from hansard import sync
+store = sync.connect(sys.argv[1])
+with store.backend._common.tenant("default").writing("c"):
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.read(0, 1)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_child_does_not_keep_the_locks_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+    with kit.connect(tmp_path, timeout="2") as store:
+        store.append_message("c", "user", "x")
+        command = [sys.executable, "-c", ORPHAN, f"file://{tmp_path}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            parent.wait(PATIENCE)
+            try:
+                store.append_message("c", "user", "y")
+            finally:
+                os.kill(child, 9)
+        assert kit.contents(store, "c") == ["x", "y"]
