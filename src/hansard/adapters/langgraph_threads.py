@@ -260,7 +260,7 @@ class Threads:
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, thread_id: str) -> asyncio.Lock:
-        """For whoever puts a checkpoint of a thread: two runs of it would change what is remembered under each other."""
+        """For whoever puts a checkpoint of a thread: two runs would change what is remembered under each other."""
         return self._turns.setdefault((id(asyncio.get_running_loop()), thread_id), asyncio.Lock())
 
     def get(self, thread_id: str) -> Thread | None:
