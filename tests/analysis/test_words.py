@@ -169,6 +169,14 @@ def test_spans_name_the_places() -> None:
     assert [text[start:end] for start, end, _ in spans(text)] == ["Is", "it", "in", "東", "京", "café", "or", "ｶﾞ"]
 
 
+def test_places_are_exact_where_characters_are_normalized() -> None:
+    text = "ｺｰﾋｰは売り切れ、ﬁle１２x² cafe\u0301s soft\u00adhyphen ㍿です"
+    assert [text[start:end] for start, end, _ in spans(text)] == [
+        *("ｺ", "ｰ", "ﾋ", "ｰ", "は", "売", "り", "切", "れ", "ﬁle", "１２", "x", "²"),
+        *("cafe\u0301s", "soft\u00adhyphen", "㍿", "㍿", "㍿", "㍿", "で", "す"),
+    ]
+
+
 @given(st.text(st.characters(), max_size=200))
 def test_any_text(text: str) -> None:
     """Terms never hold what a tokenizer or a query language could stumble over; spans and terms are the same words."""

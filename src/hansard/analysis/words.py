@@ -42,6 +42,10 @@ _APOSTROPHES = re.compile("['’]")
 _ASCII_RUN = re.compile("[A-Za-z']+|[0-9]+|[#%+$&@]")
 # What is not seen and parts nothing: soft hyphens, joiners, marks of direction.
 _UNSEEN = re.compile("[\u00ad\u200c\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
+# A character with what is written over it, or joins it to a syllable: it is normalized by itself.
+_CLUSTER = re.compile(
+    r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a\uff9e\uff9f\uffa0-\uffdc\u00ad\u200c-\u200f]*", re.DOTALL
+)
 GAP = "·"
 """Stands between the text and the parts of its `camelCase`. No word has it."""
 _CACHED = 50_000
@@ -185,9 +189,29 @@ def _placed(chunk: str) -> list[tuple[int, int, Word]]:
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
     if chunk.isascii() or (unicodedata.is_normalized("NFKC", chunk) and not _UNSEEN.search(chunk)):
         return _runs(chunk)
-    # Normalizing moves characters, so each word is said to stand where the whole chunk stands.
-    normal = unicodedata.normalize("NFKC", _UNSEEN.sub("", chunk))
-    return [(0, len(chunk), word) for piece in _CHUNK.findall(normal) for _, _, word in _runs(piece)]
+    normal = _normal(chunk)
+    places = _places(chunk, normal)
+    return [
+        (places[at + start][0], places[at + end - 1][1], word)
+        for piece in _CHUNK.finditer(normal)
+        for at in (piece.start(),)
+        for start, end, word in _runs(piece.group())
+    ]
+
+
+def _normal(chunk: str) -> str:
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", chunk))
+
+
+def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
+    """Where in a chunk each character of its normal form stands: all over, where that cannot be told."""
+    places: list[tuple[int, int]] = []
+    told = ""
+    for cluster in _CLUSTER.finditer(chunk):
+        made = _normal(cluster.group())
+        told += made
+        places += [cluster.span()] * len(made)
+    return places if told == normal else [(0, len(chunk))] * len(normal)
 
 
 def _runs(chunk: str) -> list[tuple[int, int, Word]]:

@@ -67,7 +67,7 @@ def _within(starts: list[int], at: int, characters: int) -> int:
 
 def _word_start(text: str, at: int) -> int:
     """No further than a few characters: scripts without spaces are cut where they are."""
-    space = text.rfind(" ", max(0, at - 20), at)
+    space = text.rfind(" ", max(0, at - 20), at + 1)
     return space + 1 if at and space >= 0 else at
 
 
