@@ -286,6 +286,27 @@ def test_appends_beside_many_branches_save_only_their_own(path: Path, store: han
     assert engine._connection.total_changes - before == 4
 
 
+def test_messages_wait_for_the_index_in_the_order_of_arrival(path: Path) -> None:
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+
+            async def append(id: str, count: int) -> None:
+                await store.append(id, [hansard.Message("user", "x") for _ in range(count)])
+
+            await append("c", 3)
+            await append("d", 1)
+            await append("d", 2)
+            await append("c", 1)
+            # These share a transaction.
+            await asyncio.gather(append("d", 2), append("c", 2), append("d", 1))
+
+    asyncio.run(run())
+    found = rows(path, "SELECT message >> 30, message & 1073741823 FROM search_rows ORDER BY n")
+    lines = [(1, 3), (2, 1), (2, 2), (1, 1), (2, 2), (1, 2), (2, 1)]
+    seqs = {1: iter(range(1, 10)), 2: iter(range(1, 10))}
+    assert found == [(line, next(seqs[line])) for line, count in lines for _ in range(count)]
+
+
 def test_what_was_deleted_is_physically_gone(path: Path, store: hansard.sync.Store) -> None:
     secret = "the launch code is 0000"
     store.append_message("c", "user", secret, id="m1", metadata={"note": "very secret metadata"})

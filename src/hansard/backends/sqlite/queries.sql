@@ -321,6 +321,10 @@ DELETE FROM tombstones WHERE tenant = ?;
 -- A message that has arrived and is not indexed yet.
 INSERT INTO search_rows (message) VALUES (?);
 
+-- add_search_rows --
+-- The same for a run of messages.
+INSERT INTO search_rows (message) SELECT key FROM messages WHERE key BETWEEN ? AND ? ORDER BY key;
+
 -- search_state --
 -- How far the index is, and how far the messages are.
 SELECT version, indexed, latest, lag, unclean, (SELECT max(n) FROM search_rows) FROM search_state WHERE one = 0;
