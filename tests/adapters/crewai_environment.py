@@ -31,7 +31,6 @@ def run(*arguments: str, home: Path) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"

@@ -399,6 +399,23 @@ def test_reindex_embeds_anew(url: str) -> None:
     asyncio.run(play())
 
 
+def test_two_at_once_leave_the_embedding_of_what_comes_alone() -> None:
+    async def run() -> None:
+        model = Model()
+        async with hansard.connect("memory://", embedder=model) as store:
+            await store.append_message("c", "user", "a car")
+            both = [aiter(store.admin.reindex()) for _ in range(2)]
+            for each in both:
+                await anext(each)
+            for each in both:
+                async for _ in each:
+                    pass
+            await store.append_message("c", "user", "some cash")
+            await coming(lambda: "some cash" in model.texts)
+
+    asyncio.run(run())
+
+
 def test_reindex_leaves_the_vectors_of_others_unless_it_is_told_to(url: str) -> None:
     if url.startswith("memory"):
         pytest.skip("memory:// is nobody else's")

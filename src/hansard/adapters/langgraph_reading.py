@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.history import answered
-from hansard.adapters.langgraph_messages import FORMAT
+from hansard.adapters.langgraph_messages import FORMAT, id_of
 from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
@@ -198,10 +198,11 @@ class Reader:
             rows = self.rows(thread_id)
             # Where others have gone on from another place, that is the history now.
             if branch == saved.branch:
-                lines = await rows.runs(branch, [*(saved.runs or ()), *((seq, seq) for seq in saved.unheard)])
-                lines += await rows.after(branch, saved.tail)
+                lines = await rows.runs(branch, saved.runs or ())
+                more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
+                lines += _unknown(lines, [*more, *await rows.after(branch, saved.tail)])
             else:
-                lines = await rows.after(branch, 0)
+                lines = _unknown((), await rows.after(branch, 0))
             line = _line(rows, answered(lines, FORMAT))
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
@@ -281,6 +282,18 @@ class Reader:
             if name in seeds:
                 history[name]["seed"] = seeds[name]
         return history
+
+
+def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
+    """Those that are not known by the ids that graphs give: a run that was stopped may have put a message too."""
+    ids = {id_of(row) for row in known} if more else set()
+    unknown = []
+    for row in more:
+        id = id_of(row)
+        if id is None or id not in ids:
+            unknown.append(row)
+            ids.add(id)
+    return unknown
 
 
 def _line(rows: Rows, lines: Sequence[Message]) -> Line:

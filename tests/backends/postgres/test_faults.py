@@ -176,7 +176,7 @@ def test_where_one_may_only_read(url: str, rights: str) -> None:
 
 def test_a_statement_that_takes_too_long(url: str) -> None:
     async def check() -> None:
-        async with connect(url) as patient, connect(f"{url}&statement_timeout=200") as store:
+        async with connect(url) as patient, connect(f"{url}&statement_timeout=2000") as store:
             await patient.append_message("c", "user", "before")
             async with raw() as connection, connection.transaction():
                 await connection.execute(f"SELECT 1 FROM {schema_of(url)}.conversations FOR UPDATE")
@@ -192,7 +192,7 @@ def test_a_statement_that_takes_too_long(url: str) -> None:
 
 def test_all_connections_are_busy(url: str) -> None:
     async def check() -> None:
-        async with connect(f"{url}&pool_size=1&connect_timeout=2000") as store:
+        async with connect(f"{url}&pool_size=1&connect_timeout=5000") as store:
             async with backend_of(store)._engine.pool.borrow():
                 with pytest.raises(TimedOut, match="all 1 connections"):
                     await store.get_conversation("c")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -265,6 +267,39 @@ class TestResponses:
             kit.client.responses.create(model="m", input=[mine], conversation=kit.id)
         assert caught.value.code == "duplicate_item"
         assert kit.texts()[2:] == ["or", "It is on its way."]
+
+
+@pytest.mark.parametrize("how", ["conversation", "previous_response_id"])
+def test_at_the_same_moment(tmp_path: Path, how: str) -> None:
+    """Every answer is kept with its question, though the endpoint gives all the same ids, and leads where it was."""
+    count = 6
+    with (
+        endpoint() as model,
+        serving(f"sqlite:///{tmp_path}/chats.db", Settings(upstream=model.address)) as api,
+        client_of(api) as client,
+    ):
+        id = client.conversations.create().id
+        first = client.responses.create(model="m", input="one", conversation=id)
+        named: Any = {"conversation": id} if how == "conversation" else {"previous_response_id": first.id}
+        model.waits = threading.Event()
+        with ThreadPoolExecutor(count) as pool:
+            asked = [
+                pool.submit(client.responses.create, model="m", input=f"q{number}", **named) for number in range(count)
+            ]
+            until(lambda: model.count == count + 1)
+            model.waits.set()
+            answers = [each.result(60) for each in asked]
+        assert len({answer.id for answer in answers}) == count
+        if how == "conversation":
+            found: Any = client.conversations.items.list(id, order="asc", limit=100)
+            texts = [item.content[0].text for item in found]
+            assert texts[3::2] == [model.says] * count, "each behind its question"
+            assert sorted(texts[2::2]) == [f"q{number}" for number in range(count)]
+            return
+        for number, answer in enumerate(answers):
+            client.responses.create(model="m", input="next", previous_response_id=answer.id)
+            said = [item["content"] for item in model.asked[-1]["input"]]
+            assert said == ["one", model.says, f"q{number}", model.says, "next"], "nothing of the others"
 
 
 class TestCompletions:
