@@ -160,7 +160,9 @@ def _look(chunk: str) -> tuple[str, str]:
         return part, "" if part == raw else raw
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
-    found = [word for _, _, word in _words_of(chunk)]
+    # Where they stand is not asked, and takes longer to tell.
+    chunks = (chunk,) if _is_normal(chunk) else _CHUNK.findall(_normal(chunk))
+    found = [word for each in chunks for _, _, word in _runs(each)]
     others = (other for word in found for other in _others(word))
     bag = [" ".join(dict.fromkeys(others)), *_groups(found)]
     return " ".join(part for word in found for part in word.parts), GAP.join(bag)
@@ -187,7 +189,7 @@ def _placed(chunk: str) -> list[tuple[int, int, Word]]:
 
 
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
-    if chunk.isascii() or (unicodedata.is_normalized("NFKC", chunk) and not _UNSEEN.search(chunk)):
+    if _is_normal(chunk):
         return _runs(chunk)
     normal = _normal(chunk)
     places = _places(chunk, normal)
@@ -199,6 +201,10 @@ def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
     ]
 
 
+def _is_normal(chunk: str) -> bool:
+    return chunk.isascii() or (unicodedata.is_normalized("NFKC", chunk) and not _UNSEEN.search(chunk))
+
+
 def _normal(chunk: str) -> str:
     return unicodedata.normalize("NFKC", _UNSEEN.sub("", chunk))
 
@@ -206,12 +212,12 @@ def _normal(chunk: str) -> str:
 def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
     """Where in a chunk each character of its normal form stands: all over, where that cannot be told."""
     places: list[tuple[int, int]] = []
-    told = ""
+    told: list[str] = []
     for cluster in _CLUSTER.finditer(chunk):
         made = _normal(cluster.group())
-        told += made
+        told.append(made)
         places += [cluster.span()] * len(made)
-    return places if told == normal else [(0, len(chunk))] * len(normal)
+    return places if "".join(told) == normal else [(0, len(chunk))] * len(normal)
 
 
 def _runs(chunk: str) -> list[tuple[int, int, Word]]:

@@ -64,7 +64,10 @@ class Search:
         lookup, size = self.lookup, self.lookup.limit + 1
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
-        # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
+        # How common a word is need not be of the very same moment, but of the index: what is still in the queue, and
+        # gets into the index before it is found there, would be found and not counted. A rare word needs no walk.
+        if lookup.counted and await self._has_tail():
+            return None
         total, counts = await self._counts() if lookup.counted else (0, ())
         is_rare = lookup.counted and self._is_rare(counts)
         most = _most(size)
@@ -244,6 +247,11 @@ class Search:
         """Whether so few messages have one of the groups that what is found can be sorted."""
         rest = iter(counts)
         return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
+
+    async def _has_tail(self) -> bool:
+        state = await self.link.one("search_state", self.context.tenant, 1)
+        check_version(state[0] if state else None)
+        return state is not None and bool(state[1])
 
     async def _total(self) -> int:
         tenant, user = self.context.tenant, self.user
