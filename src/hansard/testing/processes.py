@@ -66,14 +66,27 @@ class Writer:
         self.process.kill()
         self._collect()
 
+    def end(self) -> None:
+        """Leaves nothing of it behind, whatever became of it."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _heard(self) -> bytes:
+        """All that it says. One that says nothing for long is hung; one that has much to do is not."""
+        known = -1
+        while True:
+            try:
+                output, self._errors = self.process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired as late:
+                if len(late.output or b"") == known:
+                    self.end()
+                    raise
+                known = len(late.output or b"")
+            else:
+                return output
+
     def _collect(self) -> None:
-        try:
-            output, self._errors = self.process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()
-            raise
-        for line in output.decode().splitlines():
+        for line in self._heard().decode().splitlines():
             if line != "open":
                 stream, number = line.split()
                 # In a stream one batch follows another: anything else would be a fault of this kit.

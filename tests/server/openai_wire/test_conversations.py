@@ -402,7 +402,7 @@ class TestRefusals:
         for method, path, status in (("GET", "/v1/nothing", 404), ("PUT", "/v1/conversations", 405)):
             answer = api.request(method, api.address + path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, "unknown_url")
-        assert answer.headers["allow"] == "GET, POST"
+            assert answer.headers.get("allow") == (None if status == 404 else "GET, POST")
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_what_only_openai_has(self, client: openai.OpenAI) -> None:

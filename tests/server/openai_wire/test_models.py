@@ -282,10 +282,9 @@ def test_at_the_same_moment(tmp_path: Path, how: str) -> None:
         first = client.responses.create(model="m", input="one", conversation=id)
         named: Any = {"conversation": id} if how == "conversation" else {"previous_response_id": first.id}
         model.waits = threading.Event()
+        create: Any = client.responses.create
         with ThreadPoolExecutor(count) as pool:
-            asked = [
-                pool.submit(client.responses.create, model="m", input=f"q{number}", **named) for number in range(count)
-            ]
+            asked = [pool.submit(create, model="m", input=f"q{number}", **named) for number in range(count)]
             until(lambda: model.count == count + 1)
             model.waits.set()
             answers = [each.result(60) for each in asked]

@@ -114,10 +114,10 @@ def test_two_sessions_on_one_conversation(tmp_path: Path) -> None:
     async def play(talk: Talk) -> None:
         async def write(connection: Any, text: str) -> dict[str, bool]:
             """By the ids of items: whether each was added."""
-            told = {}
+            told: dict[str, bool] = {}
             for number in range(20):
                 place = {"previous_item_id": "root"} if number % 4 == 0 else {}
-                item = {
+                item: Any = {
                     "id": f"item_{number}" if number % 2 else f"{text}_{number}",
                     "type": "message",
                     "role": "user",

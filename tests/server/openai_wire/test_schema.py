@@ -127,7 +127,13 @@ ERROR = {
         }
     },
 }
-PLACES = {"conversation_id": "conv_123", "thread_id": "thread_id", "item_id": "msg_abc", "message_id": "message_id"}
+PLACES = {
+    "conversation_id": "conv_123",
+    "thread_id": "thread_id",
+    "item_id": "msg_abc",
+    "message_id": "message_id",
+    "model": "m-1",
+}
 QUERY: dict[str, Any] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
     "order": {"enum": ["asc", "desc"]},
@@ -140,7 +146,7 @@ def operation(route: WireEndpoint) -> dict[str, Any]:
     if route.name == "openai_get_item":
         answer = {"type": "object", "required": ["id", "type"]}
     if route in MODELS:
-        answer = {"type": "object", "required": ["id", "object"]}
+        answer = {"type": "object", "required": ["object"]}
     places: list[dict[str, Any]] = [
         {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}} for name in route.parameters
     ]

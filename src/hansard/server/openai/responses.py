@@ -206,7 +206,9 @@ async def _record(
         return response
     store, id = call.store, plan.conversation_id
     async with call.retries.one_at_a_time(f"recording {store.tenant_id} {store.user_id} {id}"):
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             batch = [*plan.given, *await _answered(call, plan, response)]
             if not batch:
                 return response

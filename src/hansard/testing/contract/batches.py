@@ -90,8 +90,12 @@ class TestBatches(Contract):
             processes.Writer(url, name, conversations=["c", "d"], batches=8, batch=SIZE, tasks=tasks)
             for name, tasks in (("p", 0), ("q", 0), ("r", 3))
         ]
-        for writer in writers:
-            writer.wait()
+        try:
+            for writer in writers:
+                writer.wait()
+        finally:
+            for writer in writers:
+                writer.end()
         processes.verify(store, writers)
         assert_exact(store, "c")
         assert_exact(store, "d")
