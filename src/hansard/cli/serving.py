@@ -56,8 +56,8 @@ def serve(
 ) -> None:
     """Serve a store over HTTP.
 
-    A page at /, the API under /api/v1, and the checks /healthz and /readyz. Without keys it serves this machine alone.
-    Ctrl-C stops it. The store is made when it is missing.
+    A page at /, the API under /api/v1, the wire of OpenAI under /v1, and the checks /healthz and /readyz. Without
+    keys it serves this machine alone. Ctrl-C stops it. The store is made when it is missing.
     """
     if not 0 <= port <= 65535:
         raise ValidationError(f"--port is {port}: it must be between 0 and 65535")

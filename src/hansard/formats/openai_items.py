@@ -75,7 +75,8 @@ _KINDS: dict[str, _Kind] = {
     "program_output": _Kind("progo_", "tool", {"call_id": str, "result": str}, _DONE),
     "compaction": _Kind("cmp_", needs={"encrypted_content": str}),
 }
-_UNKNOWN = _Kind("item_")
+UNKNOWN_PREFIX = "item_"
+_UNKNOWN = _Kind(UNKNOWN_PREFIX)
 KINDS = tuple(_KINDS)
 """The types of items that are known."""
 
@@ -120,6 +121,8 @@ def checked(item: Any, where: str) -> dict[str, Any]:
     if not isinstance(item.get("id"), str | None) or item.get("id") == "":
         raise _wrong_type(f"{where}.id", "a string that is not empty", item["id"])
     kind = kind_of(item)
+    if kind == "item_reference" and item.get("id") is None:
+        raise BadItem(f"Missing required parameter: '{where}.type'.", f"{where}.type", "missing_required_parameter")
     if kind == "item_reference":
         raise BadItem(
             f"Item '{item.get('id')}' is a reference: a conversation keeps items, so send the item itself.",
@@ -197,16 +200,17 @@ def items_of(message: Message) -> list[dict[str, Any]]:
     """A message as items: at least one, whatever its format."""
     if message.format == FORMAT:
         content = message.content
-        if _is_item(content):
+        if is_item(content):
             return [_completed(content, message, message.id)]
-        if isinstance(content, list) and content and all(map(_is_item, content)):
+        if isinstance(content, list) and content and all(map(is_item, content)):
             return _numbered(content, message)
     from hansard.formats.registry import convert
 
     return _numbered(list(convert([message], FORMAT, dangling="keep")), message)
 
 
-def _is_item(content: Any) -> bool:
+def is_item(content: Any) -> bool:
+    """Whether it is an item, of whatever type, and no part of one."""
     if not isinstance(content, dict):
         return False
     return "role" in content or (isinstance(content.get("type"), str) and content["type"] not in _PIECE_TYPES)

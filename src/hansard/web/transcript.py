@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import date
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
+from hansard.threads import aside
 from hansard.web import content, markdown, pieces, rendering
 from hansard.web.highlight import Painter
 
@@ -48,7 +48,7 @@ async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
-        return await asyncio.to_thread(items, messages, setting)
+        return await aside(items, messages, setting)
     return items(messages, setting)
 
 

@@ -315,7 +315,11 @@ def test_a_pass_that_dies_leaves_everything_as_it_was(target: Target, monkeypatc
     play(check)
 
 
-def test_a_message_that_cannot_be_read_is_told_and_stops_nobody_else(target: Target) -> None:
+def test_a_message_that_cannot_be_read_is_told_and_stops_nobody_else(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append("a", [Message("user", {"word": 1}, format="json")])
@@ -404,7 +408,9 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
 # Building anew, and checking
 
 
-def test_built_anew_it_says_the_same(target: Target) -> None:
+def test_built_anew_it_says_the_same(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
@@ -416,6 +422,26 @@ def test_built_anew_it_says_the_same(target: Target) -> None:
             assert await texts(opened, "word") == before
             assert len(await texts(opened.tenant("other"), "word")) == 1
             assert await opened.check() == []
+
+    play(check)
+
+
+def test_what_another_process_indexes_meanwhile_is_done_too(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
+    async def check() -> None:
+        async with connect(target.url) as opened, connect(target.url) as other:
+            await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
+            await opened.tenant("acme").append("c", [Message("user", "word")])
+            own = indexing.catch_up_tenant
+
+            async def beaten(engine: Any, tenant: str) -> None:
+                assert await indexing.sweep(backend_of(other)._engine, tenant, indexing.LONG_PASS) == 0
+                await own(engine, tenant)
+
+            monkeypatch.setattr(indexing, "catch_up_tenant", beaten)
+            assert [done async for done in opened.admin.reindex()][-1] == 21
+            assert await entries(target) == 21
 
     play(check)
 
@@ -500,7 +526,9 @@ def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.Monke
     play(check)
 
 
-def test_an_index_of_another_version_is_refused(target: Target) -> None:
+def test_an_index_of_another_version_is_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append_message("c", "user", "word")

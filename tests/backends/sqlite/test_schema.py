@@ -70,6 +70,7 @@ HOT = {
     "find_tombstone": ("default", "x"),
     "expired_conversations": (1, 10),
     "find_summaries": (1,),
+    "add_search_rows": (1, 2),
 }
 
 

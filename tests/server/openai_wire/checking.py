@@ -46,7 +46,8 @@ class Noting:
         if not scope["path"].startswith(PREFIX):
             await self._app(scope, receive, send)
             return
-        method, path = scope.get("method", "GET"), scope["path"]
+        # As it was sent: an id may hold a slash.
+        method, path = scope.get("method", "GET"), (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         status, kind, body = 0, "", b""
 
         async def note(message: Message) -> None:

@@ -40,8 +40,7 @@ def client_of(api: Served, key: str = "sk-anything", **options: object) -> opena
     return openai.OpenAI(
         base_url=api.address + "/v1",
         api_key=key,
-        _strict_response_validation=True,
-        **{"max_retries": 0, "timeout": 30, **options},  # type: ignore[arg-type]
+        **{"max_retries": 0, "timeout": 30, "_strict_response_validation": True, **options},  # type: ignore[arg-type]
     )
 
 

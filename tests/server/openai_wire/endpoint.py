@@ -15,11 +15,13 @@ class Endpoint:
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.read: list[str] = []
+        """The paths of what was only read."""
         self.keys: list[str | None] = []
         self.address = ""
         self.says = "It is on its way."
         self.breaks = ""
-        """`refuse`, `fail` or `middle`."""
+        """`refuse`, `fail`, `key` or `middle`."""
         self.id: str | None = None
         """Of everything that it says, where it does not count."""
         self.done = "data: [DONE]"
@@ -120,14 +122,24 @@ def endpoint() -> Iterator[Endpoint]:
     model = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            model.read.append(self.path)
+            model.keys.append(self.headers.get("authorization"))
+            if model.breaks == "key":
+                self._send(401, "application/json", json.dumps({"error": {"message": "Who?"}}).encode())
+                return
+            one = {"id": "org/m-1", "object": "model", "created": 1, "owned_by": "us"}
+            found = {"object": "list", "data": [one]} if self.path.endswith("/models") else one
+            self._send(200, "application/json", json.dumps(found).encode())
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             model.asked.append(body)
             model.keys.append(self.headers.get("authorization"))
             if model.waits is not None:
                 assert model.waits.wait(60)
-            if model.breaks in ("refuse", "fail"):
-                status = 400 if model.breaks == "refuse" else 500
+            if model.breaks in ("refuse", "fail", "key"):
+                status = {"refuse": 400, "fail": 500, "key": 401}[model.breaks]
                 error = {"message": "No.", "type": "invalid_request_error", "param": "input", "code": "nope"}
                 self._send(status, "application/json", json.dumps({"error": error}).encode())
             elif body.get("stream"):

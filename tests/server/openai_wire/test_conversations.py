@@ -324,6 +324,8 @@ class TestRefusals:
             ({"type": "function_call", "name": "f"}, "missing_required_parameter", "items[1].call_id"),
             ({"type": "custom_tool_call", "call_id": "c", "name": 1}, "invalid_type", "items[1].name"),
             ({"type": "item_reference", "id": "msg_1"}, "invalid_value", "items[1].type"),
+            ({"id": "msg_1"}, "invalid_value", "items[1].type"),
+            ({}, "missing_required_parameter", "items[1].type"),
             ({"role": "user", "content": "x", "id": 7}, "invalid_type", "items[1].id"),
             ({"role": "user", "content": "x", "id": ""}, "invalid_type", "items[1].id"),
         ],
@@ -340,6 +342,8 @@ class TestRefusals:
             ({"limit": -1}, "integer_below_min_value", "limit"),
             ({"limit": 101}, "integer_above_max_value", "limit"),
             ({"limit": "ten"}, "invalid_type", "limit"),
+            ({"limit": "1" * 5000}, "integer_above_max_value", "limit"),
+            ({"limit": "--1"}, "invalid_type", "limit"),
             ({"order": "newest"}, "invalid_value", "order"),
             ({"after": "msg_never"}, "invalid_value", "after"),
             ({"after": "msg_never.0"}, "invalid_value", "after"),
@@ -398,6 +402,22 @@ class TestRefusals:
         for method, path, status in (("GET", "/v1/nothing", 404), ("PUT", "/v1/conversations", 405)):
             answer = api.request(method, api.address + path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, "unknown_url")
+        assert answer.headers["allow"] == "GET, POST"
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_what_only_openai_has(self, client: openai.OpenAI) -> None:
+        """Whoever looks for it is told why it is not here."""
+        threads: Any = client.beta.threads
+        assistants: Any = client.beta.assistants
+        for call, why in (
+            (lambda: threads.runs.create("thread_1", assistant_id="asst_1"), "runs no models"),
+            (lambda: threads.create_and_run(assistant_id="asst_1"), "runs no models"),
+            (lambda: threads.runs.steps.list("run_1", thread_id="thread_1"), "runs no models"),
+            (assistants.list, "no assistants"),
+            (lambda: client.responses.retrieve("resp_1"), "in its conversation"),
+            (lambda: client.responses.input_items.list("resp_1"), "in its conversation"),
+        ):
+            assert why in self.refused(call, 404, "unknown_url").message
 
     def test_another_media_type(self, api: Served) -> None:
         answer = api.post(api.address + "/v1/conversations", content=b"{}", headers={"Content-Type": "text/plain"})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -73,7 +75,7 @@ def served() -> Iterator[tuple[Served, openai.OpenAI, Endpoint]]:
 @pytest.fixture
 def kit(served: tuple[Served, openai.OpenAI, Endpoint]) -> Kit:
     api, client, model = served
-    model.asked, model.keys, model.says, model.breaks = [], [], "It is on its way.", ""
+    model.asked, model.keys, model.read, model.says, model.breaks = [], [], [], "It is on its way.", ""
     model.id, model.done = None, "data: [DONE]"
     return Kit(api, client, model)
 
@@ -214,6 +216,17 @@ class TestResponses:
         assert (last.code, last.sequence_number) == ("upstream", 2), "as the API tells it: in its place in the stream"
         assert kit.stored() == []
 
+    def test_what_is_stored_may_be_answered_with_nothing_new(self, kit: Kit) -> None:
+        said: Any = {"role": "user", "content": "Where is my order?"}
+        kit.client.conversations.items.create(kit.id, items=[said])
+        answer = kit.client.responses.create(model="m", conversation=kit.id)
+        assert kit.asked() == [said]
+        assert kit.texts() == ["Where is my order?", "It is on its way."]
+        kit.client.responses.create(model="m", previous_response_id=answer.id)
+        assert len(kit.asked()) == 2
+        kit.client.responses.create(prompt={"id": "pmpt_1"})
+        assert kit.model.asked[-1] == {"prompt": {"id": "pmpt_1"}}, "it says what is asked"
+
     def test_bad_input(self, kit: Kit) -> None:
         given: Any
         kit.client.responses.create(model="m", input="x", conversation=kit.id)
@@ -222,6 +235,7 @@ class TestResponses:
             {"conversation": kit.id, "previous_response_id": "resp_1"},
             {"conversation": 7},
             {"conversation": kit.id, "input": 7},
+            {"input": None},
             {"conversation": kit.id, "input": [{"role": "king", "content": "x"}]},
             {"conversation": kit.id, "input": [again]},
         ):
@@ -253,6 +267,39 @@ class TestResponses:
             kit.client.responses.create(model="m", input=[mine], conversation=kit.id)
         assert caught.value.code == "duplicate_item"
         assert kit.texts()[2:] == ["or", "It is on its way."]
+
+
+@pytest.mark.parametrize("how", ["conversation", "previous_response_id"])
+def test_at_the_same_moment(tmp_path: Path, how: str) -> None:
+    """Every answer is kept with its question, though the endpoint gives all the same ids, and leads where it was."""
+    count = 6
+    with (
+        endpoint() as model,
+        serving(f"sqlite:///{tmp_path}/chats.db", Settings(upstream=model.address)) as api,
+        client_of(api) as client,
+    ):
+        id = client.conversations.create().id
+        first = client.responses.create(model="m", input="one", conversation=id)
+        named: Any = {"conversation": id} if how == "conversation" else {"previous_response_id": first.id}
+        model.waits = threading.Event()
+        with ThreadPoolExecutor(count) as pool:
+            asked = [
+                pool.submit(client.responses.create, model="m", input=f"q{number}", **named) for number in range(count)
+            ]
+            until(lambda: model.count == count + 1)
+            model.waits.set()
+            answers = [each.result(60) for each in asked]
+        assert len({answer.id for answer in answers}) == count
+        if how == "conversation":
+            found: Any = client.conversations.items.list(id, order="asc", limit=100)
+            texts = [item.content[0].text for item in found]
+            assert texts[3::2] == [model.says] * count, "each behind its question"
+            assert sorted(texts[2::2]) == [f"q{number}" for number in range(count)]
+            return
+        for number, answer in enumerate(answers):
+            client.responses.create(model="m", input="next", previous_response_id=answer.id)
+            said = [item["content"] for item in model.asked[-1]["input"]]
+            assert said == ["one", model.says, f"q{number}", model.says, "next"], "nothing of the others"
 
 
 class TestCompletions:
@@ -302,6 +349,33 @@ class TestCompletions:
         create(model="m", messages=[{"role": "user", "content": "hi"}])
         assert kit.model.asked[-1]["messages"] == [{"role": "user", "content": "hi"}]
         assert kit.stored() == []
+
+    def test_roles(self, kit: Kit) -> None:
+        """What is only passed on is the endpoint's to judge; what is recorded must be known here."""
+        create: Any = kit.client.chat.completions.create
+        old = [{"role": "function", "name": "find", "content": "17"}]
+        create(model="m", messages=old)
+        assert kit.model.asked[-1]["messages"] == old
+        with pytest.raises(openai.BadRequestError, match="supported are 'system'"):
+            create(model="m", messages=old, extra_headers=self.named(kit))
+        assert (kit.model.count, kit.stored()) == (1, [])
+
+
+def test_what_models_there_are(kit: Kit) -> None:
+    assert [model.id for model in kit.client.models.list()] == ["org/m-1"]
+    assert kit.client.models.retrieve("org/m-1").id == "org/m-1"
+    assert kit.model.read == ["/v1/models", "/v1/models/org%2Fm-1"]
+    assert set(kit.model.keys) == {"Bearer sk-up"}, "with the server's own key"
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda client: client.models.list(), lambda client: client.responses.create(input="x")]
+)
+def test_an_endpoint_that_refuses_our_key(kit: Kit, ask: Any) -> None:
+    kit.model.breaks = "key"
+    with pytest.raises(openai.InternalServerError, match="the server's key") as caught:
+        ask(kit.client.with_options(max_retries=2))
+    assert (caught.value.status_code, len(kit.model.keys)) == (502, 1), "it is not asked again"
 
 
 def test_without_an_endpoint() -> None:

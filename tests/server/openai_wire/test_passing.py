@@ -137,7 +137,9 @@ class TestTools:
         asked = model.asked[-1]["input"]
         assert [item.get("type") for item in asked] == [None, "reasoning", call, answer]
         client.responses.create(model="m", input="And now?", conversation=id)
-        again = [item.get("type") for item in model.asked[-1]["input"]]
+        asked = model.asked[-1]["input"]
+        assert "id" not in asked[3] or answer == "local_shell_call_output", "one that was made up here, if any"
+        again = [item.get("type") for item in asked]
         assert again == [None, "reasoning", call, answer, None, None], "and later, from the history alone"
 
     @pytest.mark.parametrize(("call", "answer"), NATIVE)
@@ -191,6 +193,37 @@ class TestTools:
         client.responses.create(model="m", input="Go on.", conversation=id)
         kept, _ = model.asked[-1]["input"]
         assert {**kept, **sample(kind)} == kept
+
+    def test_a_type_that_nobody_knows_goes_back_as_it_came(self, api: Served, model: Endpoint) -> None:
+        """The endpoint knows what it said, though we are older than it is."""
+        client = client_of(api, _strict_response_validation=False)
+        id = client.conversations.create().id
+        model.output = [{"type": "dream", "id": "dr_1", "of": {"sheep": 7}}]
+        client.responses.create(model="m", input="Sleep.", conversation=id)
+        model.output = [{"type": "dive_call", "id": "dv_1", "call_id": "call_d", "depth": 9}]
+        client.responses.create(model="m", input="Go on.", conversation=id)
+        assert model.asked[-1]["input"][1] == {"type": "dream", "id": "dr_1", "of": {"sheep": 7}}
+        model.output = None
+        answer: Any = {"type": "dive_call_output", "call_id": "call_d", "output": "a fish"}
+        client.responses.create(model="m", input=[answer], conversation=id)
+        assert [item.get("type") for item in model.asked[-1]["input"]] == [
+            *(None, "dream", None, "dive_call", "dive_call_output")
+        ]
+        client.responses.create(model="m", input="And now?", conversation=id)
+        assert model.asked[-1]["input"][4] == answer, "without the id that it was given here"
+        client.close()
+        checking.SEEN.clear()  # the document is older, too
+
+    def test_such_a_call_that_nobody_answers_is_left_out(self, client: openai.OpenAI, model: Endpoint) -> None:
+        items: Any = [
+            {"type": "dive_call_output", "call_id": "call_c", "output": "a wreck"},
+            {"type": "dive_call", "call_id": "call_d"},
+            {"type": "compaction_trigger"},
+            {"type": "dream"},
+        ]
+        id = client.conversations.create(items=items).id
+        client.responses.create(model="m", input="Well?", conversation=id)
+        assert model.asked[-1]["input"] == [{"type": "dream"}, {"role": "user", "content": "Well?"}]
 
     def test_what_asks_the_endpoint_to_do_something_is_not_said(self, client: openai.OpenAI, model: Endpoint) -> None:
         id = client.conversations.create().id

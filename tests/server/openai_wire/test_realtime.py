@@ -12,6 +12,7 @@ import openai
 import pytest
 import websockets
 from tests.server.kit import Served, serving
+from tests.waiting import PATIENCE
 
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
@@ -26,7 +27,7 @@ class Talk:
         self.id = id
 
     async def next(self, kind: str) -> Any:
-        event = await asyncio.wait_for(self.connection.recv(), 30)
+        event = await asyncio.wait_for(self.connection.recv(), PATIENCE)
         assert event.type == kind, event
         return event
 
@@ -44,7 +45,7 @@ class Talk:
         return [item.content[0].text async for item in found]
 
 
-def scenario(play: Callable[[Talk], Awaitable[None]]) -> None:
+def scenario(play: Callable[[Talk], Awaitable[None]], url: str = "memory://") -> None:
     async def run(api: Served) -> None:
         async with openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=30) as client:
             id = (await client.conversations.create()).id
@@ -54,7 +55,7 @@ def scenario(play: Callable[[Talk], Awaitable[None]]) -> None:
                 assert (await talk.next("conversation.created")).conversation.id == id
                 await play(talk)
 
-    with serving() as api:
+    with serving(url) as api:
         asyncio.run(run(api))
 
 
@@ -93,6 +94,56 @@ def test_truncating_takes_out_what_nobody_heard() -> None:
     scenario(play)
 
 
+def test_a_conversation_that_is_deleted_meanwhile_stays_deleted() -> None:
+    async def play(talk: Talk) -> None:
+        await talk.say("one")
+        await talk.client.conversations.delete(talk.id)
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
+        for place in ({}, {"previous_item_id": "root"}):
+            await talk.connection.send({"type": "conversation.item.create", "item": said, **place})
+            assert (await talk.next("error")).error.code == "not_found"
+        with pytest.raises(openai.NotFoundError):
+            await talk.client.conversations.retrieve(talk.id)
+
+    scenario(play)
+
+
+def test_two_sessions_on_one_conversation(tmp_path: Path) -> None:
+    """Who is told that an item was added finds it there, whoever else writes at the same moment."""
+
+    async def play(talk: Talk) -> None:
+        async def write(connection: Any, text: str) -> dict[str, bool]:
+            """By the ids of items: whether each was added."""
+            told = {}
+            for number in range(20):
+                place = {"previous_item_id": "root"} if number % 4 == 0 else {}
+                item = {
+                    "id": f"item_{number}" if number % 2 else f"{text}_{number}",
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": text}],
+                }
+                await connection.send({"type": "conversation.item.create", "item": item, **place})
+                event = await asyncio.wait_for(connection.recv(), 30)
+                told[item["id"]] = event.type == "conversation.item.added"
+                if told[item["id"]]:
+                    assert (await asyncio.wait_for(connection.recv(), 30)).type == "conversation.item.done"
+                else:
+                    assert event.error.code == "duplicate_item", event
+            return told
+
+        async with talk.client.realtime.connect(model="m", extra_query={"conversation": talk.id}) as other:
+            for _ in range(2):
+                await asyncio.wait_for(other.recv(), 30)
+            one, two = await asyncio.gather(write(talk.connection, "one"), write(other, "two"))
+        found: Any = talk.client.conversations.items.list(talk.id)
+        texts = {item.id: item.content[0].text async for item in found}
+        said = [(id, "one") for id, added in one.items() if added] + [(id, "two") for id, added in two.items() if added]
+        assert sorted(said) == sorted(texts.items())
+
+    scenario(play, f"sqlite:///{tmp_path}/chats.db")
+
+
 def test_what_is_wrong_is_said_and_the_session_goes_on() -> None:
     async def play(talk: Talk) -> None:
         said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
@@ -103,17 +154,20 @@ def test_what_is_wrong_is_said_and_the_session_goes_on() -> None:
             {"type": "conversation.item.retrieve", "item_id": "item_never"},
             {"type": "conversation.item.delete", "item_id": 7},
             {"type": "conversation.item.truncate", "item_id": "item_never", "content_index": 0, "audio_end_ms": 1},
+            {"type": "conversation.item.truncate", "item_id": "item_heard", "content_index": 0, "audio_end_ms": True},
+            {"type": "conversation.item.truncate", "item_id": "item_heard", "content_index": False, "audio_end_ms": 1},
             {"type": "response.create"},
             {"type": "input_audio_buffer.commit"},
             {"type": "conversation.nothing"},
             {"no": "type"},
         ]
+        await talk.say("heard", "assistant", item={"id": "item_heard"})
         for number, event in enumerate(bad):
             await talk.connection.send({**event, "event_id": f"e{number}"})
             assert (await talk.next("error")).error.event_id in (f"e{number}", None)
-        assert await talk.texts() == []
+        assert await talk.texts() == ["heard"]
         await talk.say("still here")
-        assert await talk.texts() == ["still here"]
+        assert await talk.texts() == ["heard", "still here"]
 
     scenario(play)
 
@@ -145,7 +199,7 @@ def socket_of(api: Served, token: str, query: str = "") -> Any:
 
 
 async def heard(socket: Any) -> Any:
-    return json.loads(await asyncio.wait_for(socket.recv(), 30))
+    return json.loads(await asyncio.wait_for(socket.recv(), PATIENCE))
 
 
 def saying(text: str, id: str | None = None) -> str:

@@ -2,6 +2,17 @@
 
 A lock lives as long as its file is open: a process that dies lets go of it. Whoever removes a lock file does so while
 holding it, and whoever has waited looks whether the file that it now holds is still the one at that path.
+
+Whoever holds several has taken them in this order:
+
+1. the tenant (`Tenant.staying`), which writers share, and only who deletes it holds alone
+2. conversations, in the order of their names
+3. one of these: the records of an owner, the ledger, the blobs
+4. mutexes of this process, for moments: of the catalogue, of what is known of records, of what is known of a journal
+
+So from 3 on nobody waits for a conversation: who needs one asks once, lets go of everything when it is busy, and begins
+again (`Shelf.patiently`). A backup may: it shares the blobs with all who add some, and who wants them alone, to remove
+some, gives up after a second.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ word sorts nothing, and a rare one scans nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
@@ -23,6 +22,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context
+from hansard.threads import aside
 
 T = TypeVar("T")
 
@@ -314,5 +314,5 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
     if sum(len(row[selecting.BODY]) for row in found) > _LONG:
-        return await asyncio.to_thread(run, found)
+        return await aside(run, found)
     return run(found)

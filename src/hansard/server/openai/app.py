@@ -19,13 +19,13 @@ from starlette.websockets import WebSocket
 from hansard.errors import HansardError, NotFound, Outcome, TimedOut, Unavailable, ValidationError
 from hansard.server import bodies, keys
 from hansard.server.bodies import Body, Gone
-from hansard.server.calls import JSON, Answer, Caller
+from hansard.server.calls import JSON, NO_HEADERS, Answer, Caller
 from hansard.server.exchanges import Exchange, left
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, completions, conversations, items, realtime, relay, responses, threads
+from hansard.server.openai import calls, completions, conversations, items, models, realtime, relay, responses, threads
 from hansard.server.openai.answers import Answers
 from hansard.server.openai.calls import WireCall, WireEndpoint
-from hansard.server.openai.failures import WireError, invalid, wire_error
+from hansard.server.openai.failures import WireError, invalid, unknown_url, wire_error
 from hansard.server.openai.pages import Deleted
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import ClientGone, Upstream
@@ -35,7 +35,7 @@ from hansard.server.routing import Router
 
 PREFIX = "/v1/"
 ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
-MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES)
+MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES, *models.ROUTES)
 """What is passed on to a model endpoint."""
 REALTIME = "/v1" + realtime.PATH
 _REALTIME_ROUTE = WireEndpoint(
@@ -136,18 +136,17 @@ class OpenAiWire:
             else:
                 await realtime.serve(socket, view, asked, guard)
         except (HansardError, WireError, Refused) as error:
-            answer = self._failed(exchange, error)
-            kind = [(b"content-type", JSON.encode()), *answer.headers]
-            await send({"type": "websocket.http.response.start", "status": answer.status, "headers": kind})
+            answer = exchange.named(self._failed(exchange, error))
+            headers = [(b"content-type", JSON.encode()), *answer.headers]
+            await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": answer.body})
 
     def _find(self, exchange: WireExchange) -> tuple[WireEndpoint, tuple[str, ...]]:
         try:
             return self._router.find(exchange.method, exchange.path)  # type: ignore[return-value]
         except (NotFound, Refused) as error:
-            status = error.status
-            what = f"Invalid URL ({exchange.method} {exchange.scope['path'][:200]})"
-            raise WireError(status, what, code="unknown_url") from error
+            headers = error.headers if isinstance(error, Refused) else NO_HEADERS
+            raise unknown_url(error.status, exchange.method, exchange.scope["path"], headers) from error
 
     def _failed(self, exchange: WireExchange, failure: Exception) -> Answer:
         is_trusted = exchange.caller is not None and exchange.caller.is_operator
@@ -170,9 +169,11 @@ class WireExchange(Exchange):
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         self.path = raw[len(scope.get("root_path", "")) + len(PREFIX) - 1 :]
 
+    def named(self, answer: Answer) -> Answer:
+        return msgspec.structs.replace(answer, headers=((b"x-request-id", self.request_id.encode()), *answer.headers))
+
     async def send(self, answer: Answer, gone: Callable[[], Awaitable[None]]) -> None:
-        named = msgspec.structs.replace(answer, headers=((b"x-request-id", self.request_id.encode()), *answer.headers))
-        await super().send(named, gone)
+        await super().send(self.named(answer), gone)
 
 
 class Listening:

@@ -92,11 +92,12 @@ class WireCall:
         text = self.parameter("limit")
         if text is None:
             return MOST_ITEMS
-        if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 9:
+        digits = text.removeprefix("-")
+        if not digits.isascii() or not digits.isdigit():
             raise invalid(
                 f"Invalid type for 'limit': expected an integer, but got '{text[:40]}'.", "limit", "invalid_type"
             )
-        number = int(text)
+        number = int(text[:20])
         if number < 1:
             what = f"Expected a value >= 1, but got {number} instead."
             raise invalid(f"Invalid 'limit': integer below minimum value. {what}", "limit", "integer_below_min_value")

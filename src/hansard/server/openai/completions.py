@@ -32,7 +32,7 @@ async def create_completion(call: WireCall) -> Answer:
     """Asks the model endpoint; with a conversation, adds its history and records what was said."""
     id = call.headers.get(b"hansard-conversation")
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
-    given = _given(call)
+    given = [] if conversation is None else _given(call)
     asking = Asking(call, conversation)
     if call.body.get("stream"):
         return await answers.streamed(_relay(call, conversation, given, asking))
@@ -57,7 +57,8 @@ def _given(call: WireCall) -> list[dict[str, Any]]:
     for number, message in enumerate(given):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             where = f"messages[{number}]"
-            raise invalid(f"Invalid value for '{where}.role'.", where, "invalid_value")
+            allowed = ", ".join(f"'{role}'" for role in _ROLES)
+            raise invalid(f"Invalid value for '{where}.role': supported are {allowed}.", where)
     return given
 
 

@@ -7,6 +7,7 @@ help, `x-should-retry: false` keeps them from it.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from hansard.server.problems import Refused
 
 _PATIENCE = 120
 """The SDKs honour no `retry-after` beyond this many seconds, and come back at once instead."""
-_NO_RETRY: Headers = ((b"x-should-retry", b"false"),)
+NO_RETRY: Headers = ((b"x-should-retry", b"false"),)
 _INVALID = "invalid_request_error"
 
 
@@ -75,6 +76,24 @@ def not_found(what: str, id: str) -> WireError:
     return WireError(404, f"{what} with id '{id}' not found.", code="not_found")
 
 
+_NO_RUNS = """There are no runs here, for a store runs no models: ask one by POST /v1/responses, or yourself, and add \
+what it says by POST /v1/threads/{thread_id}/messages."""
+_NO_ASSISTANTS = "There are no assistants here: a store keeps what was said."
+_NO_RESPONSES = """A response is not kept as such: what was asked and answered lies in its conversation, under \
+GET /v1/conversations/{conversation_id}/items."""
+_NOT_HERE = (
+    (re.compile(r"/v1/threads/(runs|[^/]+/runs(/.*)?)"), _NO_RUNS),
+    (re.compile(r"/v1/assistants(/.*)?"), _NO_ASSISTANTS),
+    (re.compile(r"/v1/responses/.+"), _NO_RESPONSES),
+)
+"""What clients of OpenAI may look for, and why it is not here."""
+
+
+def unknown_url(status: int, method: str, path: str, headers: Headers = NO_HEADERS) -> WireError:
+    why = next((" " + why for pattern, why in _NOT_HERE if pattern.fullmatch(path)), "")
+    return WireError(status, f"Invalid URL ({method} {path[:200]}){why}", code="unknown_url", headers=headers)
+
+
 def wire_error(failure: Exception, *, is_trusted: bool) -> WireError:
     """Whatever went wrong, in OpenAI's words. What fails in the storage may name files: only an operator is told."""
     if isinstance(failure, WireError):
@@ -101,17 +120,17 @@ def _of_ours(error: HansardError, status: int, headers: Headers, *, is_trusted: 
         return WireError(404, str(error), code="not_found")
     if isinstance(error, Conflict):
         # 409 invites the SDKs to send the same again, which would meet the same.
-        return WireError(status or 409, str(error), code=error.code, headers=(*headers, *_NO_RETRY))
+        return WireError(status or 409, str(error), code=error.code, headers=(*headers, *NO_RETRY))
     if isinstance(error, ValidationError):
         return WireError(status or 400, str(error), code=error.code, headers=headers)
     status = status or error.status
     says_why = is_trusted or isinstance(error, Unsupported)
     message = str(error) if says_why else (inspect.getdoc(type(error)) or type(error).__name__)
     can_pass = isinstance(error, Unavailable | Closed) and getattr(error, "retryable", True)
-    return WireError(status, message, code=error.code, type="server_error", headers=() if can_pass else _NO_RETRY)
+    return WireError(status, message, code=error.code, type="server_error", headers=() if can_pass else NO_RETRY)
 
 
 def _too_fast(error: RateLimited) -> WireError:
     wait: Headers = ((b"retry-after", str(error.retry_after).encode()),)
-    headers = wait if error.retry_after <= _PATIENCE else (*wait, *_NO_RETRY)
+    headers = wait if error.retry_after <= _PATIENCE else (*wait, *NO_RETRY)
     return WireError(429, str(error), code="rate_limit_exceeded", type="rate_limit_error", headers=headers)

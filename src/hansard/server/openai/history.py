@@ -1,8 +1,8 @@
 """What goes to a model endpoint before the input of a response: what was said, in the endpoint's own words.
 
 Any history becomes items, valid by the endpoint's rules. What only this API has a word for goes back to the endpoint as
-it came from there: the use of a computer or a shell, patches, approvals, images, a compaction. A call that the input
-answers belongs to it, and so stays; one that nobody answers is left out.
+it came from there: the use of a computer or a shell, patches, approvals, images, a compaction, and types that are newer
+than this code. A call that the input answers belongs to it, and so stays; one that nobody answers is left out.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _ANSWERS = {
     "mcp_approval_response": ("mcp_approval_request", ("approval_request_id",)),
 }
 """What answers them, and where it names them."""
+_ANSWER = "_output"
+NOT_SAID = ("compaction_trigger",)
+"""Items that ask the endpoint to do something, and are no part of what is said."""
 
 
 def items(history: Sequence[Message], given: Sequence[Message], sent: Sequence[Any]) -> list[Any]:
@@ -78,11 +81,23 @@ def _is_native(message: Message, reading: Reading) -> bool:
     is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], Other) and not part.is_hosted
     kind = message.content.get("type")
     # A call of a tool that could not be read has lost its answer, which stands by itself.
-    return is_unread and kind in openai_items.KINDS and kind not in PAIRED
+    return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *NOT_SAID)
 
 
 def _native(message: Message) -> Reading:
-    return Reading([Other(native=message.content, origin=FORMAT, is_hosted=True)])
+    item = message.content
+    if _needs_no_id(item):
+        item = {name: value for name, value in item.items() if name != "id"}
+    return Reading([Other(native=item, origin=FORMAT, is_hosted=True)])
+
+
+def _needs_no_id(item: dict[str, Any]) -> bool:
+    """What came without an id was given one here, which the endpoint may refuse. Nothing names an answer by its id."""
+    kind = item.get("type", "message")
+    if kind in _ANSWERS:
+        return kind != "local_shell_call_output"
+    is_known = kind in openai_items.KINDS
+    return not is_known and (kind.endswith(_ANSWER) or str(item.get("id")).startswith(openai_items.UNKNOWN_PREFIX))
 
 
 def _lone(items: Iterable[Any]) -> set[int]:
@@ -90,12 +105,14 @@ def _lone(items: Iterable[Any]) -> set[int]:
     waiting: dict[tuple[str, str], list[int]] = {}
     lone = set()
     for number, item in enumerate(items):
-        kind = None if item is None else item["type"]
-        if kind in _CALLS and isinstance(id := item.get(_CALLS[kind]), str):
+        if item is None:
+            continue
+        kind = item.get("type", "message")
+        call, names = _answered_by(kind)
+        if call is None and isinstance(id := item.get(_called_by(kind)), str):
             waiting.setdefault((kind, id), []).append(number)
             lone.add(number)
-        elif kind in _ANSWERS:
-            call, names = _ANSWERS[kind]
+        elif call is not None:
             named = [id for name in names if isinstance(id := item.get(name), str)]
             calls = next((found for id in named if (found := waiting.get((call, id)))), None)
             if calls:
@@ -103,3 +120,17 @@ def _lone(items: Iterable[Any]) -> set[int]:
             elif named:
                 lone.add(number)
     return lone
+
+
+def _called_by(kind: str) -> str:
+    """The field by which a call is named, if it is one. Types that are not known do as most do."""
+    is_known = kind in openai_items.KINDS
+    return _CALLS.get(kind, "" if is_known else "call_id")
+
+
+def _answered_by(kind: str) -> tuple[str | None, tuple[str, ...]]:
+    """What such an item answers, and where it may name it."""
+    if kind in _ANSWERS:
+        return _ANSWERS[kind]
+    is_answer = kind not in openai_items.KINDS and kind.endswith(_ANSWER)
+    return (kind.removesuffix(_ANSWER), ("call_id",)) if is_answer else (None, ())

@@ -18,7 +18,16 @@ from msgspec import Struct
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hansard import ids
-from hansard.errors import HansardError, MessageNotFound, RateLimited, Unauthenticated, Unavailable, ValidationError
+from hansard.errors import (
+    Conflict,
+    ConversationNotFound,
+    HansardError,
+    MessageNotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    ValidationError,
+)
 from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import parameters
@@ -32,6 +41,8 @@ _NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
 _SHOWN = 256
 """Characters of a name that the audit log keeps: a client may make up any."""
 _ROOT = "root"
+_ATTEMPTS = 5
+"""To put an item between others while others write."""
 _PROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 _MODEL = ("response.", "input_audio_buffer.", "output_audio_buffer.")
@@ -140,12 +151,10 @@ class Session:
         message = openai_items.message_of(item, item.get("id") or ids.new_id("item_"))
         await self._refuse_known(message.id)
         previous = event.get("previous_item_id")
-        if previous is None:
-            newest = await self._store.get_messages(self._id, last=1)
-            previous = newest[0].id if newest else None
-            await self._store.append(self._id, [message])
-        else:
-            previous = await self._insert(message, previous)
+        try:
+            previous = await (self._append(message) if previous is None else self._insert(message, previous))
+        except ConversationNotFound:
+            raise not_found("Conversation", self._id) from None
         for kind in ("conversation.item.added", "conversation.item.done"):
             self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
 
@@ -156,8 +165,28 @@ class Session:
             return
         raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
+    async def _append(self, message: Message) -> str | None:
+        """Adds a message at the end. One that is deleted meanwhile stays deleted."""
+        newest = await self._store.get_messages(self._id, last=1, blobs="refs")
+        try:
+            await self._store.append(self._id, [message], create=False, on_duplicate="error")
+        except Conflict as error:
+            # Another session has taken the id since it was looked for.
+            raise conversations.duplicate(error, "item.id") from error
+        return newest[0].id if newest else None
+
     async def _insert(self, message: Message, previous: Any) -> str | None:
-        """Puts a message elsewhere than at the end, by a snapshot of the whole: nobody may come between."""
+        """Puts a message elsewhere than at the end. Who is overtaken by another writer looks again."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._replace(message, previous)
+            except Conflict:
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _replace(self, message: Message, previous: Any) -> str | None:
+        """A snapshot of the whole, with the message in its place: nobody may come between."""
         found = await conversations.need(self._store, self._id)
         history = [each async for each in self._store.iter_messages(self._id)]
         places = {each.id: number + 1 for number, each in enumerate(history)}
@@ -190,7 +219,7 @@ class Session:
         """Takes the words that nobody heard out of the history: they are not known by their time, so all of them go."""
         message, index, end = await self._find(event), event.get("content_index", 0), event.get("audio_end_ms")
         parts = message.content.get("content") if isinstance(message.content, dict) else None
-        if not isinstance(index, int) or not isinstance(end, int) or end < 0:
+        if type(index) is not int or type(end) is not int or end < 0:
             raise invalid("'content_index' and 'audio_end_ms' must be whole numbers.", "audio_end_ms", "invalid_type")
         if message.role != "assistant" or not isinstance(parts, list) or not 0 <= index < len(parts):
             raise invalid("Only a part of an assistant's message can be truncated.", "content_index")

@@ -23,6 +23,7 @@ from hansard.server.openai import answers, conversations, retries
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import event, events, whole
 
@@ -30,8 +31,10 @@ _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
 _LONGEST = 200
 """Characters of the id of a response that can be gone on from."""
-_NOT_SAID = ("compaction_trigger",)
-"""Items that ask the endpoint to do something, and are no part of what is said."""
+_ATTEMPTS = 5
+"""To record an answer where others record theirs."""
+_INSTEAD = ("conversation", "previous_response_id", "prompt")
+"""What a response may answer where nothing new is said."""
 _LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
@@ -98,9 +101,11 @@ async def _plan(call: WireCall) -> Plan:
     if conversation is not None:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
-    asked["input"] = items_before(history, given, _input(body))
+    items = items_before(history, given, _input(body))
+    if items or body.get("input") is not None:
+        asked["input"] = items
     named = isinstance(body.get("conversation"), str | dict)
-    recorded = [message for message in given if message.content["type"] not in _NOT_SAID]
+    recorded = [message for message in given if message.content["type"] not in NOT_SAID]
     return Plan(id, named, recorded, asked, conversation is not None, at)
 
 
@@ -129,6 +134,8 @@ def _input(body: dict[str, Any]) -> list[Any]:
     given = body.get("input")
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
+    if given is None and any(body.get(name) is not None for name in _INSTEAD):
+        return []
     if not isinstance(given, list):
         raise missing("input") if given is None else invalid("Invalid type for 'input'.", "input", "invalid_type")
     # What a reference names stands in the history already.
@@ -190,52 +197,68 @@ async def _record(
     asking: Asking,
     shape: Callable[[dict[str, Any]], bytes],
 ) -> dict[str, Any]:
-    """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now."""
+    """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now.
+
+    Others may answer in the same conversation at the same moment, in this process and in others: who is overtaken looks
+    again which ids are free and where it goes on.
+    """
     if call.body.get("store") is False and not plan.named:
         return response
-    said = await _answered(call, plan, response)
-    batch = [*plan.given, *said]
-    if not batch:
-        return response
-    branch = await _branch(call, plan)
-    if plan.exists:
-        # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
-        response = await _remember(call, plan, response, batch[-1].id)
-    try:
-        await call.store.append(
-            plan.conversation_id, batch, branch=branch, create=not plan.exists, on_duplicate="error"
-        )
-    except Conflict as error:
-        raise conversations.duplicate(error, "input") from error
-    if not plan.exists:
-        response = await _remember(call, plan, response, batch[-1].id)
-    if branch is not None and (await conversations.need(call.store, plan.conversation_id)).branch != branch:
-        # Last: where nothing was said, nobody is to be taken.
-        await call.store.switch_branch(plan.conversation_id, branch)
-    asking.recorded(plan.conversation_id, batch[-1].id, shape(response))
+    store, id = call.store, plan.conversation_id
+    async with call.retries.one_at_a_time(f"recording {store.tenant_id} {store.user_id} {id}"):
+        for attempt in range(1, _ATTEMPTS + 1):
+            batch = [*plan.given, *await _answered(call, plan, response)]
+            if not batch:
+                return response
+            branch, version = await _branch(call, plan)
+            if plan.exists:
+                # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
+                response = await _remember(call, plan, response, batch[-1].id, is_known=attempt > 1)
+            try:
+                await store.append(
+                    id, batch, branch=branch, create=not plan.exists, on_duplicate="error", expected_version=version
+                )
+                break
+            except Conflict:
+                await _refuse_known(call, id, plan.given)
+                if attempt == _ATTEMPTS:
+                    raise
+        if not plan.exists:
+            response = await _remember(call, plan, response, batch[-1].id)
+        if branch is not None and (await conversations.need(store, id)).branch != branch:
+            # Last: where nothing was said, nobody is to be taken.
+            await store.switch_branch(id, branch)
+    asking.recorded(id, batch[-1].id, shape(response))
     return response
 
 
-async def _branch(call: WireCall, plan: Plan) -> str | None:
-    """Where it goes on: on the branch of the message before it, or on a new one where others went on from there."""
+async def _branch(call: WireCall, plan: Plan) -> tuple[str | None, int | None]:
+    """Where it goes on: on the branch of the message before it, or on a new one where others went on from there.
+
+    And the version at which that was so, where others might still come between.
+    """
     if plan.at is None:
-        return None
+        return None, None
     id, at = plan.conversation_id, plan.at
+    version = (await conversations.need(call.store, id)).version
     newest = await call.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
     if newest and newest[0].id == at.id:
-        return at.branch
-    return (await call.store.branch(id, at=at.id, source=at.branch, activate=False)).id
+        return at.branch, version if call.store.capabilities.compare_and_swap else None
+    return (await call.store.branch(id, at=at.id, source=at.branch, activate=False)).id, None
 
 
-async def _remember(call: WireCall, plan: Plan, response: dict[str, Any], last: str) -> dict[str, Any]:
-    """Where the response is, for those who go on from it."""
+async def _remember(
+    call: WireCall, plan: Plan, response: dict[str, Any], last: str, *, is_known: bool = False
+) -> dict[str, Any]:
+    """Where the response is, for those who go on from it. One that is known goes by the id that it has already."""
     id = response.get("id")
     if not _can_be_known(id, call):
         return response
     here = plan.conversation_id
     where = {"conversation": here, "last": last}
+    revision = None if is_known else 0
     try:
-        await call.store.records.put(_RESPONSES, id, where, expected_revision=0, conversation_id=here)
+        await call.store.records.put(_RESPONSES, id, where, expected_revision=revision, conversation_id=here)
     except Conflict:
         # Another response took the id meanwhile.
         response = {**response, "id": ids.new_id("resp_")}

@@ -13,7 +13,7 @@ from hansard.formats import openai_threads
 from hansard.model import Conversation, Message, Messages
 from hansard.server.openai import conversations, pages, retries
 from hansard.server.openai.calls import WireCall, WireEndpoint, listed, metadata_given, only
-from hansard.server.openai.failures import invalid, not_found
+from hansard.server.openai.failures import invalid, not_found, unknown_url
 from hansard.store import Store
 
 _RESOURCES = ("openai", "threads")
@@ -53,6 +53,8 @@ async def get_thread(call: WireCall) -> dict[str, Any]:
 
 async def update_thread(call: WireCall) -> dict[str, Any]:
     """Sets the metadata or the tool resources anew."""
+    if call.path[0] == "runs" and "assistant_id" in call.body:
+        raise unknown_url(404, "POST", "/v1/threads/runs")
     only(call.body, "metadata", "tool_resources")
     id = call.path[0]
     metadata, resources = metadata_given(call.body), _resources_given(call.body)

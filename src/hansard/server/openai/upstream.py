@@ -16,7 +16,7 @@ import msgspec
 from anyio import CancelScope
 
 from hansard.errors import Unsupported
-from hansard.server.openai.failures import WireError
+from hansard.server.openai.failures import NO_RETRY, WireError
 from hansard.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Upstream:
                 501,
                 "No model endpoint is configured here: start the server with --upstream.",
                 code="no_upstream",
-                headers=((b"x-should-retry", b"false"),),
+                headers=NO_RETRY,
             )
 
     def _http(self) -> Any:
@@ -74,13 +74,22 @@ class Upstream:
         return self._client
 
     @asynccontextmanager
-    async def ask(self, path: str, body: dict[str, Any]) -> AsyncIterator[Any]:
-        """The answer, its body not read yet. `WireError` when the endpoint cannot be reached, or refuses."""
+    async def ask(self, path: str, body: dict[str, Any] | None = None) -> AsyncIterator[Any]:
+        """The answer, its body not read yet. `WireError` when the endpoint cannot be reached, or refuses.
+
+        Without a body nothing is to be said, only to be read.
+        """
         http = self._http()
         import httpx
 
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        request = http.build_request("POST", self._address + path, content=msgspec.json.encode(body), headers=headers)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if body is None:
+            request = http.build_request("GET", self._address + path, headers=headers)
+        else:
+            headers["Content-Type"] = "application/json"
+            request = http.build_request(
+                "POST", self._address + path, content=msgspec.json.encode(body), headers=headers
+            )
         try:
             answer = await http.send(request, stream=True)
         except httpx.HTTPError as error:
@@ -172,7 +181,10 @@ def _refused(status: int, raw: bytes, headers: Any) -> WireError:
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
         message, kind, param, code = f"The model endpoint answered {status}.", "server_error", None, None
     if status in (401, 403) or status < 400:
-        return WireError(502, "The model endpoint refused the server's key.", code="upstream", type="server_error")
+        # To ask again would meet the same.
+        return WireError(
+            502, "The model endpoint refused the server's key.", code="upstream", type="server_error", headers=NO_RETRY
+        )
     kept = tuple(
         (name.encode(), headers[name].encode())
         for name in ("retry-after", "retry-after-ms", "x-should-retry")
