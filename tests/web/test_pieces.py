@@ -96,7 +96,7 @@ def test_a_message_says_how_it_stands() -> None:
 def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many messages somebody writes whose code takes long to read."""
     rendering.memory.clear()
-    monkeypatch.setattr(highlight, "_MOST_ON_A_PAGE", 0.002)
+    monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
     code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
     said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
     setting = Setting(Conversation("c"), "c")
