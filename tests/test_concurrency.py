@@ -96,7 +96,7 @@ async def wander(store: Store, task: int, seed: int) -> set[str]:
     return refused
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/a.db", "file://{}/files"])
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/a.db", "file://{}/files?timeout=60"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_crowd_leaves_everything_right(tmp_path: Path, url: str, seed: int) -> None:
     async def run() -> None:

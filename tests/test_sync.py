@@ -7,7 +7,7 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -18,7 +18,7 @@ import hansard
 from hansard import opening, sync
 from hansard.backend import Backend, Capabilities
 from hansard.backends.memory import MemoryBackend
-from hansard.errors import Conflict
+from hansard.errors import Closed, Conflict, Unsupported
 from hansard.model import Message
 from hansard.store import Store, admin, blobs, records
 from hansard.testing import facts
@@ -99,12 +99,12 @@ def test_in_a_plain_script(store: sync.Store) -> None:
 
 
 def test_a_direct_store_needs_no_thread_and_no_loop() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with sync.connect("memory://") as store:
         store.append("c", Message("user", "x"))
         list(store.iter_messages("c"))
         list(store.admin.check())
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
 
@@ -215,6 +215,56 @@ def test_a_watcher_that_is_left_open(backend: Backend) -> None:
     del tail
 
 
+class Pondering:
+    """A summarizer that thinks for ever, and says when it has begun."""
+
+    model = prompt_id = "pondering"
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+
+    async def summarize(self, request: Any) -> str:
+        self.is_asked.set()
+        await asyncio.sleep(3600)
+        return ""
+
+
+def test_who_waits_in_another_thread_is_told_of_the_end(backend: Backend) -> None:
+    before = threading.active_count()
+    store = sync.Store.over(backend)
+    store.append("c", [Message("user", "x" * 50) for _ in range(30)])
+    pondering = Pondering()
+
+    def watch() -> None:
+        for _ in store.watch("c"):
+            pass
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting: list[Future[Any]] = [pool.submit(watch), pool.submit(store.summarize, "c", pondering)]
+        assert pondering.is_asked.wait(PATIENCE)
+        store.close()
+        for each in waiting:
+            with pytest.raises(Closed):
+                each.result(PATIENCE)
+    assert threading.active_count() == before
+
+
+def test_a_call_that_would_wait_for_itself_is_refused(store: sync.Store) -> None:
+    class Curious:
+        model = prompt_id = "curious"
+
+        async def summarize(self, request: Any) -> str:
+            with pytest.raises(Unsupported, match=r"would wait for itself.*asyncio\.to_thread"):
+                store.search("x", mode="words")
+            # It does what it is told.
+            return f"{len(await asyncio.to_thread(store.search, 'word', mode='words'))} hits"
+
+    store.append("c", [Message("user", "a word") for _ in range(30)])
+    summary = store.summarize("c", Curious())
+    assert summary is not None
+    assert summary.text == "10 hits"
+
+
 def test_a_backend_that_lies_about_blocking_is_found_out() -> None:
     class Lying(Suspending):
         @property
@@ -230,10 +280,10 @@ def test_a_failed_opening_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> N
         raise hansard.Unavailable("not today")
 
     monkeypatch.setattr(opening, "_find_opener", lambda url: opener)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(hansard.Unavailable):
         sync.connect("elsewhere://x")
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_closing_twice(store: sync.Store) -> None:

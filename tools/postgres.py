@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import stat
@@ -36,10 +37,6 @@ def binaries() -> Path | None:
     folders = list(spec.submodule_search_locations or ()) if spec else []
     found = [Path(folder) / "pginstall" / "bin" for folder in folders]
     return next((each for each in found if (each / "postgres").exists()), None)
-
-
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Servers that this process started."""
 
 
 class Server:
@@ -74,16 +71,14 @@ class Server:
         self._run("pg_ctl", "promote", "-w", "-D", str(self.data))
 
     def start(self, **settings: str) -> None:
-        options = [f"--{name}={value}" for name, value in (_SETTINGS | settings).items()]
-        command = [self._program("postgres"), "-D", str(self.data), "-k", str(self.folder), *options]
-        with (self.folder / "log").open("ab") as log:
-            # In a session of its own: an interrupted run stops it in its own time.
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, user=self._user, start_new_session=True, cwd=self.folder
-            )
-        self._wait(lambda: process.poll() is not None or self._is_ready(process.pid), "start")
-        assert process.poll() is None, (self.folder / "log").read_text()[-2000:]
-        _children[process.pid] = process
+        """It is nobody's child: whoever stops it need not be who started it."""
+        given = [f"--{name}={value}" for name, value in (_SETTINGS | settings).items()]
+        options = shlex.join(["-k", str(self.folder), *given])
+        log = self.folder / "log"
+        try:
+            self._run("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.data), "-l", str(log), "-o", options)
+        except subprocess.CalledProcessError as error:
+            raise AssertionError(f"{error.stderr.decode()}\n{log.read_text()[-2000:]}") from None
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT ends every session and stops in order, SIGQUIT stops at once, as a crash would."""
@@ -91,8 +86,6 @@ class Server:
         if pid is not None:
             os.kill(pid, how)
             self._wait(lambda: not _is_running(pid), "stop")
-            if pid in _children:
-                _children.pop(pid).wait()
 
     @property
     def pid(self) -> int | None:
@@ -103,11 +96,6 @@ class Server:
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if self._user is not None:
             os.chown(self.folder, self._user, -1)
-
-    def _is_ready(self, pid: int) -> bool:
-        lines = self._pid_file()
-        # One that crashed has left its file behind.
-        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() in ("ready", "standby")
 
     def _pid_file(self) -> list[str]:
         try:
@@ -156,9 +144,13 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        # It has gone meanwhile, or this system has no such files.
+        return not Path("/proc").exists()
     # One that has ended, and whose parent has not asked yet, is still found.
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+    return state.rpartition(")")[2].split()[0] != "Z"
 
 
 def main(folder: Path) -> None:

@@ -43,16 +43,16 @@ DEFAULT_TENANT = "default"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET = datetime.min.replace(tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(time: datetime) -> int:
     """Microseconds since 1970, exact (a float of seconds is not)."""
-    return (time - EPOCH) // _MICROSECOND
+    return (time - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(0, 0, micros)
+    return EPOCH + MICROSECOND * micros
 
 
 class Participant(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -12,14 +12,14 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from hansard import opening
 from hansard import store as _async
 from hansard.backend import Backend, Capabilities
-from hansard.errors import ValidationError
+from hansard.errors import Closed, Unsupported, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, records
@@ -49,27 +49,45 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self.begin(coroutine).result()
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise Unsupported(
+                "a blocking call from code that the store itself runs, such as a summarizer, would wait for itself: "
+                "make it on a thread of its own, with asyncio.to_thread",
+                capability="blocking",
+            )
+        try:
+            return self.begin(coroutine).result()
+        except CancelledError:
+            raise Closed("this store was closed") from None
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
-
-    def _running(self) -> asyncio.AbstractEventLoop:
+        # Under the lock: what has begun is seen by whoever stops the loop.
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="hansard-loop", daemon=True)
                 self._thread.start()
-            return self._loop
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
+        """Ends the loop, and before it whatever other threads still wait for: they are told."""
         with self._lock:
-            if self._loop is None or self._thread is None:
-                return
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            loop, thread = self._loop, self._thread
             self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_end_others(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Runner:
@@ -93,7 +111,8 @@ class Runner:
                 yield cast(T, item)
         finally:
             close = getattr(iterator, "aclose", None)
-            if close is not None:
+            # One that has ended, as when the store was closed meanwhile, needs no loop to be closed on.
+            if close is not None and getattr(iterator, "ag_frame", iterator) is not None:
                 call(close())
 
 

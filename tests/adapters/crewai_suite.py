@@ -25,7 +25,7 @@ from tests.adapters import crewai_talk as talk
 from tests.docs import pages
 
 import hansard
-from hansard import Unsupported, sync
+from hansard import Message, Unsupported, sync
 
 KINDS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
@@ -237,6 +237,18 @@ def test_what_others_say_meanwhile_stays(store: sync.Store) -> None:
     loaded["messages"].append({"role": "user", "content": "3"})
     persistence.save_state("c", "m", loaded)
     assert [row.text for row in store.get_messages("c")] == ["1", "unheard", "2", "3"]
+
+
+def test_calls_that_others_made_at_once_are_each_answered(store: sync.Store) -> None:
+    """Chat Completions refuses a call that the next message does not answer."""
+    calls = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in (1, 2)]
+    results = [{"type": "function_call_output", "call_id": f"c{at}", "output": "it is"} for at in (1, 2)]
+    said = [Message("assistant", call, format="openai.responses") for call in calls]
+    store.append("f", [*said, *(Message("tool", result, format="openai.responses") for result in results)])
+    state = store.crewai_flow_persistence().load_state("f")
+    assert state is not None
+    told = [(each["role"], each.get("tool_call_id") or each["tool_calls"][0]["id"]) for each in state["messages"]]
+    assert told == [("assistant", "c1"), ("tool", "c1"), ("assistant", "c2"), ("tool", "c2")]
 
 
 def test_what_a_state_repeats_goes_with_its_message(store: sync.Store) -> None:

@@ -206,6 +206,63 @@ async def test_begun_in_one_and_continued_in_another(quick: Store, first: str, s
     assert await HEAR[second](quick) == [*HEARD, ("user", "Sure?")]
 
 
+# Calls that are made at once: some vocabularies have a message for each.
+
+
+async def openai_asks_twice(store: Store) -> None:
+    @function_tool
+    def add(a: int, b: int) -> str:
+        return f"{a + b} it is"
+
+    calls = [function_call("add", {"a": 1, "b": number}, call_id=f"c{number}") for number in (2, 3)]
+    model = ScriptedModel([calls, [assistant_message(ANSWER)]])
+    session, agent = store.openai_session(CONVERSATION), Agent(name="a", model=model, tools=[add])
+    await Runner.run(agent, QUESTION, session=session, run_config=RunConfig(tracing_disabled=True))
+
+
+async def claude_asks_twice(store: Store) -> None:
+    uses = [{"type": "tool_use", "id": f"c{number}", "name": "add", "input": {"b": number}} for number in (2, 3)]
+    results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "it is"} for use in uses]
+    said = [*(_entry("assistant", [use]) for use in uses), *(_entry("user", [result]) for result in results)]
+    entries = [_entry("user", QUESTION), *said, _entry("assistant", [{"type": "text", "text": ANSWER}])]
+    await store.claude_session_store().append(KEY, entries)
+
+
+ASK_TWICE = {"openai": openai_asks_twice, "claude": claude_asks_twice}
+
+
+@pytest.mark.parametrize("first", ASK_TWICE)
+async def test_calls_made_at_once_are_answered_before_a_graph_hears_more(quick: Store, first: str) -> None:
+    """Chat Completions refuses a call that the next message does not answer."""
+    await ASK_TWICE[first](quick)
+    await _graph(quick, [AIMessage("Yes.")]).ainvoke({"messages": [("user", "Sure?")]}, THREAD)
+    await ASK_TWICE[first](quick)
+    asked = ["human", "ai c2", "tool c2", "ai c3", "tool c3", "ai"]
+    state = await _graph(quick, [AIMessage("Yes.")]).ainvoke({"messages": [("user", "Sure?")]}, THREAD)
+    for messages in (state["messages"], (await _graph(quick).aget_state(THREAD)).values["messages"]):
+        assert [_named(message) for message in messages] == [*asked, "human", "ai", *asked, "human", "ai"]
+    checkpoints = [each async for each in quick.langgraph_checkpointer.alist(THREAD)]
+    oldest = checkpoints[-1].checkpoint["channel_values"]["messages"]
+    assert [_named(message) for message in oldest] == [*asked, "human"][: len(oldest)], "told in the same order"
+    assert len(oldest) >= len(asked)
+    assert await quick.check() == []
+
+
+def _named(message: Any) -> str:
+    ids = [call["id"] for call in getattr(message, "tool_calls", None) or []]
+    return " ".join([message.type, *ids, *([message.tool_call_id] if message.type == "tool" else [])])
+
+
+async def test_calls_made_at_once_are_one_answer_to_claude(quick: Store) -> None:
+    """Its process pairs the results with the calls of one answer, and drops others."""
+    await openai_asks_twice(quick)
+    entries: Any = await quick.claude_session_store().load(KEY)
+    answers = [entry["message"].get("id") for entry in entries]
+    assert [entry["type"] for entry in entries] == ["user", "assistant", "assistant", "user", "user", "assistant"]
+    assert answers[1] == answers[2] is not None
+    assert answers[5] not in (None, answers[1])
+
+
 NAMES = list(HEAR)
 ORDERS = [(*NAMES[turn:], *NAMES[:turn]) for turn in range(len(NAMES))]
 

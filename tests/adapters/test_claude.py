@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,24 @@ async def test_what_has_no_uuid_is_stored_once_where_writers_meet(store: Store) 
     await asyncio.gather(*(store.claude_session_store().append(KEY, batch) for batch in batches))
     rows = await store.get_messages(SESSION)
     assert sorted(row.text for row in rows) == [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 8, 12, 20])
+@pytest.mark.parametrize("key", [KEY, SUB], ids=["main", "subagent"])
+async def test_a_cancelled_append_is_all_there_when_the_caller_hears_of_it(store: Store, key: Any, turns: int) -> None:
+    """The SDK gives an append up after a minute, by cancelling it."""
+    sessions = store.claude_session_store()
+    before, batch = [side(0), said("Hi")], [side(1), said("Where?"), side(2), said("There.", "assistant"), side(3)]
+    await sessions.append(key, before)
+    task = asyncio.ensure_future(sessions.append(key, cast(Any, batch)))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert await sessions.load(key) == [*before, *batch]
+    await sessions.append(key, [side(4)])
+    assert await sessions.load(key) == [*before, *batch, side(4)]
 
 
 HALF = "\ud83d"
@@ -315,6 +334,22 @@ async def test_the_cli_resumes_what_another_framework_began(store: Store, tmp_pa
         heard = str(api.asked[-1]["messages"])
     assert "The code word is heron." in heard
     assert [row.text for row in await store.get_messages("trip")][-2:] == ["What is it?", "Heron"]
+
+
+async def test_the_cli_hears_the_results_of_calls_that_another_framework_made_at_once(
+    store: Store, tmp_path: Path
+) -> None:
+    calls = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in (1, 2)]
+    results = [{"type": "function_call_output", "call_id": f"c{at}", "output": f"heron {at}"} for at in (1, 2)]
+    items: Any = [{"role": "user", "content": "Look twice."}, *calls, *results]
+    await store.openai_session("trip").add_items(items)
+    session_id = await store.claude_session_binding("trip")
+    with serving("Two herons") as api:
+        await ask(store, tmp_path, api.url, "What is it?", resume=session_id)
+        heard = [message["content"] for message in api.asked[-1]["messages"] if message["role"] != "system"]
+    assert [block["id"] for block in heard[1]] == ["c1", "c2"]
+    assert [block["tool_use_id"] for block in heard[2][:2]] == ["c1", "c2"]
+    assert [block["content"] for block in heard[2][:2]] == ["heron 1", "heron 2"]
 
 
 # Records of another layout

@@ -10,6 +10,7 @@ from tests.adapters import crewai_environment
 ABSENT = crewai_environment.why_absent()
 
 
+@pytest.mark.timeout(1200)  # a whole suite, of which every test has the usual limit
 @pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
 def test_the_suite_of_crewai(tmp_path: Path) -> None:
     ini = ("--noconftest", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "-o", "addopts=")

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.analysis import Terms, analyse, parse_query, spans
+from hansard.analysis import GAP, Terms, analyse, parse_query, spans
 
 
 def words(text: str) -> list[str]:
-    return analyse(text).words
+    """The row of words, without the parts of `camelCase` behind it."""
+    return text_of(analyse(text))
+
+
+def text_of(terms: Terms) -> list[str]:
+    row = terms.words
+    return row[: row.index(GAP)] if GAP in row else row
 
 
 def found(query: str, text: str) -> bool:
@@ -26,6 +32,23 @@ def found(query: str, text: str) -> bool:
         ("company", "companies"),
         ("box", "boxes"),
         ("call", "called", "calls"),
+        ("use", "used", "using", "uses"),
+        ("save", "saved", "saving"),
+        ("code", "coding", "coded"),
+        ("reply", "replies", "replied"),
+        ("try", "tried", "trying"),
+        ("cancel", "cancelled", "canceled", "cancelling"),
+        ("install", "installed", "installing"),
+        ("книга", "книги", "книг", "книгой"),
+        ("новый", "новые", "нового"),
+        ("заказ", "заказы", "заказов"),
+        ("сообщение", "сообщения", "сообщений"),
+        ("كتاب", "الكتاب", "والكتاب", "للكتاب", "كِتَاب"),
+        ("أحمد", "احمد"),
+        ("किताब", "किताबें", "किताबों"),
+        ("हिन्दी", "हिंदी"),
+        ("١٢٣", "123", "१२३"),
+        ("soft\u00adhyphen", "softhyphen"),
         ("Rechnung", "Rechnungen"),
         ("Kunde", "Kunden"),
         ("Haus", "Häuser", "Hauses"),
@@ -55,12 +78,21 @@ def test_the_forms_of_a_word_meet(forms: tuple[str, ...]) -> None:
         ("bus", "bu"),
         ("news", "newton"),
         ("string", "str"),
+        ("note", "not"),
+        ("care", "car"),
+        ("noted", "not"),
+        ("us", "used"),
+        ("мир", "мирный"),
         ("speed", "spe"),
         ("か", "が"),
         ("C#", "C"),
         ("C++", "C"),
         ("京東", "東京"),
         ("404", "4041"),
+        ("1250", "250"),
+        ("1.2.3", "123"),
+        ('"hub git"', "GitHub getHub"),
+        ('"user id"', "getUser idle"),
     ],
 )
 def test_different_words_do_not(query: str, text: str) -> None:
@@ -78,6 +110,28 @@ def test_different_words_do_not(query: str, text: str) -> None:
         ("github", "GitHub"),
         ("git", "GitHub"),
         ('"GitHub Actions"', "github actions"),
+        ('"github actions"', "GitHub Actions"),
+        ('"the github repository"', "the GitHub repository"),
+        ("github.com", "GitHub.com"),
+        ("iphone15", "iPhone15"),
+        ('"macos 14"', "macOS 14"),
+        ("openai/gpt-4", "OpenAI/gpt-4"),
+        ("utf8", "toUtf8String"),
+        ("utf8_string", "toUtf8String"),
+        ("getUserName(userId)", "get_user_name(user_id)"),
+        ("runni*", "isRunning"),
+        ("user_na*", "getUserName"),
+        ("Bü*", "Buero"),
+        ("bue*", "Büro"),
+        ('"im Bü"*', "im Buero"),
+        ('"frau mueller"', "Frau Müller"),
+        ('"frau muller"', "Frau Müller"),
+        ("mueller-luedenscheidt", "Müller-Lüdenscheidt"),
+        ("1250", "1,250"),
+        ("1,250", "1250"),
+        ("1250", "1.250"),
+        ("1234567", "1 234 567"),
+        ("1.234.567", "1234567"),
         ("UserName", "getUserName"),
         ("user_name", "getUserName"),
         ("userId", "user_id"),
@@ -100,7 +154,10 @@ def test_written_another_way(query: str, text: str) -> None:
 
 def test_terms() -> None:
     assert analyse("Orders of getUserName 東京!") == Terms(
-        ["order", "of", "get", "user", "name", "東", "京"], ["orders", "getusernam"]
+        ["order", "of", "getusernam", "東", "京", GAP, "get", "user", "name"], ["orders", "getusername"]
+    )
+    assert analyse("iPad14 iPad14 GitHub") == Terms(
+        ["ipad", "14", "ipad", "14", "github", GAP, "i", "pad", "14", GAP, "git", "hub"], []
     )
     assert words("") == words("… — _ \0") == []
     assert words("x" * 1000) == ["x" * 40]
@@ -111,6 +168,14 @@ def test_spans_name_the_places() -> None:
     assert [text[start:end] for start, end, _ in spans(text)] == ["Is", "it", "in", "東", "京", "café", "or", "ｶﾞ"]
 
 
+def test_places_are_exact_where_characters_are_normalized() -> None:
+    text = "ｺｰﾋｰは売り切れ、ﬁle１２x² cafe\u0301s soft\u00adhyphen ㍿です"
+    assert [text[start:end] for start, end, _ in spans(text)] == [
+        *("ｺ", "ｰ", "ﾋ", "ｰ", "は", "売", "り", "切", "れ", "ﬁle", "１２", "x", "²"),
+        *("cafe\u0301s", "soft\u00adhyphen", "㍿", "㍿", "㍿", "㍿", "で", "す"),
+    ]
+
+
 @given(st.text(st.characters(), max_size=200))
 def test_any_text(text: str) -> None:
     """Terms never hold what a tokenizer or a query language could stumble over; spans and terms are the same words."""
@@ -119,7 +184,7 @@ def test_any_text(text: str) -> None:
         assert term
         assert not set(term) & set(" \0\"'*()-:^{}")
         term.encode()
-    assert terms.words == [part for _, _, word in spans(text) for part in word.parts]
+    assert text_of(terms) == [part for _, _, word in spans(text) for part in word.parts]
     assert all(0 <= start < end <= len(text) for start, end, _ in spans(text))
 
 
@@ -150,5 +215,7 @@ def test_a_long_text_gives_what_its_pieces_give() -> None:
     pieces = [kind.format(*(chr(97 + n % 26) * (n % 5) + str(n),) * 2) for n in range(4000) for kind in kinds]
     whole = analyse(" ".join(pieces))
     each = [analyse(piece) for piece in pieces]
-    assert whole.words == [word for terms in each for word in terms.words]
+    assert text_of(whole) == [word for terms in each for word in text_of(terms)]
+    behind = (word for terms in each for word in terms.words[len(text_of(terms)) :])
+    assert list(dict.fromkeys(whole.words[len(text_of(whole)) :])) == list(dict.fromkeys(behind))
     assert list(dict.fromkeys(whole.more)) == list(dict.fromkeys(word for terms in each for word in terms.more))

@@ -308,7 +308,11 @@ def test_search_options(shell: Shell) -> None:
     assert ("word 1" in page.out, page.err) == (True, "")
     assert shell("search", "word -2 -1", "-c", "c0", "--json").json["items"][0]["message"]["content"] == "word 0"
     assert len(shell("search", "word nothing", "--match", "any", "--json").json["items"]) == 3
-    assert shell("search", "-word").err == "nothing found\n"
+    assert shell("search", "--", "-word").err == "nothing found\n"
+    # Options of every command stand anywhere, before the query as well.
+    assert len(shell("search", "--json", "--", "-nothing word").json["items"]) == 3
+    assert len(shell("search", "--json", "--limit", "2", "word").json["items"]) == 2
+    assert shell("search", "--user", "nobody", "word").err == "nothing found\n"
     assert shell("search", "word", "--until", "1h").err == "nothing found\n"
     assert "role" in shell.fails(2, "search", "word", "--role", "nobody")
 

@@ -28,6 +28,9 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+# Each runs hundreds of operations a dozen times, twice over: on a busy machine that takes longer than a test may.
+pytestmark = pytest.mark.timeout(1200)
+
 _root: list[Path] = []
 
 

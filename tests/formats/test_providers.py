@@ -250,6 +250,23 @@ def test_a_response_has_an_id_where_its_call_has_one() -> None:
     assert [answer.get("id") for answer in answers] == [None, "1"]
 
 
+def test_what_gemini_calls_an_error_is_one_to_others() -> None:
+    asked = [{"function_call": {"name": "f", "id": id}} for id in ("1", "2", "3")]
+    responses = [{"error": "boom"}, {"output": "fine"}, {"error": {"code": 5}}]
+    given = [
+        {"function_response": {"name": "f", "id": str(at), "response": response}}
+        for at, response in enumerate(responses, 1)
+    ]
+    history = [Message("assistant", asked, format="gemini"), Message("user", given, format="gemini")]
+    heard = formats.to_anthropic_messages(history)[-1]["content"]
+    assert [(block["content"], block.get("is_error", False)) for block in heard] == [
+        ("boom", True),
+        ("fine", False),
+        ('{"error":{"code":5}}', True),
+    ]
+    assert formats.to_gemini_contents(history)[-1]["parts"] == given
+
+
 def test_an_image_that_a_tool_gave() -> None:
     history = [parts("assistant", call("1")), parts("tool", answer("1", [{"type": "text", "text": "r"}, IMAGE]))]
     chat = formats.to_openai_input(history)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from tests.contract.backends import BACKENDS, KEEPING, quick_folder
-from tests.waiting import coming
+from tests.waiting import PATIENCE, coming
 
 import hansard
 from hansard import Message, Store, rules, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
 from hansard.search import Embedding, Hits, Spelling, asking, vectors
-from hansard.store import embedding, vectoring
+from hansard.store import embedding, meaning, vectoring
 
 MEANINGS = {
     "car": 0,
@@ -76,7 +76,8 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An embedder that fails is tried again soon."""
+    """An embedder that fails is tried again soon. A search waits until all is embedded, however busy the machine is."""
+    monkeypatch.setattr(meaning, "_SETTLING", PATIENCE)
     monkeypatch.setattr(embedding, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedding, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(asking, "PATIENCE", 0.2)
@@ -255,8 +256,6 @@ def test_search_by_both_does_without_a_failing_embedder(monkeypatch: pytest.Monk
 
 
 def test_a_search_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hansard.store import meaning
-
     async def play() -> None:
         model = Model()
         async with hansard.connect("memory://", embedder=model) as store:
@@ -398,6 +397,23 @@ def test_reindex_embeds_anew(url: str) -> None:
             assert (await found(store, "vehicle"))[0] == TALK[0]
 
     asyncio.run(play())
+
+
+def test_two_at_once_leave_the_embedding_of_what_comes_alone() -> None:
+    async def run() -> None:
+        model = Model()
+        async with hansard.connect("memory://", embedder=model) as store:
+            await store.append_message("c", "user", "a car")
+            both = [aiter(store.admin.reindex()) for _ in range(2)]
+            for each in both:
+                await anext(each)
+            for each in both:
+                async for _ in each:
+                    pass
+            await store.append_message("c", "user", "some cash")
+            await coming(lambda: "some cash" in model.texts)
+
+    asyncio.run(run())
 
 
 def test_reindex_leaves_the_vectors_of_others_unless_it_is_told_to(url: str) -> None:

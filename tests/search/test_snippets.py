@@ -23,6 +23,9 @@ def test_what_fits_is_marked() -> None:
     assert marked("new cars in New York", '"new york"') == "new cars in [New] [York]"
     assert marked("running runs", "runni*") == "[running] runs"
     assert marked("nothing here", "other") == "nothing here"
+    assert marked("ｺｰﾋｰは売り切れです", "売り切れ") == "ｺｰﾋｰは[売り切れ]です"
+    assert marked("see GitHub.com", "github.com") == "see [GitHub].[com]"
+    assert marked("Beginning of the a word", "word", 40) == "of the a [word]"
 
 
 def test_the_best_part_is_cut_out() -> None:

@@ -52,6 +52,7 @@ def test_what_a_model_writes(store: hansard.sync.Store) -> None:
     assert "4711" in tool.run({"query": "code", "limit": "3"})
     assert "4711" in tool.run({"query": "code", "limit": 100_000})
     assert "4711" in tool.run({"query": "code", "limit": -1})
+    assert "4711" in tool.run('{"query": "code", "limit": null}')
     for wrong in ("", "{", "[]", "{}", '{"query": 5, "limit": []}', "\ud800"):
         assert tool.run(wrong).startswith("Error in the arguments"), wrong
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
 from tests.server.kit import Served, serving
+
+from hansard.server import gate
+from hansard.server.meters import Meter
+
+
+@pytest.fixture(autouse=True)
+def noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a key may send in a minute or a day does not come back while a busy machine runs a test, nor at midnight."""
+    monkeypatch.setattr(gate, "Meter", partial(Meter, clock=lambda: 43_200.0))
 
 
 @pytest.fixture

@@ -140,6 +140,11 @@ class Load:
                 self.acknowledged.append(id)
                 number += 1
 
+    def wait_for(self, count: int, process: subprocess.Popen[str]) -> None:
+        """Until so much was acknowledged."""
+        until(lambda: len(self.acknowledged) >= count or process.poll() is not None)
+        assert process.poll() is None
+
     def wait(self) -> None:
         for thread in self._threads:
             thread.join(PATIENCE)
@@ -149,8 +154,7 @@ class Load:
 def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
         load = Load(address, clients=8)
-        while len(load.acknowledged) < 200:
-            assert process.poll() is None
+        load.wait_for(80, process)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
@@ -167,8 +171,7 @@ def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_p
 def test_killed_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
         load = Load(address, clients=4)
-        while len(load.acknowledged) < 100:
-            assert process.poll() is None
+        load.wait_for(40, process)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         if not children.exists():
             pytest.skip("this system does not tell a process's children")
@@ -245,6 +248,15 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
         worker.process.wait()
         with pytest.raises(Unavailable, match="as soon as it began, with the code -9"):
             worker.successor()
+
+
+def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_GRACE", 0.1)
+    with listen("127.0.0.1", 0) as listening:
+        task = workers.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        worker = workers.Worker(task, listening)
+        worker.end()
+    assert worker.process.returncode == -signal.SIGKILL
 
 
 def test_a_store_that_cannot_be_shared(tmp_path: Path) -> None:

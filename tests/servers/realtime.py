@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 import websockets
+from tests.waiting import PATIENCE
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
@@ -237,9 +238,9 @@ class Endpoint:
         return self.talks[-1]
 
     def do(self, coroutine: Any) -> Any:
-        """Runs on the endpoint's own loop."""
+        """Runs on the endpoint's own loop, for as long as it takes: megabytes through a busy machine take long."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _handle(self, socket: ServerConnection) -> None:
         talk = Talk(socket, self)
@@ -263,6 +264,7 @@ class Endpoint:
             subprotocols=["realtime"],  # type: ignore[list-item]
             select_subprotocol=lambda _, offered: "realtime" if "realtime" in offered else None,  # type: ignore[arg-type, return-value]
             close_timeout=5,
+            ping_interval=None,  # who is kept waiting on purpose need not answer in twenty seconds
         )
         self.address = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/v1"
         return server
@@ -284,13 +286,13 @@ def endpoint() -> Iterator[Endpoint]:
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(PATIENCE)
     try:
         yield model
     finally:
         loop, end = ends[0]
         loop.call_soon_threadsafe(end.set)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

@@ -127,8 +127,9 @@ class Cluster:
 
     def __init__(self, folder: Path, primaries: int = 3, replicas: int = 0) -> None:
         self.servers: list[Server] = []
-        # Soon where a replica is to take over. Elsewhere a node that a busy machine lets wait is not given up.
-        timeout = 1000 if replicas else 15_000
+        # Sooner where a replica is to take over. But a node that a busy machine lets wait for seconds is not given up:
+        # the others would elect its replica, which may still be empty, without any need.
+        timeout = 5_000 if replicas else 15_000
         for number in range(primaries * (1 + replicas)):
             own = folder / f"node{number}"
             own.mkdir()

@@ -14,26 +14,32 @@ from tests.transfer.rich import contents, fill
 
 import hansard
 from hansard import Message
+from hansard.testing import Target
 
 pytestmark = pytest.mark.skipif(redis_servers.why_absent() is not None, reason=str(redis_servers.why_absent()))
 
 OTHERS = ["memory", "sqlite", "files-delta", "postgres", "redis", "redis-cluster"]
 
 
-def url_of(name: str, folder: Path) -> str:
+def made(name: str, folder: Path) -> Target:
     if name in NO_SERVER:
         pytest.skip(NO_SERVER[name])
-    return str(BACKENDS[name](folder).url)
+    return BACKENDS[name](folder)
 
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("ours", ["redis", "redis-cluster"])
 def test_there_and_back(ours: str, other: str, tmp_path: Path) -> None:
+    (tmp_path / "back").mkdir()
+    # All before any is opened: a new place may be emptied first. And kept, or the third is given the first one's place.
+    places = [made(other, tmp_path), made(ours, tmp_path), made(other, tmp_path / "back")]
+
     async def play() -> None:
+        first, second, third = (str(each.url) for each in places)
         async with (
-            hansard.connect(url_of(other, tmp_path)) as source,
-            hansard.connect(url_of(ours, tmp_path)) as middle,
-            hansard.connect(url_of(other, tmp_path / "back")) as back,
+            hansard.connect(first) as source,
+            hansard.connect(second) as middle,
+            hansard.connect(third) as back,
         ):
             await fill(source)
             wanted = await contents(source)
@@ -45,7 +51,6 @@ def test_there_and_back(ours: str, other: str, tmp_path: Path) -> None:
             again = await source.copy_to(middle)
             assert (again.messages, again.skipped) == (0, len(await _ids(source)))
 
-    (tmp_path / "back").mkdir()
     asyncio.run(play())
 
 

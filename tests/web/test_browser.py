@@ -122,9 +122,38 @@ def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
 def test_text_runs_as_its_script_does(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-address-ar")
     direction = "each => getComputedStyle(each).direction"
-    assert page.eval_on_selector("#m1 .said p", direction) == "rtl"
+    assert page.eval_on_selector("#m1 .said", direction) == "rtl"
     assert page.eval_on_selector("h1", direction) == "rtl"
     assert page.eval_on_selector("body", direction) == "ltr"
+
+
+_SIDES = """(each) => {
+  const box = each.getBoundingClientRect(), around = each.closest(".said").getBoundingClientRect();
+  const words = document.createRange();
+  words.selectNodeContents(each);
+  const inside = words.getBoundingClientRect();
+  return inside.left - around.left < around.right - inside.right ? "left" : "right";
+}"""
+
+
+def test_lists_quotes_and_tables_run_as_their_words_do(site: Site, visitor: Visitor) -> None:
+    """Their signs stand on the side where a line begins, and inside of the message."""
+    arabic = "مرحبا\n\n1. واحد\n2. اثنان\n\n> شكرا\n\n| الخطوة | الحالة |\n|---|---|\n| شحنت | تم |"
+    mixed = "Look:\n\n> شكرا\n\n- one\n\nشكرا\n\n```python\nx = 1\n```"
+    site.store.append("c", [Message("user", arabic), Message("user", mixed)])
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#m2 .code")).to_be_visible()
+
+    def css(selector: str, name: str) -> str:
+        return str(page.eval_on_selector(selector, f"each => getComputedStyle(each)['{name}']"))
+
+    for selector in ("#m1 ol", "#m1 blockquote", "#m1 table", "#m2 blockquote"):
+        assert css(selector, "direction") == "rtl", selector
+    assert css("#m1 ol", "paddingRight") != "0px"
+    assert css("#m1 blockquote", "borderRightWidth") == css("#m2 blockquote", "borderRightWidth") == "3px"
+    assert (css("#m2 ul", "direction"), css("#m2 .code", "direction")) == ("ltr", "ltr")
+    sides = {each: page.eval_on_selector(each, _SIDES) for each in ("#m1 li", "#m1 td", "#m2 p:last-of-type", "#m2 li")}
+    assert sides == {"#m1 li": "right", "#m1 td": "right", "#m2 p:last-of-type": "right", "#m2 li": "left"}
 
 
 def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
@@ -429,6 +458,28 @@ def test_a_message_that_grows_stays_as_its_reader_has_it(site: Site, visitor: Vi
     expect(page.locator("details.reasoning summary")).to_be_focused()
 
 
+def test_what_could_not_be_sent_stays_in_the_box(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "the first")])
+    visitor.expected = ("ERR_", "502")
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    page.route("**/say", lambda route: route.abort())
+    page.get_by_label("Write a message").fill("the second")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("The server does not answer. What you wrote is still here.")
+    expect(page.get_by_label("Write a message")).to_have_value("the second")
+    page.unroute("**/say")
+    # Without a live tail it is sent all the same, and the page says that it has none.
+    page.route("**/tail*", lambda route: route.fulfill(status=502))
+    page.reload()
+    expect(page.get_by_role("status").filter(has_text="no connection")).to_be_visible()
+    expect(page.locator("#live")).to_be_hidden()
+    page.get_by_label("Write a message").fill("the third")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".message").get_by_text("the third")).to_be_visible()
+    assert [each.text for each in site.store.get_messages("c")] == ["the first", "the third"]
+
+
 def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "first")])
     page = visitor.open(site.api.address, "/c/c")
@@ -554,6 +605,43 @@ def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
         expect(page.get_by_role("link", name="Admin")).to_have_count(0)
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_by_tls_a_browser_takes_no_key_from_a_neighbour(tmp_path: Path, visitor: Visitor) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token, other = (keys.create(name, ["read"], tenant=name)[1] for name in ("default", "another"))
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
+        site.store.append("c", [Message("user", "behind the wall")])
+        visitor.expected = ("401",)
+        by_tls = {"X-Forwarded-Proto": "https"}  # as a proxy says; a browser takes this machine for as safe
+        page = visitor.open(site.api.address, "/c/c", extra_http_headers=by_tls)
+        page.get_by_label("Key").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("behind the wall")).to_be_visible()
+        names = {str(each.get("name")) for each in page.context.cookies()}
+        assert names == {"__Host-hansard_key", "hansard_seed"}
+        page.context.add_cookies([{"name": "hansard_key", "value": other, "url": f"{site.api.address}/c/"}])
+        page.reload()
+        expect(page.get_by_text("behind the wall")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert "__Host-hansard_key" not in {str(each.get("name")) for each in page.context.cookies()}
+
+
+def test_a_key_is_revoked_by_two_clicks(tmp_path: Path, visitor: Visitor) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    token = keys.create("boss", ["read", "write", "admin"], tenant=None)[1]
+    other = keys.create("old", ["read"], tenant="default")[0]
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
+        visitor.expected = ("401",)
+        page = visitor.open(site.api.address, "/admin")
+        page.get_by_label("Key").fill(token)
+        page.keyboard.press("Enter")
+        page.locator("summary", has_text="Revoke").nth(1).click()
+        assert all(each.revoked_at is None for each in keys.list())
+        page.get_by_role("button", name="Revoke old for good").click()
+        expect(page.get_by_role("cell", name="revoked")).to_have_count(1)
+        assert [each.id for each in keys.list() if each.revoked_at is not None] == [other.id]
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -210,6 +210,5 @@ def test_media_that_is_not_there(site: Site) -> None:
 def test_directions_are_isolated(site: Site) -> None:
     site.store.append("c", [Message("user", "שלום\n\nHello"), Message("user", "مرحبا")], title="\u202eevil")
     page = site.get("/c/c")
-    for block in page.tree.all("div", "said"):
-        assert all(child["dir"] == "auto" for child in block.all("p"))
+    assert [block["dir"] for block in page.tree.all("div", "said")] == ["auto", "auto"]
     assert page.tree.one("h1")["dir"] == "auto"

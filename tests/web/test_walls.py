@@ -11,7 +11,7 @@ import pytest
 from tests.server.kit import Served, serving
 from tests.server.requests_of import BRANCH, ID, MESSAGE, OWNER
 from tests.server.walls import ALL, Walled, walled_in
-from tests.web.kit import Reader
+from tests.web.kit import Reader, parse
 
 from hansard import sync
 from hansard.server.calls import Endpoint
@@ -202,6 +202,56 @@ def test_cookies_of_others_sign_nobody_out(walled: Walled, others: str) -> None:
     for sent in (f"{others}; {ours}", f"{ours}; {others}"):
         answer = httpx.get(f"{walled.api.address}/c/victim", headers=[(b"cookie", sent.encode("latin-1"))])
         assert answer.status_code == 200, sent
+
+
+@pytest.mark.parametrize(
+    ("shown_at", "named", "name"),
+    [
+        ("/", "https://h.example/", cookies.OWN_KEY),
+        ("/c/victim?branch=side", "https://h.example/c/victim?branch=side", cookies.OWN_KEY),
+        ("/c/victim", "https://h.example/sign-in", cookies.OWN_KEY),
+        ("/", "https://h.example/history/", cookies.KEY),
+        ("/c/victim", "https://h.example/history/c/victim", cookies.KEY),
+        ("/", "", cookies.KEY),
+        ("/c/victim", "https://[/c", cookies.KEY),
+    ],
+)
+def test_by_tls_no_neighbour_can_set_the_key(walled: Walled, shown_at: str, named: str, name: str) -> None:
+    """Unless a proxy has put a prefix before the page: the cookie would go to all that is behind other prefixes."""
+    headers = {"X-Forwarded-Proto": "https", "Cookie": f"{cookies.SEED}={SEED}"}
+    form = parse(httpx.get(walled.api.address + shown_at, headers=headers).text).one("form")
+    fields = {each["name"]: each["value"] for each in form.all("input")} | {"key": walled.tokens["acme"]}
+    sent = headers | ({"Referer": named} if named else {})
+    signed = httpx.post(f"{walled.api.address}/sign-in", headers=sent, data=fields)
+    given = [each for each in signed.headers.get_list("set-cookie") if "Max-Age=0" not in each]
+    assert [each.partition("=")[0] for each in given] == [name]
+    assert "Secure" in given[0]
+    assert ("Path=/" in given[0]) == (name == cookies.OWN_KEY)
+
+
+def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Walled) -> None:
+    sent = f"{cookies.KEY}=hsk_another; {cookies.OWN_KEY}={walled.tokens['acme']}; {cookies.SEED}={SEED}"
+    headers = {"Cookie": sent, "X-Forwarded-Proto": "https"}
+    page = httpx.get(f"{walled.api.address}/c/victim", headers=headers)
+    assert page.status_code == 200
+    proof = parse(page.text).all("input", name="proof")[0]["value"]
+    out = httpx.post(f"{walled.api.address}/sign-out", headers=headers, data={"proof": proof})
+    gone = {each.partition("=")[0] for each in out.headers.get_list("set-cookie") if "Max-Age=0" in each}
+    assert gone == {cookies.KEY, cookies.OWN_KEY}
+
+
+def test_what_stands_around_a_page_is_each_callers_own(walled: Pages) -> None:
+    """It is remembered, but for nobody else."""
+    tokens = (walled.key(ALL), walled.key(["read"]))
+    shown = []
+    for path in ("/c/victim", "/search?q=x"):
+        for token in (*tokens, *tokens):
+            headers = {"Cookie": f"{cookies.KEY}={token}; {cookies.SEED}={SEED}"}
+            tree = parse(httpx.get(walled.api.address + path, headers=headers).text)
+            proofs = {each["value"] for each in tree.one("header", "top").all("input", name="proof")}
+            shown.append((any(link.words == "Admin" for link in tree.all("a")), frozenset(proofs)))
+    assert [is_admin for is_admin, _ in shown] == [True, False] * 4
+    assert len({proofs for _, proofs in shown}) == 2
 
 
 def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:

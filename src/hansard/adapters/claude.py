@@ -35,6 +35,7 @@ from hansard.adapters import claude_beside as beside
 from hansard.adapters.claude_beside import Beside
 from hansard.adapters.claude_entries import Entry, is_said, own, row_of, uuid_of, without_halves
 from hansard.adapters.claude_sessions import Counts, Known, Sessions, bound, puts, undoing
+from hansard.adapters.history import settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound, ValidationError
 from hansard.model import Message, Record, to_micros
 from hansard.store import Store
@@ -72,6 +73,10 @@ class ClaudeSessionStore:
     # What is required
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        # A batch is several writes: one that the SDK gives up on, after a minute, is not left in the middle of them.
+        await settled(self._append_mended(key, entries))
+
+    async def _append_mended(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         try:
             await self._append(key, entries)
         except ValidationError:
@@ -221,9 +226,6 @@ class ClaudeSessionStore:
         beside_it = asyncio.create_task(self._written(writes))
         try:
             await self._store.append(known.session.conversation_id, batch.rows, create=False)
-        except asyncio.CancelledError:
-            beside_it.cancel()  # both are on their way by now, and land together or not at all
-            raise
         except Exception:
             (now,) = await asyncio.gather(beside_it, return_exceptions=True)
             if isinstance(now, Record):

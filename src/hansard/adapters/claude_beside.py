@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hansard.adapters.claude_entries import FORMAT, Entry, entries_of, texts_of
+from hansard.adapters.claude_entries import FORMAT, Entry, answer_in, entries_of, texts_of
 from hansard.adapters.history import value_of
 from hansard.model import Message, Record
 
@@ -136,8 +136,12 @@ def merged(
     by_id = {row.id: row for row in (*rows, *quoted)}
     slots = _slots(rows, beside)
     leaf: str | None = None
+    answer: str | None = None
     for number, row in enumerate(rows):
-        for entry in [*(quoting(each, by_id) for each in slots[number]), *entries_of(row, session_id, leaf)]:
+        said = entries_of(row, session_id, leaf, answer)
+        if said:
+            answer = answer_in(said[-1]) if row.format != FORMAT else None
+        for entry in [*(quoting(each, by_id) for each in slots[number]), *said]:
             leaf = entry.get("uuid") or leaf
             yield entry
     yield from (quoting(each, by_id) for each in slots[-1])

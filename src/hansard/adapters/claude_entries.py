@@ -85,8 +85,12 @@ def texts_of(row: Message) -> list[str]:
     return [content if isinstance(content, str) else row.text]
 
 
-def entries_of(row: Message, session_id: str, parent: str | None) -> list[Entry]:
-    """A message as entries: its very content where Claude wrote it."""
+def entries_of(row: Message, session_id: str, parent: str | None, answer: str | None = None) -> list[Entry]:
+    """A message as entries: its very content where Claude wrote it.
+
+    `answer` is the id of what the assistant has begun to say. Claude's process takes entries of one such id for one
+    answer, as it writes them itself, and wants the results of all calls behind it.
+    """
     if row.format == FORMAT and isinstance(row.content, dict):
         return [row.content]
     entries = []
@@ -96,16 +100,21 @@ def entries_of(row: Message, session_id: str, parent: str | None) -> list[Entry]
         spoken = [said for said in spoken if said["role"] == "assistant"]
     for number, said in enumerate(spoken):
         name = str(uuid.uuid5(NAMES, f"{row.conversation_id}/{row.id}.{number}"))
-        entries.append(_entry(said, row, session_id, name, parent))
-        parent = name
+        entries.append(_entry(said, row, session_id, name, parent, answer or f"msg_{name}"))
+        parent, answer = name, answer_in(entries[-1])
     return entries
 
 
-def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | None) -> Entry:
+def answer_in(entry: Entry) -> str | None:
+    """The id of the assistant's answer that an entry made here is a part of; None for what others than it said."""
+    return entry["message"].get("id") if entry["type"] == "assistant" else None
+
+
+def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | None, answer: str) -> Entry:
     message = said if isinstance(said, dict) and "role" in said else {"role": _side(row), "content": _blocks(said)}
     if message["role"] == "assistant":
         message = {
-            "id": f"msg_{name}",
+            "id": answer,
             "type": "message",
             "role": "assistant",
             "model": (row.usage.model if row.usage else None) or "unknown",

@@ -21,7 +21,7 @@ from pydantic import BaseModel, PrivateAttr
 from pydantic_core import to_jsonable_python
 
 from hansard.adapters.calling import Call
-from hansard.adapters.history import reading_of, value_of
+from hansard.adapters.history import answered, reading_of, value_of
 from hansard.errors import Conflict, ConversationNotFound, NotFound, Unsupported, ValidationError
 from hansard.formats import registry
 from hansard.model import Message
@@ -238,7 +238,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     async def _told(self, id: str) -> list[Told]:
         """The history as CrewAI's messages, each with the row that it comes from."""
         told = []
-        async for row in self._store.iter_messages(id):
+        for row in answered([row async for row in self._store.iter_messages(id)], FORMAT):
             if row.format == FORMAT and _is_message(row.content):
                 told.append(Told(row.id, row.content))
             else:

@@ -1,14 +1,16 @@
-"""What adapters share: reading the newest messages whatever their size, records, and writes that are not torn."""
+"""What adapters share: reading messages of any size and of others, records, and writes that are not torn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
+from hansard import formats
+from hansard.assembly.window import links
 from hansard.errors import Corrupt
 from hansard.formats import dialogue, registry
 from hansard.formats.parts import Reading, Text, as_text
@@ -51,6 +53,28 @@ def reading_of(message: Message) -> Reading:
     if reading.parts and dialogue.passes(reading.parts[0]):
         return Reading([Text(as_text(message.content))], reading.role)
     return reading
+
+
+def answered(messages: Sequence[Message], own: str) -> list[Message]:
+    """The messages with each result behind its call, where both are of another format than the adapter's own.
+
+    Some vocabularies have a message for each call, and calls that are made at once stand before all their results. To
+    others a call that is not answered at once is an error, and a message cannot hold what two messages of the history
+    say. So such calls are told one after the other.
+    """
+    if all(message.format == own for message in messages):
+        return list(messages)
+    linked = [formats.tool_links(each) if each.format != own else formats.ToolLinks() for each in messages]
+    calls: dict[int, set[int]] = {}
+    for call, result in links(linked).pairs:
+        calls.setdefault(result, set()).add(call)
+    behind: dict[int, list[int]] = {}
+    for result, found in calls.items():
+        if len(found) == 1 and not linked[result].calls:
+            behind.setdefault(found.pop(), []).append(result)
+    moved = {result for results in behind.values() for result in results}
+    order = [at for place in range(len(messages)) if place not in moved for at in (place, *behind.get(place, ()))]
+    return [messages[at] for at in order]
 
 
 async def settled(write: Coroutine[Any, Any, T]) -> T:

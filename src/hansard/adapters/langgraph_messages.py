@@ -69,6 +69,12 @@ def _is_native(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("data"), dict)
 
 
+def id_of(row: Message) -> str | None:
+    """The id that a graph gave to a message; None where others wrote it."""
+    id = row.content["data"].get("id") if row.format == FORMAT and _is_native(row.content) else None
+    return id if isinstance(id, str) else None
+
+
 def texts_of(row: Message) -> list[bytes]:
     """The texts that a serializer writes for what the message says, as bytes: each string of its content and calls."""
     is_own = row.format == FORMAT and _is_native(row.content)

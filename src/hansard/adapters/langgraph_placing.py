@@ -45,7 +45,7 @@ async def placed(
     if fork is not None and fork.source is not None:
         thread.turn_to(fork.source)
     known = thread.line if thread.line.begins(messages) else Line()
-    if known is not thread.line:
+    if not known or known is not thread.line:
         thread.index()
     rest = messages[len(known) :]
     places = _places(thread, rest, known)

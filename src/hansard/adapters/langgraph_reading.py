@@ -20,6 +20,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters import langgraph_records as records
+from hansard.adapters.history import answered
+from hansard.adapters.langgraph_messages import FORMAT, id_of
 from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
@@ -99,7 +101,7 @@ class Reader:
         if not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
             return None
         rows = self.rows(thread_id)
-        thread = Thread(conversation.branch, _line(rows, await rows.after(conversation.branch, 0)))
+        thread = Thread(conversation.branch, _line(rows, answered(await rows.after(conversation.branch, 0), FORMAT)))
         thread.is_owned = conversation.user_id is not None
         if not thread.line:
             return None
@@ -196,11 +198,12 @@ class Reader:
             rows = self.rows(thread_id)
             # Where others have gone on from another place, that is the history now.
             if branch == saved.branch:
-                lines = await rows.runs(branch, [*(saved.runs or ()), *((seq, seq) for seq in saved.unheard)])
-                lines += await rows.after(branch, saved.tail)
+                lines = await rows.runs(branch, saved.runs or ())
+                more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
+                lines += _unknown(lines, [*more, *await rows.after(branch, saved.tail)])
             else:
-                lines = await rows.after(branch, 0)
-            line = _line(rows, lines)
+                lines = _unknown((), await rows.after(branch, 0))
+            line = _line(rows, answered(lines, FORMAT))
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
             said = Said(conversation.version, found.id, branch, line) if is_settled else None
@@ -279,6 +282,18 @@ class Reader:
             if name in seeds:
                 history[name]["seed"] = seeds[name]
         return history
+
+
+def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
+    """Those that are not known by the ids that graphs give: a run that was stopped may have put a message too."""
+    ids = {id_of(row) for row in known} if more else set()
+    unknown = []
+    for row in more:
+        id = id_of(row)
+        if id is None or id not in ids:
+            unknown.append(row)
+            ids.add(id)
+    return unknown
 
 
 def _line(rows: Rows, lines: Sequence[Message]) -> Line:

@@ -25,6 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from hansard.adapters import langgraph_pruning as pruning
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.calling import Call
+from hansard.adapters.history import settled
 from hansard.adapters.langgraph_reading import Reader, config_of, place_of
 from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph_threads import Threads
@@ -86,13 +87,33 @@ class HansardSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        await self._writer.put(config, checkpoint, metadata, new_versions)
-        return config_of(*place_of(config), checkpoint["id"])
+        # A checkpoint is several writes: a run that is stopped does not leave it in the middle of them.
+        return await settled(self._put_in_turn(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self._writer.put_writes(config, writes, task_id, task_path)
+        await settled(self._writer.put_writes(config, writes, task_id, task_path))
+
+    async def _put_in_turn(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        async with self._threads.turn(place_of(config)[0]):
+            return await self._put(config, checkpoint, metadata, new_versions)
+
+    async def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        await self._writer.put(config, checkpoint, metadata, new_versions)
+        return config_of(*place_of(config), checkpoint["id"])
 
     # Deleting and copying
 
@@ -122,7 +143,7 @@ class HansardSaver(BaseCheckpointSaver[int]):
             # The versions do not matter here, only which values are the checkpoint's own.
             new: ChannelVersions = dict.fromkeys(found.saved.values, 0)
             config = config_of(target_thread_id, found.ns, found.saved.parent)
-            await self.aput(config, each.checkpoint, each.metadata, new)
+            await self._put(config, each.checkpoint, each.metadata, new)
             place = records.namespace(WRITES, target_thread_id, found.ns)
             # The next checkpoint folds them, and finds in them what was said in a delta channel.
             kept = self._threads.tasks(target_thread_id, found.ns, found.id)
@@ -161,12 +182,12 @@ class HansardSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return cast(RunnableConfig, self._call(self.aput(config, checkpoint, metadata, new_versions)))
+        return cast(RunnableConfig, self._call(self._put(config, checkpoint, metadata, new_versions)))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self._call(self.aput_writes(config, writes, task_id, task_path))
+        self._call(self._writer.put_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         self._call(self.adelete_thread(thread_id))

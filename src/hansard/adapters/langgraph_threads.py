@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
@@ -255,6 +257,11 @@ class Threads:
         self._said: dict[str, Said] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
+        self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, thread_id: str) -> asyncio.Lock:
+        """For whoever puts a checkpoint of a thread: two runs would change what is remembered under each other."""
+        return self._turns.setdefault((id(asyncio.get_running_loop()), thread_id), asyncio.Lock())
 
     def get(self, thread_id: str) -> Thread | None:
         return self._threads.get(thread_id)

@@ -119,7 +119,8 @@ class Writer:
         if not thread.head or parent_id == thread.head:
             return None
         known = self._threads.known(thread_id, "", parent_id)
-        if known is None and parent_id is not None:
+        if parent_id is not None and (known is None or known.saved.branch != thread.branch):
+            # A run that was stopped may have gone on behind the one that follows it, and left the branch of both.
             await self._reader.get(thread_id, "", parent_id)
             known = self._threads.known(thread_id, "", parent_id)
         return Fork(known.saved.branch if known is not None else None)

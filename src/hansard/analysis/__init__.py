@@ -6,12 +6,13 @@ from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_
 from hansard.analysis.queries import Clause, Query, parse_query, relaxed
 from hansard.analysis.sieve import Sieve
 from hansard.analysis.texts import searchable, searchable_text
-from hansard.analysis.words import Terms, Word, analyse, columns, spans
+from hansard.analysis.words import GAP, Terms, Word, analyse, columns, spans
 
-VERSION = 1
+VERSION = 2
 """Grows when the same text would give other terms: an index of another version must be built anew."""
 
 __all__ = [
+    "GAP",
     "VERSION",
     "Clause",
     "Lookup",

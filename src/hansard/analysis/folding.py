@@ -1,7 +1,9 @@
-"""What counts as the same word: case and accents folded, common endings of English and German taken off.
+"""What counts as the same word: case and accents folded, common endings taken off.
 
 The language of a message is not known, and one message may hold several. So the endings are few and careful, and the
-same function runs on text and query: a stem need not be a word, it must only be the same for the forms of one.
+same function runs on text and query: a stem need not be a word, it must only be the same for the forms of one. Latin
+words lose those of English and German; Cyrillic ones those of Russian nouns and adjectives; Arabic ones the article;
+Devanagari ones the plurals of Hindi.
 """
 
 from __future__ import annotations
@@ -12,12 +14,44 @@ import unicodedata
 LONGEST = 40
 """Characters of a term that count: what is longer is noise, and would only fill the index."""
 
-# Latin accents, Hebrew points, the tatweel and vowel marks of Arabic. Marks of other scripts are part of the letter.
-_MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u0652\u0670]+")
-_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d", "ς": "σ"})
+# Latin accents, Hebrew points, the tatweel and vowel marks of Arabic, the nukta. Other marks are part of the letter.
+_MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u0655\u0670\u093c]+")
+_LETTERS = str.maketrans(
+    {
+        "ø": "o",
+        "ł": "l",
+        "đ": "d",
+        "æ": "ae",
+        "œ": "oe",
+        "ı": "i",
+        "þ": "th",
+        "ð": "d",
+        "ς": "σ",
+        # Arabic letters that are written one for the other, and those of Persian and Urdu.
+        "ٱ": "ا",
+        "ى": "ي",
+        "ی": "ي",
+        "ک": "ك",
+        "ة": "ه",
+    }
+)
 _UMLAUT = re.compile("[äöü]")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
+_TYPED_UMLAUT = re.compile("([aou])e")
 _VOWELS = frozenset("aeiouy")
+# A nasal before a consonant may be written as a letter or as a dot: हिन्दी, हिंदी.
+_NASAL = re.compile("[ङञणनम]्(?=[क-ह])|ँ")
+
+# Of folded words, in which й is и and ё is е; the longest that fits goes.
+_CYRILLIC = re.compile(
+    "(?:иями|иях|иям|ием|иеи|ями|ами|ыми|ими|ого|его|ому|ему|"
+    "ые|ие|ыи|ии|ои|ая|яя|ое|ее|ым|им|ом|ем|ых|их|ую|юю|ою|ею|ев|ов|еи|ью|ия|ья|ье|ию|ах|ях|ам|ям|"
+    "а|я|о|е|ы|и|у|ю|ь|і)$"
+)
+_ARABIC = re.compile("^(?:[وفبك]?ال|لل)")
+_HINDI = re.compile("(?:(ि)य(?:ों|ां)|(ा)(?:ओं|एं)|(ु)(?:ओं|एं)|ों|ें)$")
+_CYRILLIC_REST = _ARABIC_REST = 3
+_HINDI_REST = 2
 
 
 def fold(word: str) -> str:
@@ -25,7 +59,7 @@ def fold(word: str) -> str:
     if word.isascii():
         return word.lower()
     plain = _MARKS.sub("", unicodedata.normalize("NFD", word.casefold()))
-    return unicodedata.normalize("NFC", plain).translate(_LETTERS)
+    return _NASAL.sub("ं", unicodedata.normalize("NFC", plain).translate(_LETTERS))
 
 
 def spelled_out(word: str) -> str | None:
@@ -34,11 +68,20 @@ def spelled_out(word: str) -> str | None:
     return fold(lower.translate(_UMLAUTS)) if _UMLAUT.search(lower) else None
 
 
+def as_if_umlaut(word: str) -> str:
+    """The stem that a folded word has where it is written with umlauts: of `mueller`, that of `Müller`."""
+    return stem(_TYPED_UMLAUT.sub(r"\1", word) if word.isascii() else word, umlaut=True)
+
+
 def stem(word: str, *, umlaut: bool = False) -> str:
     """A folded word without its ending. `umlaut`: it had one, so `er` may be the ending of a plural (`Häuser`)."""
-    if len(word) < 4 or not word.isascii() or not word.isalpha():
+    if len(word) < 4:
         return word
-    return _without_case_ending(_without_verb_ending(_singular(word)), umlaut=umlaut)
+    if not word.isascii():
+        return _other_stem(word)
+    if not word.isalpha():
+        return word
+    return _without_double(_without_case_ending(_without_verb_ending(_singular(word)), umlaut=umlaut))
 
 
 def _singular(word: str) -> str:
@@ -52,15 +95,25 @@ def _singular(word: str) -> str:
 
 
 def _without_verb_ending(word: str) -> str:
+    if word.endswith("ied") and len(word) > 4:
+        return word[:-3] + "y"
     for ending in ("ing", "ed"):
         if not word.endswith(ending) or word.endswith("eed"):
             continue
         rest = word[: -len(ending)]
-        if len(rest) < 3 or not _VOWELS.intersection(rest):
+        if len(rest) < 2 or rest.endswith("i") or not _VOWELS.intersection(rest):
             continue
-        doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "lsz"
-        return rest[:-1] if doubled else rest
+        if len(rest) > 3:
+            return rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+        return rest + "e" if _has_lost_e(rest) else rest
     return word
+
+
+def _has_lost_e(rest: str) -> bool:
+    """Whether so short a verb ends in an `e`: `using`, `saved`; not `asked`, `doing`, `fixed`."""
+    vowel, last = rest[-2], rest[-1]
+    is_short = vowel in _VOWELS and last not in _VOWELS and last not in "wx"
+    return is_short and not _VOWELS.intersection(rest[:-2])
 
 
 def _without_case_ending(word: str, *, umlaut: bool) -> str:
@@ -69,4 +122,25 @@ def _without_case_ending(word: str, *, umlaut: bool) -> str:
     for ending in ("en", "er", "e") if umlaut else ("en", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]
+    return word
+
+
+def _without_double(word: str) -> str:
+    """`cancelled` and `cancel`, `modeling` and `modelling`."""
+    return word[:-1] if word.endswith("ll") and len(word) > 5 else word
+
+
+def _other_stem(word: str) -> str:
+    first = word[0]
+    if "\u0400" <= first <= "\u04ff":
+        ending = _CYRILLIC.search(word)
+        return word[: ending.start()] if ending and ending.start() >= _CYRILLIC_REST else word
+    if "\u0621" <= first <= "\u06ff":
+        article = _ARABIC.match(word)
+        return word[article.end() :] if article and len(word) - article.end() >= _ARABIC_REST else word
+    if "\u0900" <= first <= "\u097f":
+        plural = _HINDI.search(word)
+        if plural and plural.start() >= _HINDI_REST:
+            kept = "".join(filter(None, plural.groups()))
+            return word[: plural.start()] + ("ी" if kept == "ि" else kept)  # बेटियां is more than one बेटी
     return word

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from hansard.analysis.folding import as_if_umlaut
 from hansard.analysis.words import Terms, Word, spans
 
 MAX_CLAUSES = 32
@@ -24,6 +25,8 @@ _REMEMBERED = 200
 """Characters of a query that is read once for all."""
 
 _QUOTES = str.maketrans("“”„‟＂", '"""""')
+_DIGITS = re.compile("[1-9][0-9]{3,14}")
+_THOUSANDS = re.compile("[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[1-9][0-9]{0,2}(?:[.'’][0-9]{3}){1,4}")
 _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 
 
@@ -145,16 +148,38 @@ def _clause(text: str, minus: str, star: str) -> tuple[Clause | None, bool]:
     found = [word for _, _, word in spans(text)]
     if not found:
         return None, False
-    rows = [_row(found, [word.parts for word in found], star)]
+    last = found[-1]
+    rows = [_row([word.parts for word in found], last.raw, star)]
+    if any(word.pieces for word in found):
+        rows.append(_row([word.finest for word in found], last.raw_pieces or last.raw, star))
     rows += (
-        _row(found, [word.others[nth : nth + 1] or word.parts for word in found], star)
+        _row([_nth(word, nth) or word.parts for word in found], _nth(last, nth) or last.raw, star)
         for nth in range(max(len(word.others) for word in found))
     )
+    if len(found) > 1 and not star:
+        # In a row of words a text has only one way to write each: where it has umlauts, with them.
+        rows.append(_row([tuple(map(as_if_umlaut, word.raw)) for word in found], (), ""))
+    rows += _numbers(text, star)
     return Clause(tuple(dict.fromkeys(rows))), bool(minus)
 
 
-def _row(found: list[Word], chosen: list[tuple[str, ...]], star: str) -> Row:
+def _nth(word: Word, nth: int) -> tuple[str, ...]:
+    """Another way to write it; nothing where there are fewer."""
+    return word.others[nth : nth + 1]
+
+
+def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Row:
+    """These terms in a row; before a star, the last one is as it was typed."""
     parts = [part for each in chosen for part in each]
-    if star and chosen[-1] == found[-1].parts:
-        parts[-1] = found[-1].raw[-1]
+    if star:
+        parts[-1] = raw[-1]
     return Row(tuple(parts[:MAX_PARTS]), bool(star) and len(parts) <= MAX_PARTS)
+
+
+def _numbers(text: str, star: str) -> Iterator[Row]:
+    """A number with and without marks at its thousands: `1250` and `1,250`."""
+    if _DIGITS.fullmatch(text) and not star:
+        first = len(text) % 3 or 3
+        yield Row((text[:first], *(text[at : at + 3] for at in range(first, len(text), 3))))
+    elif _THOUSANDS.fullmatch(text):
+        yield Row(("".join(filter(str.isdigit, text)),), bool(star))

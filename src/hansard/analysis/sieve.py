@@ -1,8 +1,8 @@
 """A quick look at a text that tells most of those a query cannot match from the rest, which are then analysed.
 
-In a text of ASCII, East Asian characters and emoji every term stands as it is, but for its case, an apostrophe, and the
-`y` of a singular (`replies`, `reply`). So a word that is not part of the lowered text is no term of it. Any other text
-passes.
+In a text of ASCII, East Asian characters and emoji every term stands as it is, but for its case, an apostrophe, the `y`
+of a singular (`replies`, `reply`) and the `e` of a verb (`saving`, `save`). So a word that is not part of the lowered
+text is no term of it. Any other text passes.
 """
 
 from __future__ import annotations
@@ -35,4 +35,4 @@ def _needles(clause: Clause) -> list[tuple[str, ...]]:
 
 
 def _needles_of(row: Row) -> tuple[str, ...]:
-    return tuple(part.removesuffix("y") for part in row.parts)
+    return tuple(part[:-1] if part.endswith(("y", "e")) else part for part in row.parts)

@@ -3,12 +3,13 @@
 - A word is a run of letters or of digits, folded and stemmed. Everything else separates, so that `snake_case`,
   `kebab-case`, paths and error codes fall into their parts, and a query for the whole is a query for its parts in a
   row.
-- `camelCase` falls into parts as well, and is also kept whole, because people type `github` for `GitHub`.
+- `camelCase` is one word, because people type `github.com` for `GitHub.com`. Its parts follow behind the text, each
+  group behind a `GAP` that no phrase crosses.
 - Scripts without spaces (Chinese, Japanese, Thai, …), and Korean, whose words carry endings, give one term a character;
   a word of theirs is a row of such terms, of whatever length. Emoji and other symbols are terms of their own.
 
 So a text is a row of terms (`words`) and a bag of other ways to write some of them (`more`): unstemmed, for prefixes;
-whole, for identifiers; with `ue` for `ü`.
+with `ue` for `ü`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
 _CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
 _APOSTROPHES = re.compile("['’]")
 _ASCII_RUN = re.compile("[A-Za-z']+|[0-9]+|[#%+$&@]")
+# What is not seen and parts nothing: soft hyphens, joiners, marks of direction.
+_UNSEEN = re.compile("[\u00ad\u200c\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
+# A character with what is written over it, or joins it to a syllable: it is normalized by itself.
+_CLUSTER = re.compile(
+    r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a\uff9e\uff9f\uffa0-\uffdc\u00ad\u200c-\u200f]*", re.DOTALL
+)
+GAP = "·"
+"""Stands between the text and the parts of its `camelCase`. No word has it."""
 _CACHED = 50_000
 _CACHED_LENGTH = LONGEST
 _AT_ONCE = 10_000
@@ -52,6 +61,13 @@ class Word(NamedTuple):
     raw: tuple[str, ...]
     """As `parts`, before their endings were taken off."""
     others: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+    """What a `camelCase` is made of."""
+    raw_pieces: tuple[str, ...] = ()
+
+    @property
+    def finest(self) -> tuple[str, ...]:
+        return self.pieces or self.parts
 
 
 class Terms(NamedTuple):
@@ -71,7 +87,7 @@ def columns(text: str) -> tuple[str, str]:
     if len(chunks) > _AT_ONCE:
         return _long_columns(chunks)
     more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
-    return " ".join([*map(_words.__getitem__, chunks)]), " ".join(more)
+    return _apart(" ".join([*map(_words.__getitem__, chunks)]), more)
 
 
 def _long_columns(chunks: list[str]) -> tuple[str, str]:
@@ -82,7 +98,17 @@ def _long_columns(chunks: list[str]) -> tuple[str, str]:
         _make_room(_AT_ONCE)
         more |= dict.fromkeys(filter(None, map(_more.__getitem__, some)))
         words += map(_words.__getitem__, some)
-    return " ".join(words), " ".join(more)
+    return _apart(" ".join(words), more)
+
+
+def _apart(words: str, more: dict[str, None]) -> tuple[str, str]:
+    """The columns, the parts of every `camelCase` once behind the words."""
+    bag = " ".join(more)
+    if GAP not in bag:
+        return words, bag
+    groups = dict.fromkeys(group for each in more for group in each.split(GAP)[1:])
+    bag = " ".join(filter(None, (each.partition(GAP)[0] for each in more)))
+    return f" {GAP} ".join((words, *groups)), bag
 
 
 def _ascii_chunks(text: str) -> list[str]:
@@ -134,9 +160,26 @@ def _look(chunk: str) -> tuple[str, str]:
         return part, "" if part == raw else raw
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
-    found = [word for _, _, word in _words_of(chunk)]
-    others = (other for word in found for other in (*(raw for raw in word.raw if raw not in word.parts), *word.others))
-    return " ".join(part for word in found for part in word.parts), " ".join(dict.fromkeys(others))
+    # Where they stand is not asked, and takes longer to tell.
+    chunks = (chunk,) if _is_normal(chunk) else _CHUNK.findall(_normal(chunk))
+    found = [word for each in chunks for _, _, word in _runs(each)]
+    others = (other for word in found for other in _others(word))
+    bag = [" ".join(dict.fromkeys(others)), *_groups(found)]
+    return " ".join(part for word in found for part in word.parts), GAP.join(bag)
+
+
+def _others(word: Word) -> Iterator[str]:
+    yield from (raw for raw in word.raw if raw not in word.parts)
+    yield from word.others
+    yield from (raw for raw in word.raw_pieces if raw not in word.pieces)
+
+
+def _groups(found: list[Word]) -> Iterator[str]:
+    """The parts of every `camelCase`, with the words and digits that it is written together with."""
+    for is_single, words in groupby(found, lambda word: _kinds[word.raw[0][0]] == _SINGLE):
+        together = [] if is_single else list(words)
+        if any(word.pieces for word in together):
+            yield " ".join(part for word in together for part in word.finest)
 
 
 @lru_cache(4096)
@@ -146,11 +189,35 @@ def _placed(chunk: str) -> list[tuple[int, int, Word]]:
 
 
 def _words_of(chunk: str) -> list[tuple[int, int, Word]]:
-    if chunk.isascii() or unicodedata.is_normalized("NFKC", chunk):
+    if _is_normal(chunk):
         return _runs(chunk)
-    # Normalizing moves characters, so each word is said to stand where the whole chunk stands.
-    normal = unicodedata.normalize("NFKC", chunk)
-    return [(0, len(chunk), word) for piece in _CHUNK.findall(normal) for _, _, word in _runs(piece)]
+    normal = _normal(chunk)
+    places = _places(chunk, normal)
+    return [
+        (places[at + start][0], places[at + end - 1][1], word)
+        for piece in _CHUNK.finditer(normal)
+        for at in (piece.start(),)
+        for start, end, word in _runs(piece.group())
+    ]
+
+
+def _is_normal(chunk: str) -> bool:
+    return chunk.isascii() or (unicodedata.is_normalized("NFKC", chunk) and not _UNSEEN.search(chunk))
+
+
+def _normal(chunk: str) -> str:
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", chunk))
+
+
+def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
+    """Where in a chunk each character of its normal form stands: all over, where that cannot be told."""
+    places: list[tuple[int, int]] = []
+    told: list[str] = []
+    for cluster in _CLUSTER.finditer(chunk):
+        made = _normal(cluster.group())
+        told.append(made)
+        places += [cluster.span()] * len(made)
+    return places if "".join(told) == normal else [(0, len(chunk))] * len(normal)
 
 
 def _runs(chunk: str) -> list[tuple[int, int, Word]]:
@@ -167,7 +234,7 @@ def _runs(chunk: str) -> list[tuple[int, int, Word]]:
             if found and found[-1][1] == start:
                 found[-1] = _marked(found[-1], end, run)
         elif kind == _DIGIT:
-            found.append((start, end, _single(run[:LONGEST])))
+            found.append((start, end, _number(run[:LONGEST])))
         elif kind == _LETTER:
             found.append((start, end, _short_word(run) if end - start <= LONGEST else _word(run)))
     return [each for each in found if each[2].parts and each[2].parts[0]]
@@ -185,7 +252,7 @@ def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, i
         return start, end, word
     # The letters before may be none, when all of them were accents.
     whole = "".join(word.parts[-1:]) + kept
-    return start, end, Word((*word.parts[:-1], whole), (*word.raw[:-1], whole), word.others)
+    return start, end, word._replace(parts=(*word.parts[:-1], whole), raw=(*word.raw[:-1], whole))
 
 
 @lru_cache(4096)
@@ -193,18 +260,28 @@ def _single(char: str) -> Word:
     return Word((char,), (char,))
 
 
+def _number(run: str) -> Word:
+    """A run of digits, of whatever script."""
+    return _single(run if run.isascii() else "".join(str(unicodedata.digit(char)) for char in run))
+
+
 def _word(run: str) -> Word:
-    """A run of letters and apostrophes: one word, or a `camelCase` of several."""
+    """A run of letters and apostrophes: one word, which may be a `camelCase` of several."""
     run = _without_apostrophe(run)
-    pieces = [run] if _is_plain(run) else [piece for piece in _CAMEL.findall(run) if fold(piece)]
-    raw = tuple(fold(piece)[:LONGEST] for piece in pieces)
-    written = None if run.isascii() else spelled_out(run)
-    if written is not None:
+    raw = fold(run)[:LONGEST]
+    others: tuple[str, ...] = ()
+    has_umlaut = False
+    if not run.isascii() and (written := spelled_out(run)) is not None:
         # With its umlaut, without it, and as it is typed where there is none.
-        parts = tuple(stem(each, umlaut=True) for each in raw)
-        return Word(parts, raw, tuple(stem(each)[:LONGEST] for each in (fold(run), written)))
-    parts = tuple(map(stem, raw))
-    return Word(parts, raw, (stem(fold(run))[:LONGEST],) if len(pieces) > 1 else ())
+        others = tuple(stem(each)[:LONGEST] for each in (fold(run), written))
+        has_umlaut = True
+    parts = (stem(raw, umlaut=has_umlaut),)
+    if _is_plain(run):
+        return Word(parts, (raw,), others)
+    pieces = tuple(piece for each in _CAMEL.findall(run) if (piece := fold(each)[:LONGEST]))
+    if len(pieces) < 2:
+        return Word(parts, (raw,), others)
+    return Word(parts, (raw,), others, tuple(stem(each, umlaut=has_umlaut) for each in pieces), pieces)
 
 
 _short_word = lru_cache(4096)(_word)

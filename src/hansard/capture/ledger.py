@@ -19,6 +19,7 @@ from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
 from hansard.store.core import utc_now
+from hansard.threads import aside
 
 logger = logging.getLogger("hansard.capture")
 
@@ -159,7 +160,7 @@ class Ledger:
             # When it is replayed, it was still said now.
             entry = structs.replace(entry, message=structs.replace(entry.message, created_at=utc_now()))
         try:
-            await asyncio.to_thread(self._spool.add, self._home, entry)
+            await aside(self._spool.add, self._home, entry)
         except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
             self.counts.lost += 1
             logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
@@ -199,11 +200,11 @@ class Ledger:
         return attempt.done() and not attempt.cancelled() and attempt.result()
 
     async def _replay(self, spool: Spool) -> bool:
-        for batch in await asyncio.to_thread(lambda: list(spool.take(self._home))):
+        for batch in await aside(lambda: list(spool.take(self._home))):
             for entry in batch.entries:
                 if await self._put(entry) == "failed":
                     return False
-            await asyncio.to_thread(spool.done, batch)
+            await aside(spool.done, batch)
         return not spool.is_waiting(self._home)
 
     async def _put(self, entry: Entry) -> Outcome:

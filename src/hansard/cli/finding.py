@@ -16,7 +16,7 @@ from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 
 
 def search(
-    query: Annotated[str, Parameter(help='Words, "phrases", prefix*, -not, a OR b.', allow_leading_hyphen=True)],
+    query: Annotated[str, Parameter(help='Words, "phrases", prefix*, -not, a OR b.')],
     /,
     *,
     conversation: Annotated[str | None, Parameter(name=["--conversation", "-c"], help="Only in this one.")] = None,

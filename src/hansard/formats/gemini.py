@@ -120,12 +120,22 @@ def _part(known: GeminiPart, origin: dict[str, Any]) -> AnyPart:
         return ToolCall(call.id or call.name, call.name, call.args or {}, **origin)
     if known.function_response is not None:
         answer = known.function_response
-        return ToolResult(answer.id or answer.name, answer.response or "", name=answer.name)
+        output, is_error = _output(answer.response or "")
+        return ToolResult(answer.id or answer.name, output, is_error, name=answer.name)
     if known.inline_data is not None:
         blob = known.inline_data
         return _media_kind(blob.mime_type)(blob.mime_type, _standard(blob.data), name=blob.display_name, **origin)
     file = cast(FileData, known.file_data)
     return _media_kind(file.mime_type)(file.mime_type, url=file.file_uri, name=file.display_name, **origin)
+
+
+def _output(response: Any) -> tuple[Any, bool]:
+    """What a tool gave, and whether that is an error: Gemini has a key for each, where a response is not an object."""
+    if isinstance(response, dict) and len(response) == 1:
+        ((key, value),) = response.items()
+        if key in ("output", "error"):
+            return value if isinstance(value, str) else response, key == "error"
+    return response, False
 
 
 def _media_kind(media_type: str | None) -> type[Image] | type[Audio] | type[Document]:

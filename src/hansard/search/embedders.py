@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,6 +11,7 @@ from zlib import crc32
 
 from hansard.analysis import analyse
 from hansard.errors import Unsupported, ValidationError
+from hansard.threads import aside
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
@@ -55,7 +55,7 @@ class WordLlama:
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         # It computes: the event loop goes on meanwhile.
-        return await asyncio.to_thread(lambda: self._model.embed(list(texts), norm=True).tolist())
+        return await aside(lambda: self._model.embed(list(texts), norm=True).tolist())
 
 
 class Spelling:

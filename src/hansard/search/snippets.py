@@ -47,14 +47,17 @@ def _places(row: Row, words: list[Word]) -> Iterator[int]:
     if len(row.parts) == 1:
         only = row.parts[0]
         for at, word in enumerate(words):
-            forms = (*word.parts, *word.raw, *word.others)
+            forms = (*word.parts, *word.raw, *word.others, *word.pieces, *word.raw_pieces)
             if any(form.startswith(only) for form in forms) if row.prefix else only in forms:
                 yield at
         return
-    terms = [part for word in words for part in word.parts]
-    owners = [at for at, word in enumerate(words) for _ in word.parts]
-    for place in row.places(terms):
-        yield from owners[place : place + len(row.parts)]
+    readings = [[word.parts for word in words]]
+    if any(word.pieces for word in words):
+        readings.append([word.finest for word in words])
+    for reading in readings:
+        owners = [at for at, terms in enumerate(reading) for _ in terms]
+        for place in row.places([term for terms in reading for term in terms]):
+            yield from owners[place : place + len(row.parts)]
 
 
 def _within(starts: list[int], at: int, characters: int) -> int:
@@ -64,7 +67,7 @@ def _within(starts: list[int], at: int, characters: int) -> int:
 
 def _word_start(text: str, at: int) -> int:
     """No further than a few characters: scripts without spaces are cut where they are."""
-    space = text.rfind(" ", max(0, at - 20), at)
+    space = text.rfind(" ", max(0, at - 20), at + 1)
     return space + 1 if at and space >= 0 else at
 
 

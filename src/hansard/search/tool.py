@@ -107,12 +107,13 @@ class SearchTool:
                 given = msgspec.convert(dict(arguments), _Arguments, strict=False)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             return f"Error in the arguments: {error}"
-        return await self(given.query, given.limit)
+        return await self(given.query, _DEFAULT if given.limit is None else given.limit)
 
 
 class _Arguments(Struct):
     query: str
-    limit: int = _DEFAULT
+    limit: int | None = None
+    """Some APIs have a model write `null` for what it leaves out."""
 
 
 def _told(hits: Hits) -> str:

@@ -19,6 +19,7 @@ from hansard.errors import Unauthenticated, Unavailable, Unsupported, Validation
 from hansard.server.calls import Caller
 from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
+from hansard.threads import aside
 
 # Only what is signed with a key that the server does not have: a public key must never pass for a shared secret.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -75,7 +76,7 @@ class Tokens:
 
     async def _fetch(self) -> None:
         try:
-            raw = await asyncio.to_thread(_read, self._where)
+            raw = await aside(_read, self._where)
             found = self._jwt.PyJWKSet.from_dict(msgspec.json.decode(raw))
         except (OSError, ValueError, TypeError, AttributeError, self._jwt.PyJWTError) as error:
             raise Unavailable("the keys of the identity provider cannot be read") from error

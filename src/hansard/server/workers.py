@@ -5,6 +5,7 @@ The parent only watches: it starts them, starts one anew that has died, and ends
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ _TOO_SOON = 2.0
 _MOST_KILLED = 5
 """How many times in a row a worker may be killed so soon."""
 _GRACE = 20
+"""Seconds that a worker has to end: it gives those who still ask half of them."""
 
 
 class Task(Struct):
@@ -58,7 +60,7 @@ def supervise(task: Task, listening: socket.socket, count: int) -> None:
         for worker in workers:
             worker.process.terminate()
         for worker in workers:
-            worker.process.wait(_GRACE)
+            worker.end()
 
 
 class Told:
@@ -84,8 +86,9 @@ class Worker:
             [sys.executable, "-m", "hansard.server.worker"], stdin=subprocess.PIPE, pass_fds=(listening.fileno(),)
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(encode(task))
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # killed before it could read
+            self.process.stdin.write(encode(task))
+            self.process.stdin.close()
 
     def successor(self) -> Worker:
         if time.monotonic() - self._began >= _TOO_SOON:
@@ -94,3 +97,11 @@ class Worker:
         if code >= 0 or self._killed == _MOST_KILLED:
             raise Unavailable(f"a worker ended as soon as it began, with the code {code}", retryable=False)
         return Worker(self._task, self._listening, self._killed + 1)
+
+    def end(self) -> None:
+        """Waits until it has ended, as it was told to. One that does not is killed: what it acknowledged is stored."""
+        try:
+            self.process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -122,7 +122,9 @@ class Branches(MessageParts):
             raise
         with after_a_write():
             copied = await self._backend.get_conversation(context, made.id)
-        assert copied is not None
+        if copied is None:
+            # It was deleted as soon as it was there, as when its tenant goes.
+            raise rules.not_found(made.id)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, made.id, None)
         return copied

@@ -102,6 +102,8 @@ class Embeddings:
         self._tasks = tasks
         self._page_bytes = page_bytes
         self._task: Task[None] | None = None
+        self._alone_now = 0
+        """How many are at it who want no task in the background meanwhile."""
         self._waiting: dict[Key, set[int] | None] = {}
         """Chunks to look at; None for all of the conversation."""
         self._seen: dict[Key, tuple[int, int]] = {}
@@ -133,14 +135,16 @@ class Embeddings:
             chunks.update(seq // CHUNK for seq in seqs)
         if tenant not in self._places:
             self._to_list.add(tenant)
-        if self.in_background:
-            self._wake()
+        self._wake_if_due()
 
     def start_over(self, tenant: str) -> None:
         """What came with times of its own, as copies do, lies before the place: everything is listed again."""
         self._places[tenant] = vectoring.LONG_AGO
         self._to_list.add(tenant)
-        if self.in_background:
+        self._wake_if_due()
+
+    def _wake_if_due(self) -> None:
+        if self.in_background and not self._alone_now and (self._to_list or self._waiting):
             self._wake()
 
     def _wake(self) -> Task[None]:
@@ -183,16 +187,15 @@ class Embeddings:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Without the task in the background meanwhile."""
-        was, self.in_background = self.in_background, False
-        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        self._alone_now += 1
         try:
+            if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+                self._task.cancel()
+                await asyncio.wait({self._task})
             yield
         finally:
-            self.in_background = was
-            if was and (self._to_list or self._waiting):
-                self._wake()
+            self._alone_now -= 1
+            self._wake_if_due()
 
     # Working
 

@@ -24,15 +24,17 @@ def days_between(first: date, last: date) -> list[date]:
 
 
 def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
-    """A column for each bar, each with its words for those who point at it or hear it."""
-    most = max((bar.value for bar in bars), default=0) or 1
+    """A column for each bar, with its words for those who point at it; those who hear it are told the highest."""
+    most = max(bar.value for bar in bars) or 1
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
-    highest = max(bars, key=lambda bar: bar.value, default=None)
-    words = [bars[0].label, f"most: {short(highest.value)} on {highest.label}", bars[-1].label] if highest else []
-    ends = "".join(f"<span>{escape(each)}</span>" for each in words)
+    highest = max(bars, key=lambda bar: bar.value)
+    said = f"most: {short(highest.value)} on {highest.label}" if highest.value else "none in these days"
+    first, last = bars[0].label, bars[-1].label
+    ends = "".join(f"<span>{escape(each)}</span>" for each in (first, said, last))
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(title)}" '
+        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" '
+        f'aria-label="{escape(f"{title}, {first} to {last}: {said}")}" '
         f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard import codec, formats
 from hansard.formats import parts as kinds
@@ -91,11 +91,20 @@ Results = Mapping[str, tuple[ToolResult, Message]]
 """Results by the id of their call, with the message that holds them."""
 
 
-def blocks_of(
-    message: Message, reading: Reading, results: Results, others: Others, base: str, most: int = MOST
-) -> list[Block]:
-    """The message as blocks. `base` is the way to its conversation."""
-    writer = _Writer(message, others, base, most)
+class Desk(Struct, frozen=True):
+    """What those who write blocks have at hand."""
+
+    others: Others
+    base: str
+    """The way to the conversation."""
+    most: int
+    """Characters of one block."""
+    painter: highlight.Painter
+
+
+def blocks_of(message: Message, reading: Reading, results: Results, desk: Desk) -> list[Block]:
+    """The message as blocks."""
+    writer = _Writer(message, desk)
     blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
     if len(reading.parts) > _MOST_PARTS:
         blocks.append(Block(kind="text", is_cut=True))
@@ -130,11 +139,9 @@ def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
 class _Writer:
     """Makes blocks of the parts of one message, counting its media."""
 
-    def __init__(self, message: Message, others: Others, base: str, most: int) -> None:
+    def __init__(self, message: Message, desk: Desk) -> None:
         self._message = message
-        self._others = others
-        self._base = base
-        self._most = most
+        self._desk = desk
         self._seen = 0
         self._refs = list(message.blobs)
 
@@ -155,12 +162,12 @@ class _Writer:
         return self._json("other", part.native, name=part.origin or "content")
 
     def _text(self, kind: str, text: str) -> Block:
-        shown = text[: self._most]
-        return Block(kind=kind, html=markdown.render(shown), is_cut=len(text) > len(shown))
+        shown = text[: self._desk.most]
+        return Block(kind=kind, html=markdown.render(shown, self._desk.painter), is_cut=len(text) > len(shown))
 
     def _json(self, kind: str, value: Any, **more: Any) -> Block:
         text = value if isinstance(value, str) else pretty(value)
-        shown = text[: self._most]
+        shown = text[: self._desk.most]
         html = highlight.json(shown) if not isinstance(value, str) else escape(shown)
         return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
@@ -170,7 +177,7 @@ class _Writer:
             block.is_open = not self._link(block)
             return block
         result, holder = results[call.id]
-        answer = _Writer(holder, {}, self._base, self._most)._result(result)
+        answer = _Writer(holder, structs.replace(self._desk, others={}))._result(result)
         answer.seq = holder.seq
         block.is_error = result.is_error
         block.inside = [answer]
@@ -190,11 +197,11 @@ class _Writer:
 
     def _link(self, block: Block) -> bool:
         """Gives half of a call and its result the way to the other half; false when nobody knows it."""
-        other = self._others.get(block.id)
+        other = self._desk.others.get(block.id)
         if other is None:
             return False
         block.name, block.to = other.name, other.seq
-        block.url = f"{self._base}{query(at=other.id)}#m{other.seq}"
+        block.url = f"{self._desk.base}{query(at=other.id)}#m{other.seq}"
         return True
 
     def _piece(self, part: AnyPart) -> Block | None:
@@ -202,7 +209,7 @@ class _Writer:
         if not isinstance(part, kinds.Text):
             return self.block(part, {})
         text = part.text
-        if len(text) <= self._most and text[:1] in ("{", "[") and not codec.is_deep(text):
+        if len(text) <= self._desk.most and text[:1] in ("{", "[") and not codec.is_deep(text):
             try:
                 return self._json("json", msgspec.json.decode(text))
             except msgspec.DecodeError:
@@ -225,12 +232,14 @@ class _Writer:
             return Block(kind="elsewhere", name=name, note=f"file {media.file_id}")
         if isinstance(media, kinds.Document) and media.text:
             return self._text("text", media.text)
-        url = f"{self._base}/m/{segment(self._message.id)}/media/{number}"
+        url = f"{self._desk.base}/m/{segment(self._message.id)}/media/{number}"
         return Block(kind=kind, name=name, note=note, url=url)
 
     def left(self) -> list[Block]:
         """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
-        url = f"{self._base}/m/{segment(self._message.id)}/raw"
+        if not self._refs:
+            return []
+        url = f"{self._desk.base}/m/{segment(self._message.id)}/raw"
         return [Block(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]]
 
 

@@ -72,7 +72,7 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
         items = await transcript.items_of(stretch.messages, setting)
         return look.piece("stretch.html", transcript=transcript.joined(items), **values)
     inside = await _inside(look, setting, values)
-    return look.show("conversation.html", conversation=conversation, inside=inside)
+    return look.frame("conversations", conversation.title or conversation.id, inside)
 
 
 async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
@@ -86,14 +86,14 @@ async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[
         "is_live": look.store.capabilities.watch != "none",
     }
     where = (stretch.branch, stretch.has_older, stretch.has_newer)
-    key = rendering.key_of("talk.html", (setting, list(stretch.messages), where, values["shown"], more))
+    key = rendering.key_of("talk", (setting, list(stretch.messages), where, values["shown"], more))
     found = rendering.recalled(key)
     if found is not None:
         return found
     items = await transcript.items_of(stretch.messages, setting)
     people, branches = _people(stretch.messages), _tree(setting.branches)
     made = {"transcript": transcript.joined(items), "people": people, "branches": branches}
-    return rendering.kept(key, "talk.html", {**values, **more, **made})
+    return rendering.kept(key, rendering.render("talk.html", **values, **more, **made))
 
 
 def base_of(look: Look[Any, Any], conversation: Conversation) -> str:

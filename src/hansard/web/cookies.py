@@ -15,9 +15,12 @@ import secrets
 from hansard.errors import Denied, Unauthenticated
 from hansard.server.calls import Caller, Headers
 from hansard.server.gate import Gate
-from hansard.web.visits import Visit
+from hansard.web.visits import HOST, Visit
 
 KEY = "hansard_key"
+OWN_KEY = HOST + KEY
+"""The same where the page comes by TLS and without a prefix. No neighbour, of another name under the same domain, can
+set a cookie of this name for us. It must have the path `/`: behind a prefix it would go to other applications."""
 SEED = "hansard_seed"
 _DAYS_30 = 30 * 86_400
 _TOKEN = re.compile(r"[\w.~+/=-]{1,3800}", re.ASCII)
@@ -27,10 +30,15 @@ _OURS = (None, b"same-origin", b"none")
 async def admit(gate: Gate, visit: Visit) -> Caller:
     """Who asks: by the header that programs send, else by the cookie."""
     headers = visit.headers
-    key = visit.cookies.get(KEY)
+    key = key_of(visit)
     if key is not None and b"authorization" not in headers and gate.needs_key:
         headers = headers | {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
     return await gate.admit(headers, visit.scope.get("client"))
+
+
+def key_of(visit: Visit) -> str | None:
+    """The key that the browser has signed in with."""
+    return visit.cookies.get(OWN_KEY, visit.cookies.get(KEY))
 
 
 async def holds(gate: Gate, visit: Visit, key: str) -> Caller:
@@ -54,7 +62,7 @@ def seed_of(visit: Visit) -> tuple[str, Headers]:
 
 def proof_of(visit: Visit, seed: str) -> str:
     """What every form of this browser carries."""
-    key = visit.cookies.get(KEY, "")
+    key = key_of(visit) or ""
     return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
 
 
@@ -73,12 +81,23 @@ def check_form(visit: Visit, proof: str | None) -> None:
 # Signing in and out
 
 
-def signed_in(visit: Visit, key: str) -> tuple[bytes, bytes]:
-    return _cookie(visit, KEY, key, seconds=_DAYS_30)
+def signed_in(visit: Visit, key: str, shown_at: str) -> Headers:
+    """Gives the browser its key. `shown_at` is the path of the page that asked for it, as far as we see it."""
+    if visit.is_https and _has_no_prefix(visit, shown_at):
+        return (_cookie(visit, OWN_KEY, key, path="/", seconds=_DAYS_30), _cookie(visit, KEY, "", seconds=0))
+    return (_cookie(visit, KEY, key, seconds=_DAYS_30),)
 
 
-def signed_out(visit: Visit) -> tuple[bytes, bytes]:
-    return _cookie(visit, KEY, "", seconds=0)
+def signed_out(visit: Visit) -> Headers:
+    own = (_cookie(visit, OWN_KEY, "", path="/", seconds=0),) if visit.is_https else ()
+    return (*own, _cookie(visit, KEY, "", seconds=0))
+
+
+def _has_no_prefix(visit: Visit, shown_at: str) -> bool:
+    """Whether the browser names the page as we do: a proxy that puts a prefix before it does not tell us."""
+    _, _, named = visit.headers.get(b"referer", b"").decode("latin-1").partition("://")
+    path = named.partition("/")[2].partition("?")[0]
+    return bool(named) and path in (shown_at.partition("?")[0], "sign-in")
 
 
 def _cookie(

@@ -6,10 +6,13 @@ is declared is guarded, audited and tested.
 
 from __future__ import annotations
 
+import secrets
 from functools import cached_property
+from html import escape
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+from markupsafe import Markup
 from msgspec import Struct
 
 from hansard.errors import ConversationNotFound, ValidationError
@@ -30,6 +33,8 @@ from hansard.web.visits import Visit, unsegment
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
 PROOF = "proof"
+_PLACE = secrets.token_hex(16)
+"""Where a frame leaves room. It can stand nowhere else: nobody knows it."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
@@ -102,20 +107,32 @@ class Look(Generic[Q, F]):
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> Answer:
         """A whole page."""
-        facts = {
+        more = {"can": self.store.capabilities, "model": self.services.model.name, **values}
+        return shown(template, status, self._seed[1], caller=self.caller, may=self.may, **self._around(), **more)
+
+    def frame(self, here: str, title: str, inside: Markup) -> Answer:
+        """A whole page around what was made for it. What stands around it is much the same on all of them."""
+        facts = {"here": here, **self._around()}
+
+        def write() -> str:
+            return rendering.render("frame.html", place=_PLACE, caller=self.caller, may=self.may, **facts)
+
+        frame = rendering.remembered("frame", (facts, sorted(self.caller.scopes), self.caller.user), write)
+        before, between, after = str(frame).split(_PLACE)
+        page = f"{before}{escape(title)} · Hansard{between}{inside}{after}"
+        return Answer(page.encode("utf-8", "replace"), 200, (*SAFE, *self._seed[1]), HTML)
+
+    def _around(self) -> dict[str, Any]:
+        """What every page shows around its own."""
+        return {
             "colours": self.visit.colours,
             "root": self.visit.root,
             "home": self.visit.home,
             "proof": self.proof,
-            "caller": self.caller,
-            "may": self.may,
             "tenant": self.store.tenant_id,
             "chosen": self.visit.chosen,
-            "is_signed_in": cookies.KEY in self.visit.cookies and self.services.gate.needs_key,
-            "can": self.store.capabilities,
-            "model": self.services.model.name,
+            "is_signed_in": cookies.key_of(self.visit) is not None and self.services.gate.needs_key,
         }
-        return shown(template, status, self._seed[1], **facts, **values)
 
     def piece(self, template: str, **values: Any) -> Answer:
         """A part of a page, for the script."""

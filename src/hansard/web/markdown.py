@@ -34,14 +34,12 @@ _ATTRIBUTES = {
     "span": {"class"},
     "div": {"class"},
     "pre": {"class"},
-    "ol": {"start"},
+    "ol": {"dir", "start"},
+    "ul": {"dir"},
     "th": {"class"},
     "td": {"class"},
-    "p": {"dir"},
-    "li": {"dir"},
     "blockquote": {"dir"},
     "table": {"dir"},
-    **{f"h{level}": {"dir"} for level in range(1, 7)},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
 _CLEANER = nh3.Cleaner(
@@ -67,13 +65,15 @@ _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
 
-def render(text: str) -> str:
-    """The text as HTML."""
+def render(text: str, painter: Painter | None = None) -> str:
+    """The text as HTML. Texts on one page share a painter, so that colours never take long."""
     if len(text) > MOST:
         return plain(text)
     whole = text.encode("utf-8", "replace").decode()  # half a character is none
-    whole = _TAG.sub(_LESS, whole.replace(_LESS, "\ufffd"))
-    writer = _Writer()
+    whole = whole.replace(_LESS, "\ufffd")
+    if "<" in whole:
+        whole = _TAG.sub(_LESS, whole)
+    writer = _Writer(painter or Painter())
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
     return _CLEANER.clean("".join(writer.pieces))
@@ -93,10 +93,10 @@ def plain(text: str) -> str:
 
 _SIGNS = {"SoftBreak": "<br>\n", "HardBreak": "<br>\n", "Rule": "<hr>\n"}
 _OPEN = {
-    "Paragraph": '<p dir="auto">',
-    "HtmlBlock": '<p dir="auto">',
+    "Paragraph": "<p>",
+    "HtmlBlock": "<p>",
     "BlockQuote": '<blockquote dir="auto">\n',
-    "Item": '<li dir="auto">',
+    "Item": "<li>",
     "Emphasis": "<em>",
     "Strong": "<strong>",
     "Strikethrough": "<s>",
@@ -117,14 +117,18 @@ _TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐
 
 
 class _Writer:
-    """HTML of what the parser finds: with a direction for each block, and nothing that a browser would fetch."""
+    """HTML of what the parser finds, without anything that a browser would fetch.
 
-    def __init__(self) -> None:
+    Quotes, lists and tables have the direction of what is in them, so that their signs stand where a line begins; lines
+    find their own by the style sheet.
+    """
+
+    def __init__(self, painter: Painter) -> None:
         self.pieces: list[str] = []
         self._code: list[str] | None = None
         """The lines of a block of code, while it is read."""
         self._language = ""
-        self._painter = Painter()
+        self._painter = painter
         self._links = 0
         """Links and pictures that are open: inside of one there is no other."""
         self._words = 0
@@ -171,9 +175,9 @@ class _Writer:
     def _open(self, name: str, more: Any) -> str:
         match name:
             case "Heading":
-                return f'<{more["level"].lower()} dir="auto">'
+                return f"<{more['level'].lower()}>"
             case "List":
-                return "<ul>\n" if more is None else f'<ol start="{more}">\n'
+                return '<ul dir="auto">\n' if more is None else f'<ol dir="auto" start="{more}">\n'
             case "CodeBlock":
                 self._code, self._language = [], _language(more)
             case "Link" | "Image":

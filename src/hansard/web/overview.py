@@ -54,9 +54,9 @@ async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
 def _figures(sums: Sums, since: date, home: str) -> Markup:
     """Numbers and charts."""
 
-    def values() -> dict[str, Any]:
+    def write() -> str:
         active = None if sums.stats is None else sums.stats.active
-        return {
+        values = {
             "home": home,
             "stats": sums.stats,
             "sums": sums,
@@ -64,10 +64,11 @@ def _figures(sums: Sums, since: date, home: str) -> Markup:
             "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
             "messages_chart": None if active is None else _chart(active, since, "Messages per day", "messages"),
         }
+        return rendering.render("figures.html", **values)
 
     # When it was added up is only shown where that is long ago.
     facts = sums if sums.is_kept else structs.replace(sums, at=NOT_YET)
-    return rendering.remembered("figures.html", (facts, since, home), values)
+    return rendering.remembered("figures", (facts, since, home), write)
 
 
 async def last_check(store: Store) -> Record | None:

@@ -12,7 +12,7 @@ from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.calls import Answer
 from hansard.store.finding import SearchMode, SearchOrder
-from hansard.web import content, listing, rendering
+from hansard.web import content, listing, pieces, rendering
 from hansard.web.looks import Look, NoForm, see
 
 PAGE = 20
@@ -43,11 +43,20 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
 async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
     """What was said, wherever."""
     hits = await _search(look) if look.query.q else Hits()
-    found = [_html(hit, look.visit.home) for hit in hits]
-    values: dict[str, Any] = {"q": look.query, "found": found, "next": hits.next_cursor, "complete": hits.complete}
+    modes = MODES if look.store.embedder is not None else {}
+    template = "hits.html" if look.visit.wants_piece else "finding.html"
+    home = look.visit.home
+    values: dict[str, Any] = {"q": look.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
+    shown = (template, values, modes, [_facts(hit) for hit in hits])
+
+    def write() -> str:
+        found = [Markup(_html(hit, home)) for hit in hits]
+        return rendering.render(template, found=found, roles=ROLES, modes=modes, **values)
+
+    inside = rendering.remembered("search", shown, write)
     if look.visit.wants_piece:
-        return look.piece("hits.html", **values)
-    return look.show("search.html", roles=ROLES, modes=MODES if look.store.embedder is not None else {}, **values)
+        return look.piece("piece.html", inside=inside)
+    return look.frame("search", f"{look.query.q} · Search" if look.query.q else "Search", inside)
 
 
 async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
@@ -73,21 +82,15 @@ async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
     )
 
 
-def _html(hit: Hit, home: str) -> Markup:
-    conversation = hit.conversation
+def _facts(hit: Hit) -> tuple[object, ...]:
+    """What a hit is shown by."""
+    of = hit.conversation
+    return (hit.message, of.id, of.title, of.user_id, of.agent_id, hit.query)
 
-    def values() -> dict[str, Any]:
-        return {
-            "home": home,
-            "message": hit.message,
-            "conversation": conversation,
-            "title": listing.title_of(conversation),
-            "who": content.speaker_of(hit.message, conversation),
-            "snippet": listing.marked(hit.cut(SNIPPET)),
-        }
 
-    of = (conversation.id, conversation.title, conversation.user_id, conversation.agent_id)
-    return rendering.remembered("hit.html", (hit.message, of, hit.query, home), values)
+def _html(hit: Hit, home: str) -> str:
+    who = content.speaker_of(hit.message, hit.conversation)
+    return pieces.hit(hit.message, who, listing.title_of(hit.conversation), listing.marked(hit.cut(SNIPPET)), home)
 
 
 def _after(day: datetime | None) -> datetime | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import re
@@ -15,6 +14,7 @@ from hansard import formats
 from hansard.errors import NotFound
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.calls import Answer, NoQuery
+from hansard.threads import aside
 from hansard.web import content, highlight, transcript
 from hansard.web.conversation import ONE, Stretch, base_of, beyond_of
 from hansard.web.looks import ALONE, Look, NoForm, see
@@ -44,7 +44,7 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
     base = base_of(look, conversation)
     beyond = await beyond_of(look, Stretch([message], message.branch, has_older=True, has_newer=True))
     setting = Setting(conversation, base, look.may("write"), beyond=beyond, most=content.WHOLE)
-    html = await asyncio.to_thread(transcript.one, message, setting)
+    html = await aside(transcript.one, message, setting)
     raw = content.pretty(message)
     return look.show(
         "one.html",

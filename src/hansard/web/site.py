@@ -121,14 +121,14 @@ class Site:
         visit.entrance = "sign_in" if visit.path == _SIGN_IN else "sign_out"
         if visit.path == _SIGN_OUT:
             await self._form(visit, body, SignOut)
-            return redirect("./", cookies.signed_out(visit))
+            return redirect("./", *cookies.signed_out(visit))
         form: SignIn = await self._form(visit, body, SignIn)
         try:
             visit.caller = await cookies.holds(self._gate, visit, form.key.strip())
         except Unauthenticated as error:
             return self._sign_in(visit, str(error), form.to)
         to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
-        return redirect("./" + to, cookies.signed_in(visit, form.key.strip()))
+        return redirect("./" + to, *cookies.signed_in(visit, form.key.strip(), form.to))
 
     def _sign_in(self, visit: Visit, problem: str | None, to: str) -> Answer:
         seed, headers = cookies.seed_of(visit)
@@ -143,7 +143,7 @@ class Site:
         error, status, headers = fault_of(visit, failure, self._watchers)
         if isinstance(error, Unauthenticated):
             # Whoever comes without a key is asked for one; the words are for one that does not hold.
-            problem = str(error) if cookies.KEY in visit.cookies or not self._gate.needs_key else None
+            problem = str(error) if cookies.key_of(visit) is not None or not self._gate.needs_key else None
             return self._sign_in(visit, problem, visit.here if visit.method == "GET" else "")
         is_trusted = visit.caller is not None and visit.caller.is_operator
         says_why = is_trusted or status < 500 or isinstance(error, Unsupported)

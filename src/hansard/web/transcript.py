@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import date
-from typing import Any
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -13,7 +11,9 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
-from hansard.web import content, markdown, rendering
+from hansard.threads import aside
+from hansard.web import content, markdown, pieces, rendering
+from hansard.web.highlight import Painter
 
 _HEAVY = 60_000
 """Characters from which on rendering goes to a thread."""
@@ -48,7 +48,7 @@ async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
-        return await asyncio.to_thread(items, messages, setting)
+        return await aside(items, messages, setting)
     return items(messages, setting)
 
 
@@ -58,9 +58,10 @@ def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     shown: list[Item] = []
     day: date | None = None
     seen = [message for message in messages if message.seq not in pairs.inside]
-    covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0)
+    painter = Painter()
+    covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0, painter)
     for message in seen:
-        html = _html(message, setting, pairs)
+        html = _html(message, setting, pairs, painter)
         at = message.created_at.date()
         shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
         day = at
@@ -78,7 +79,7 @@ def joined(shown: Iterable[Item]) -> Markup:
 
 
 def one(message: Message, setting: Setting) -> Markup:
-    return _html(message, setting, _pair([message], setting.beyond))
+    return _html(message, setting, _pair([message], setting.beyond), Painter())
 
 
 def loose(messages: Iterable[Message]) -> formats.ToolLinks:
@@ -147,24 +148,26 @@ def _tool_name(caller: Message, id: str) -> str:
     return next((part.name for part in calls if part.id == id), "call")
 
 
-def _html(message: Message, setting: Setting, pairs: Pairs) -> Markup:
+def _html(message: Message, setting: Setting, pairs: Pairs, painter: Painter) -> Markup:
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
     others = _others(message, links, pairs) if links.calls or links.results else {}
     conversation = setting.conversation
     left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
 
-    def values() -> dict[str, Any]:
-        blocks = content.blocks_of(message, formats.read(message), pairs.results, others, setting.base, setting.most)
-        speaker = content.speaker_of(message, conversation)
-        return {"m": message, "who": speaker, "blocks": blocks, "left_at": left_at, "base": setting.base}
+    def write() -> str:
+        reading, desk = formats.read(message), content.Desk(others, setting.base, setting.most, painter)
+        blocks = content.blocks_of(message, reading, pairs.results, desk)
+        return pieces.message(message, content.speaker_of(message, conversation), blocks, left_at, setting.base)
 
     people = (conversation.user_id, conversation.agent_id)
     shown = (message, answers, others, setting.base, setting.most, left_at, people)
-    return rendering.remembered("message.html", shown, values)
+    return rendering.remembered("message", shown, write)
 
 
-def _ends(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:
+def _ends(
+    messages: Sequence[Message], summaries: Iterable[Summary], end: int, painter: Painter
+) -> dict[int, list[Markup]]:
     """For each message that is seen, the summaries whose range ends with it, or with what is folded into it."""
     found: dict[int, list[Markup]] = {}
     if not messages:
@@ -173,7 +176,7 @@ def _ends(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -
         if summary.to_seq < messages[0].seq or summary.to_seq > end:
             continue
         last = max(each.seq for each in messages if each.seq <= summary.to_seq)
-        text = Markup(markdown.render(summary.text[: content.MOST]))
+        text = Markup(markdown.render(summary.text[: content.MOST], painter))
         html = Markup(rendering.render("summary.html", summary=summary, text=text))
         found.setdefault(last, []).append(html)
     return found

@@ -19,6 +19,8 @@ from hansard.server.exchanges import Exchange
 TENANT = b"/t/"
 OURS = "hansard_"
 """With which the names of our cookies begin."""
+HOST = "__Host-"
+"""Before the name of a cookie: browsers take it only by TLS, from the host itself, for all of its paths."""
 COLOURS = OURS + "colours"
 
 
@@ -64,7 +66,7 @@ class Visit(Exchange):
         sent = (each.partition("=") for each in self.headers.get(b"cookie", b"").decode("latin-1").split(";"))
         found: dict[str, str] = {}
         for name, _, value in sent:
-            if name.strip().startswith(OURS):
+            if name.strip().removeprefix(HOST).startswith(OURS):
                 # A browser sends the cookie with the longest path first.
                 found.setdefault(name.strip(), value.strip())
         return found

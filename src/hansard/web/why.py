@@ -65,9 +65,7 @@ async def see_why(look: Look[WhyQuery, NoForm]) -> Answer:
     messages = await _messages(look, prompt)
     base = base_of(look, conversation)
     facts = (look.query, prompt, list(messages.values()), conversation, base)
-    result = rendering.remembered(
-        "why_result.html", facts, lambda: _values(look.query, prompt, messages, conversation, base)
-    )
+    result = rendering.remembered("why", facts, lambda: _result(look.query, prompt, messages, conversation, base))
     if look.visit.wants_piece:
         return look.piece("piece.html", inside=result)
     agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
@@ -75,11 +73,11 @@ async def see_why(look: Look[WhyQuery, NoForm]) -> Answer:
     return look.show("why.html", agents=agents, formats=FORMATS, **values)
 
 
-def _values(
+def _result(
     query: WhyQuery, prompt: Prompt, messages: dict[str, Message], conversation: Conversation, base: str
-) -> dict[str, Any]:
+) -> str:
     made = content.pretty(_as_sent(prompt, query.format))
-    return {
+    values = {
         "q": query,
         "prompt": prompt,
         "lines": _lines(prompt, messages, conversation),
@@ -89,6 +87,7 @@ def _values(
         "base": base,
         "conversation": conversation,
     }
+    return rendering.render("why_result.html", **values)
 
 
 async def see_prompt_json(look: Look[WhyQuery, NoForm]) -> Answer:

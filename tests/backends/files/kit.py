@@ -7,16 +7,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from hansard import sync
+from hansard import Limits, sync
 from hansard.store.core import utc_now
 from hansard.testing import Clock
 
 
-def connect(root: Path, clock: Clock | None = None, **options: str) -> sync.Store:
+def connect(root: Path, clock: Clock | None = None, limits: Limits | None = None, **options: str) -> sync.Store:
     """A blocking store on that folder, which does not wait for the disk unless told to."""
     options = {"durability": "process"} | options
     query = "&".join(f"{name}={value}" for name, value in options.items())
-    return sync.connect(f"file://{root}?{query}", clock=clock or utc_now)
+    return sync.connect(f"file://{root}?{query}", limits=limits, clock=clock or utc_now)
 
 
 def journal(root: Path, name: str, agent: str = "_no_agent", tenant: str = "default") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -15,8 +16,10 @@ from typing import cast
 
 import pytest
 from tests.backends.files import kit
+from tests.waiting import PATIENCE
 
-from hansard import ConversationNotFound, Message, Unavailable, sync
+from hansard import ConversationNotFound, Limits, Message, Unavailable, sync
+from hansard.backends.files import lifecycle
 from hansard.backends.files.backend import FilesBackend
 from hansard.backends.files.locks import Locks
 from hansard.store.core import utc_now
@@ -135,6 +138,89 @@ def test_a_lock_that_a_dead_process_left_keeps_nobody(tmp_path: Path) -> None:
         assert store.list_conversations().items == []
 
 
+def test_a_tenant_goes_when_nobody_writes_to_it(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store, ThreadPoolExecutor(3) as pool:
+        store.append_message("c", "user", "x")
+        tenant = cast("FilesBackend", store.backend)._common.tenant("default")
+        with tenant.writing("d", create=True):
+            going = [pool.submit(store.admin.delete_tenant, "default") for _ in range(2)]
+            with pytest.raises(TimeoutError):
+                going[0].result(timeout=0.5)
+            # What is written now must lie where the next writer looks for it.
+            assert kit.contents(store, "c") == ["x"]
+        assert sum(each.result().conversations for each in going) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["hansard.json"]
+
+
+@pytest.mark.parametrize(("mode", "durability"), [("delta", "machine"), ("snapshot", "process")])
+def test_tenants_that_go_and_come_back_while_others_write(tmp_path: Path, mode: str, durability: str) -> None:
+    chance = random.Random(7)
+    copies = iter(range(1_000_000))
+    limits = Limits(blob_bytes=64)
+    with kit.connect(tmp_path / "store", limits=limits, mode=mode, durability=durability) as store:
+
+        def append() -> None:
+            store.append(f"c{chance.randrange(3)}", [Message("user", {"image": "QUJD" * chance.randrange(40, 44)})])
+
+        def record() -> None:
+            store.records.put(["n"], "k", 1, conversation_id=f"c{chance.randrange(3)}")
+            store.user("u").records.put(["n"], "k", 1)
+
+        def read() -> None:
+            for each in store.list_conversations().items:
+                store.get_messages(each.id, last=5)
+
+        def remove() -> None:
+            store.delete_conversation(f"c{chance.randrange(3)}")
+            store.erase_user("u")
+            store.purge()
+
+        def copy() -> None:
+            store.backup(tmp_path / f"copy{next(copies)}")
+
+        def leave() -> None:
+            store.admin.delete_tenant("default")
+
+        run([append, append, record, read, remove, copy, leave, leave], 4)
+        store.append_message("c0", "user", "last")
+        store.purge()
+        assert store.check() == []
+    for path in tmp_path.glob("copy*"):
+        with kit.connect(path) as store:
+            store.purge()  # a deletion that was under way is in the copy as far as it was
+            assert store.check() == []
+
+
+def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kit.connect(tmp_path) as store:
+        store.blobs.put(b"x")
+        folder = next((tmp_path / "default" / "_blobs").iterdir())
+        temporary = folder / "another.tmp"
+        temporary.write_bytes(b"y")
+        os.utime(temporary, (0, 0))  # as a blob that is kept only as long as it is needed
+        store.purge()
+        assert temporary.exists()
+        monkeypatch.setattr(lifecycle, "_OLD", -60.0)
+        store.purge()
+        assert not temporary.exists()
+
+
+def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(tmp_path: Path) -> None:
+    def picture(letter: str) -> list[Message]:
+        return [Message("user", {"image": letter * 400})]
+
+    with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store, ThreadPoolExecutor(2) as pool:
+        store.append("c", picture("A"))
+        tenant = cast("FilesBackend", store.backend)._common.tenant("default")
+        with tenant._catalog.mutex:
+            # As if a first look at very many conversations were under way.
+            going = pool.submit(store.delete_conversation, "c")
+            with pytest.raises(TimeoutError):
+                going.result(timeout=0.5)
+            pool.submit(store.append, "d", picture("B")).result(PATIENCE)
+        assert going.result().blobs == 1
+
+
 def test_readers_that_overlap_do_not_keep_a_writer_out(tmp_path: Path) -> None:
     locks = Locks(timeout=30)
     path, done = tmp_path / "lock", threading.Event()
@@ -249,7 +335,36 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="nothing forks here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 def test_a_forked_process_keeps_no_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORK, f"file://{tmp_path}?timeout=2"]
     subprocess.run(command, check=True, timeout=30, stdin=subprocess.PIPE)
+
+
+ORPHAN = """
+import os, signal, sys
+from hansard import sync
+store = sync.connect(sys.argv[1])
+with store.backend._common.tenant("default").writing("c"):
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.read(0, 1)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_child_does_not_keep_the_locks_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+    with kit.connect(tmp_path, timeout="2") as store:
+        store.append_message("c", "user", "x")
+        command = [sys.executable, "-c", ORPHAN, f"file://{tmp_path}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            parent.wait(PATIENCE)
+            try:
+                store.append_message("c", "user", "y")
+            finally:
+                os.kill(child, 9)
+        assert kit.contents(store, "c") == ["x", "y"]

@@ -77,7 +77,7 @@ def test_settings_hold_though_no_session_does(target: Target) -> None:
         async with connect(target.url) as patient:
             await patient.append_message("c", "user", "x")
         async with (
-            behind(target, "pooler=true&statement_timeout=300") as (store, _),
+            behind(target, "pooler=true&statement_timeout=2000") as (store, _),
             raw() as connection,
             connection.transaction(),
         ):

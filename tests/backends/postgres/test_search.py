@@ -88,6 +88,28 @@ async def make_older(place: str) -> None:
 # Filling
 
 
+def test_words_are_counted_where_they_are_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that leave the queue while a search counts must not be found in the index and counted nowhere."""
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+    own = searching.Search._counts
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            await opened.append("c", [Message("user", "ann word"), Message("user", "ben word")])
+
+            async def overtaken(self: searching.Search, *given: Any) -> Any:
+                counted = await own(self, *given)
+                await backend_of(opened).catch_up()
+                return counted
+
+            monkeypatch.setattr(searching.Search, "_counts", overtaken)
+            meanwhile = [hit.score for hit in await opened.search("word OR ann")]
+            assert await entries(target) == 2
+            assert meanwhile == [hit.score for hit in await opened.search("word OR ann")]
+
+    play(check)
+
+
 def test_the_index_is_filled_behind_the_appends(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -315,7 +337,11 @@ def test_a_pass_that_dies_leaves_everything_as_it_was(target: Target, monkeypatc
     play(check)
 
 
-def test_a_message_that_cannot_be_read_is_told_and_stops_nobody_else(target: Target) -> None:
+def test_a_message_that_cannot_be_read_is_told_and_stops_nobody_else(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append("a", [Message("user", {"word": 1}, format="json")])
@@ -404,7 +430,9 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
 # Building anew, and checking
 
 
-def test_built_anew_it_says_the_same(target: Target) -> None:
+def test_built_anew_it_says_the_same(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
@@ -416,6 +444,26 @@ def test_built_anew_it_says_the_same(target: Target) -> None:
             assert await texts(opened, "word") == before
             assert len(await texts(opened.tenant("other"), "word")) == 1
             assert await opened.check() == []
+
+    play(check)
+
+
+def test_what_another_process_indexes_meanwhile_is_done_too(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
+    async def check() -> None:
+        async with connect(target.url) as opened, connect(target.url) as other:
+            await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
+            await opened.tenant("acme").append("c", [Message("user", "word")])
+            own = indexing.catch_up_tenant
+
+            async def beaten(engine: Any, tenant: str) -> None:
+                assert await indexing.sweep(backend_of(other)._engine, tenant, indexing.LONG_PASS) == 0
+                await own(engine, tenant)
+
+            monkeypatch.setattr(indexing, "catch_up_tenant", beaten)
+            assert [done async for done in opened.admin.reindex()][-1] == 21
+            assert await entries(target) == 21
 
     play(check)
 
@@ -500,7 +548,9 @@ def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.Monke
     play(check)
 
 
-def test_an_index_of_another_version_is_refused(target: Target) -> None:
+def test_an_index_of_another_version_is_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "IDLE", 60.0)
+
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append_message("c", "user", "word")

@@ -48,7 +48,6 @@ def run(url: str, *acts: dying.Act) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("act", dying.ACTS)
 def test_a_writer_that_dies_at_any_step(act: str) -> None:
     before_url, after_url = redis_servers.fresh_cluster(), redis_servers.fresh_cluster()
@@ -110,7 +109,6 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
         assert store.check() == []
 
 
-@pytest.mark.timeout(180)
 def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None:
     """Places pass over what is older than what they have seen: so the older must come first."""
     for step in itertools.count(1):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.redis.conftest import StartServer
-from tests.servers.redis import Server, free_port
+from tests.servers.redis import Server
 from tests.waiting import PATIENCE, until
 
 import hansard
@@ -31,8 +31,11 @@ def texts(store: sync.Store, id: str = "c") -> list[object]:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(Unavailable, match="cannot be reached") as refused:
-        sync.connect(f"redis://127.0.0.1:{free_port()}")
+    with socket.socket() as held:
+        # Ours, so that nobody else comes to listen there; and we do not.
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(Unavailable, match="cannot be reached") as refused:
+            sync.connect(f"redis://127.0.0.1:{held.getsockname()[1]}")
     assert refused.value.outcome == "not_applied"
 
 

@@ -9,16 +9,19 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE, coming
 
 import hansard
 import hansard.sync
-from hansard.backends.sqlite import SqliteBackend, schema
+from hansard.backends.sqlite import SqliteBackend, backend, engine, indexing, schema
 from hansard.backends.sqlite.writer import Writer
+from hansard.threads import aside
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
@@ -225,6 +228,53 @@ def test_who_is_told_after_a_commit_cannot_undo_it(path: Path, monkeypatch: pyte
     asyncio.run(run())
 
 
+def test_whatever_breaks_on_the_writing_thread_leaves_nobody_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def broken(*given: object) -> None:
+        asked.append(given)
+        raise MemoryError("not today")
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+            await store.append("a", [hansard.Message("user", "x")])
+            await store.append("b", [hansard.Message("user", "x")])
+            with monkeypatch.context() as patch:
+                # After the commit of several, and while nothing is to be written.
+                patch.setattr(engine.Engine, "_wipe", broken)
+                patch.setattr(indexing, "index_some", broken)
+                gone = await asyncio.wait_for(
+                    asyncio.gather(*(store.delete_conversation(id) for id in "ab"), return_exceptions=True), PATIENCE
+                )
+                assert [type(each) for each in gone] == [hansard.Unavailable] * 2
+                asked.clear()
+                await store.append_message("c", "user", "y")
+                await coming(lambda: asked)
+            await asyncio.wait_for(store.append_message("c", "user", "z"), PATIENCE)
+            assert await store.get_conversation("a") is None
+            assert len(await store.search("z")) == 1
+
+    asyncio.run(run())
+
+
+def test_a_writing_thread_that_cannot_be_had_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                with pytest.raises(hansard.Unavailable, match="start new thread"):
+                    await asyncio.wait_for(store.append_message("c", "user", "x"), PATIENCE)
+            await asyncio.wait_for(store.append_message("c", "user", "y"), PATIENCE)
+            assert [message.content for message in await store.get_messages("c")] == ["y"]
+
+    asyncio.run(run())
+
+
 def test_appends_beside_many_branches_save_only_their_own(path: Path, store: hansard.sync.Store) -> None:
     store.append_message("c", "user", "one")
     for _ in range(30):
@@ -234,6 +284,27 @@ def test_appends_beside_many_branches_save_only_their_own(path: Path, store: han
     store.append_message("c", "user", "two")
     # The message, its place in the queue of the search index, the conversation's counters, the count of one branch.
     assert engine._connection.total_changes - before == 4
+
+
+def test_messages_wait_for_the_index_in_the_order_of_arrival(path: Path) -> None:
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+
+            async def append(id: str, count: int) -> None:
+                await store.append(id, [hansard.Message("user", "x") for _ in range(count)])
+
+            await append("c", 3)
+            await append("d", 1)
+            await append("d", 2)
+            await append("c", 1)
+            # These share a transaction.
+            await asyncio.gather(append("d", 2), append("c", 2), append("d", 1))
+
+    asyncio.run(run())
+    found = rows(path, "SELECT message >> 30, message & 1073741823 FROM search_rows ORDER BY n")
+    lines = [(1, 3), (2, 1), (2, 2), (1, 1), (2, 2), (1, 2), (2, 1)]
+    seqs = {1: iter(range(1, 10)), 2: iter(range(1, 10))}
+    assert found == [(line, next(seqs[line])) for line, count in lines for _ in range(count)]
 
 
 def test_what_was_deleted_is_physically_gone(path: Path, store: hansard.sync.Store) -> None:
@@ -366,13 +437,12 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
             await store.append_message("small", "user", "x")
             await store.append_message("large", "user", "word " * 400_000)
             threads: list[str] = []
-            original = asyncio.to_thread
 
-            async def spy(function, /, *args, **kwargs):  # type: ignore[no-untyped-def]
+            async def spy(function: Callable[..., Any], *args: Any) -> Any:
                 threads.append("off the loop")
-                return await original(function, *args, **kwargs)
+                return await aside(function, *args)
 
-            monkeypatch.setattr(asyncio, "to_thread", spy)
+            monkeypatch.setattr(backend, "aside", spy)
             for count in (10, 1_000_000):
                 assert len(await store.get_messages("small", last=count)) == 1
             assert threads == []

@@ -70,6 +70,7 @@ HOT = {
     "find_tombstone": ("default", "x"),
     "expired_conversations": (1, 10),
     "find_summaries": (1,),
+    "add_search_rows": (1, 2),
 }
 
 
@@ -92,9 +93,42 @@ def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dic
     sql, values = reading._listing(Context("default", EPOCH), query)
     with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-    searches = [step for step in plan if step not in ("MERGE (UNION ALL)", "LEFT", "RIGHT")]
+    searches = [step for step in plan if "conversations" in step]
     assert len(searches) == (1 if sort == "last_message_at" else 2)
     assert all(step.startswith("SEARCH conversations USING INDEX") for step in searches), plan
+    # Of those that were not changed apart from their activity, no more are looked at than can be on the page.
+    assert sort == "last_message_at" or "active_at>? AND" in searches[1], plan
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("only", [(), (0,), (1,), (0, 1)])
+def test_a_listing_by_update_has_imported_and_written_ones(tmp_path: Path, order: str, only: tuple[int, ...]) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from hansard import Message, sync
+    from hansard.model import NOT_YET
+
+    old = datetime(2020, 1, 1, tzinfo=UTC)
+    with sync.connect(f"sqlite:///{tmp_path}/a.db") as store:
+        for at in range(24):
+            written = old + timedelta(days=at % 7) if at % 2 in only else NOT_YET
+            store.append(f"c{at:02}", [Message("user", "x", created_at=written)])
+        for at in range(0, 24, 5):
+            store.update_conversation(f"c{at:02}", title="changed")
+        every = store.list_conversations(limit=100).items
+        wanted = [
+            each.id for each in sorted(every, key=lambda each: (each.updated_at, each.id), reverse=order == "desc")
+        ]
+        found: list[str] = []
+        cursor = None
+        while cursor or not found:
+            page = store.list_conversations(sort="updated_at", order=order, limit=5, after=cursor)  # type: ignore[arg-type]
+            found += [each.id for each in page.items]
+            cursor = page.next_cursor
+        assert found == wanted
+        for offset in (3, 20, 30):
+            page = store.list_conversations(sort="updated_at", order=order, limit=6, offset=offset)  # type: ignore[arg-type]
+            assert [each.id for each in page.items] == wanted[offset : offset + 6]
 
 
 def test_pinned_messages_are_found_by_their_index(tmp_path: Path) -> None:

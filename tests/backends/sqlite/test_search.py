@@ -102,12 +102,85 @@ def test_check_compares_index_and_messages(tmp_path: Path) -> None:
             raw.execute("INSERT INTO search_places VALUES (99, 99)")
             raw.commit()
         problems = [problem.what for problem in opened.check()]
-        assert len(problems) == 3
+        assert len(problems) == 4
         assert any(ids[0] in what and "other words" in what for what in problems)
+        assert any("words of 1 messages that it does not list" in what for what in problems)
         assert any(ids[1] in what and "not in the search index" in what for what in problems)
         assert any("are gone" in what for what in problems)
         list(opened.admin.reindex())
         assert opened.check() == []
+
+
+@pytest.mark.parametrize(
+    ("do", "columns"),
+    [
+        ("delete", ("some word here", "words", "c1")),
+        ("add", ("else", "", "")),
+        ("add", ("", "else", "")),
+        ("add", ("", "", "c99")),
+    ],
+    ids=str,
+)
+def test_check_finds_one_wrong_word(tmp_path: Path, do: str, columns: tuple[str, str, str]) -> None:
+    """Wherever it is, and in whichever column: one that is too much, too."""
+    long = "some words " * 100
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(30):
+            opened.append("c" if number % 2 else f"c{number}", Message("user", long, id=f"m{number}"))
+        opened.append("c", Message("user", "some words here", id="here"))
+        opened.tenant("other").append_message("c", "user", "some words here")
+        assert len(opened.search("here")) == 1
+        list(opened.admin.reindex())
+        assert [found for found in opened.admin.check() if isinstance(found, hansard.Problem)] == []
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            (entry,) = raw.execute(
+                "SELECT p.entry FROM search_places p JOIN messages m ON m.key = p.message WHERE m.id = 'here'"
+            ).fetchone()
+            if do == "delete":
+                sql = "INSERT INTO search (search, rowid, words, more, owner) VALUES ('delete', ?, ?, ?, ?)"
+            else:
+                sql = "INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?)"
+            raw.execute(sql, (entry, *columns))
+            raw.commit()
+        assert [(problem.where, "'here'" in problem.what) for problem in opened.check()] == [("default/c", True)]
+        assert opened.tenant("other").check() == []
+        found = [each for each in opened.admin.check() if isinstance(each, hansard.Problem)]
+        assert [problem.where for problem in found] == ["default/c"]
+
+
+def test_check_names_no_more_than_anybody_reads(tmp_path: Path) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        opened.append("c", [Message("user", "some words here")] * 300)
+        list(opened.admin.reindex())
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            raw.execute("INSERT INTO search (search) VALUES ('delete-all')")
+            raw.commit()
+        problems = opened.check()
+        assert len(problems) == 101
+        assert "200 messages more" in problems[-1].what
+
+
+def test_a_check_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+    """And what is written meanwhile is none of its concern."""
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+            for number in range(50):
+                await opened.append(f"c{number}", [Message("user", f"word {number}")] * 20)
+            async for found in opened.admin.check():
+                assert isinstance(found, int)
+                message = await opened.append_message("c1", "user", "late word")
+                await opened.delete_message("c1", message)
+            async for _ in opened.admin.check():
+                break
+            task = asyncio.create_task(opened.check())
+            await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await opened.check() == []
+
+    asyncio.run(run())
 
 
 def test_deleted_words_leave_the_file(tmp_path: Path) -> None:
@@ -145,16 +218,30 @@ def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
-    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
-        opened.append_message("c", "user", "word")
-        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
-            raw.execute("UPDATE search_state SET version = 0")
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        gone = opened.append_message("c", "user", "zyxwvut")
+        kept = opened.append_message("c", "user", "word")
+        opened.append("c", [Message("user", f"w{number}x") for number in range(200)])
+        assert len(opened.search("word")) == 1
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("UPDATE search_state SET version = 1")
             raw.commit()
         with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
             opened.search("word")
         assert [problem.where for problem in opened.check()] == ["search index"]
+        # Nothing touches it, or takes it for one of ours, until it is built anew.
+        opened.append("c", [Message("user", "late word")] * 1200)
+        assert not opened.delete_message("c", gone).physically_gone
+        opened.update_message("c", kept, content="another word")
+        opened.update_conversation("c", user_id="ann")
+        with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
+            opened.search("word")
         list(opened.admin.reindex())
-        assert len(opened.search("word")) == 1
+        assert len(opened.search("another word")) == 1
+        assert len(opened.user("ann").search("word", order="newest", limit=100)) > 10
+        assert opened.check() == []
+    assert b"zyxwvut" not in path.read_bytes()
 
 
 def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import tomllib
 import urllib.request
+from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def _fetch() -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             data: bytes = answer.read()
-    except OSError as error:
+    except (OSError, HTTPException) as error:  # the second when it breaks off in the middle
         raise Absent(f"the archive of {NAME} cannot be fetched: {error}") from error
     digest = hashlib.sha256(data).hexdigest()
     if digest not in _pinned():

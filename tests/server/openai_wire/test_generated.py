@@ -47,6 +47,7 @@ class Seeded:
         await self._app(scope, receive, send)
 
 
+@pytest.mark.timeout(1200)  # a suite, not a test
 @pytest.mark.parametrize("file", FILES)
 def test_generated(file: str) -> None:
     try:
@@ -64,7 +65,6 @@ def test_generated(file: str) -> None:
             env={**os.environ, "TEST_API_BASE_URL": api.address + "/v1"},
             capture_output=True,
             text=True,
-            timeout=280,
             check=False,
         )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -12,6 +12,7 @@ import openai
 import pytest
 import websockets
 from tests.server.kit import Served, serving
+from tests.waiting import PATIENCE
 
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
@@ -26,7 +27,7 @@ class Talk:
         self.id = id
 
     async def next(self, kind: str) -> Any:
-        event = await asyncio.wait_for(self.connection.recv(), 30)
+        event = await asyncio.wait_for(self.connection.recv(), PATIENCE)
         assert event.type == kind, event
         return event
 
@@ -198,7 +199,7 @@ def socket_of(api: Served, token: str, query: str = "") -> Any:
 
 
 async def heard(socket: Any) -> Any:
-    return json.loads(await asyncio.wait_for(socket.recv(), 30))
+    return json.loads(await asyncio.wait_for(socket.recv(), PATIENCE))
 
 
 def saying(text: str, id: str | None = None) -> str:

@@ -15,6 +15,7 @@ import pytest
 import websockets
 from tests.server.kit import Served, serving
 from tests.servers.realtime import Endpoint, endpoint, heard
+from tests.waiting import PATIENCE
 
 from hansard import Message
 from hansard.errors import Unavailable
@@ -67,11 +68,11 @@ class Kit:
 
     async def closed(self) -> bool:
         """Whether the session has ended at the endpoint, and here."""
-        over = await asyncio.to_thread(self.model.talk.is_over.wait, 30)
+        over = await asyncio.to_thread(self.model.talk.is_over.wait, PATIENCE)
         return over and await self.until(lambda: self.metric("hansard_relays") == 0)
 
     async def until(self, holds: Callable[[], Any]) -> bool:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not await asyncio.to_thread(holds):
             if time.monotonic() > deadline:
                 return False
@@ -86,14 +87,14 @@ class Kit:
 async def until(connection: Any, kind: str) -> Any:
     """The next event of a kind; those before it are passed over."""
     while True:
-        event = await asyncio.wait_for(connection.recv(), 30)
+        event = await asyncio.wait_for(connection.recv(), PATIENCE)
         if event.type == kind:
             return event
         assert event.type != "error", event
 
 
 async def text_of(socket: Any) -> Any:
-    return json.loads(await asyncio.wait_for(socket.recv(), 30))
+    return json.loads(await asyncio.wait_for(socket.recv(), PATIENCE))
 
 
 async def last_words(socket: Any) -> tuple[list[Any], int | None, str]:
@@ -165,7 +166,7 @@ def test_texts_go_through_as_they_are() -> None:
             for text in sent:
                 await socket.send(text)
             while '"response.done"' not in got[-1]:
-                got.append(await asyncio.wait_for(socket.recv(), 30))
+                got.append(await asyncio.wait_for(socket.recv(), PATIENCE))
         assert await kit.closed()
         assert kit.model.talk.told == sent
         assert got == kit.model.texts
@@ -283,7 +284,7 @@ def test_history_can_be_left_out() -> None:
         await kit.store("append", "call", [Message("user", "one", id="m1")])
         async with kit.talk(replay="false") as connection:
             await connection.conversation.item.create(item={"id": "m1", **SAID}, event_id="e1")
-            error = await asyncio.wait_for(connection.recv(), 30)
+            error = await asyncio.wait_for(connection.recv(), PATIENCE)
             assert (error.error.code, error.error.event_id) == ("duplicate_item", "e1")
             await connection.conversation.item.create(item={"id": "m2", **SAID})
             await until(connection, "conversation.item.done")
@@ -378,7 +379,7 @@ def test_the_server_ends() -> None:
         with asyncio.Runner() as runner:
             with serving(settings=Settings(upstream=model.address)) as api:
                 socket = runner.run(run(Kit(api, model)))
-            assert model.talk.is_over.wait(30), "in order, before the store is closed"
+            assert model.talk.is_over.wait(PATIENCE), "in order, before the store is closed"
             assert runner.run(last_words(socket))[1] in (1001, 1012)
 
 
@@ -584,7 +585,7 @@ def test_a_session_does_not_outlive_its_key(keys: KeyFile) -> None:
             keys.revoke(key.id)
             left, code, _ = await last_words(socket)
             assert (left[-1]["error"]["code"], code) == ("invalid_api_key", 1008), "though it said nothing more"
-        assert await asyncio.to_thread(kit.model.talk.is_over.wait, 30)
+        assert await asyncio.to_thread(kit.model.talk.is_over.wait, PATIENCE)
 
     play(scene, keys=keys.path)
 
@@ -693,13 +694,15 @@ def test_what_was_said_is_recorded_though_the_client_does_not_read(keys: KeyFile
                 count = len(talk.said)
                 await asyncio.sleep(1)
             keys.revoke(key.id)
-            assert await asyncio.to_thread(talk.is_over.wait, 30)
+            assert await asyncio.to_thread(talk.is_over.wait, PATIENCE)
             assert isinstance((await asyncio.gather(shouting, return_exceptions=True))[0], websockets.ConnectionClosed)
             said = {event["item"]["id"] for event in talk.said if "item" in event}
 
             def is_recorded() -> bool:
                 asked = kit.api.store.get_messages("call", last=1000)
-                return said <= {each.id for each in asyncio.run_coroutine_threadsafe(asked, kit.api.loop).result(30)}
+                return said <= {
+                    each.id for each in asyncio.run_coroutine_threadsafe(asked, kit.api.loop).result(PATIENCE)
+                }
 
             assert await kit.until(is_recorded)
 

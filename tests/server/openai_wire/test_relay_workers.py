@@ -17,6 +17,7 @@ import websockets
 from tests.server.openai_wire.test_relay import SAID, until
 from tests.server.test_server import serving as serving_process
 from tests.servers.realtime import Endpoint, endpoint
+from tests.waiting import PATIENCE, coming
 
 SESSIONS = 6
 
@@ -26,7 +27,7 @@ class Calls:
 
     def __init__(self, client: openai.AsyncOpenAI, address: str) -> None:
         self._client = client
-        self._http = httpx.Client(base_url=address + "/api/v1", timeout=30)
+        self._http = httpx.Client(base_url=address + "/api/v1", timeout=PATIENCE)
 
     async def open(self, stack: AsyncExitStack, name: str) -> Any:
         headers = {"Hansard-Conversation": name}
@@ -80,7 +81,10 @@ async def _play(address: str, model: Endpoint, process: subprocess.Popen[str], c
         await asyncio.gather(*(calls.ask(each) for each in sessions.values()))
         assert {name: calls.said(name) for name in names} == dict.fromkeys(names, ASKED), "recorded before it is heard"
 
-        os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+        victim = children.read_text().split()[0]
+        os.kill(int(victim), signal.SIGKILL)
+        # It may have had no session that would notice. Nobody must still take it for one that answers.
+        await coming(lambda: victim not in children.read_text().split())
         results = await asyncio.gather(*(calls.ask(each) for each in sessions.values()), return_exceptions=True)
         ends = dict(zip(names, results, strict=True))
         assert all(each is None or isinstance(each, websockets.ConnectionClosed) for each in ends.values()), ends

@@ -55,6 +55,7 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+from hansard.threads import aside
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class FilesBackend:
         self._closed = True
         self._signals.notify_all()
         if self._pool is not None:
-            await asyncio.to_thread(self._pool.shutdown)
+            await aside(self._pool.shutdown)
 
     def _save(self) -> None:
         for tenant in self._common.tenants.values():
@@ -213,8 +214,9 @@ class FilesBackend:
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         def put() -> None:
             tenant = self._tenant(context)
-            tenant.ledger.establish()
-            tenant.blobs.put(sha256, data, keep_until)
+            with tenant.staying(create=True):
+                tenant.ledger.establish()
+                tenant.blobs.put(sha256, data, keep_until)
 
         await self._run(put)
 

@@ -36,8 +36,9 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
     """The conversations that records belong to are locked, so that none goes while its records come."""
     owner = context.user or ""
     ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
-    tenant.ledger.establish()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(tenant.staying(create=True))
+        tenant.ledger.establish()
         # In one order, whoever takes several.
         ordered = sorted(ids, key=names.escape)
         writers = [need(stack.enter_context(tenant.writing(id)), context, id)[0] for id in ordered]
@@ -90,6 +91,11 @@ def _is_by(message: Message, participant_id: str) -> bool:
 
 
 def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
+    with tenant.staying() as is_there:
+        return _erase(tenant, context, user_id) if is_there else Receipt(at=context.now)
+
+
+def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
     records = tenant.records(user_id).erase()
     rows = [key for key in _usage(tenant) if key[1] == user_id]
     with tenant.catalog() as catalog:

@@ -31,6 +31,12 @@ def backup(common: Common, target: Path) -> None:
 
 
 def _copy_tenant(tenant: Tenant, target: Layout, writes: Disk) -> None:
+    with tenant.staying() as is_there:
+        if is_there:
+            _copy(tenant, target, writes)
+
+
+def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
     writes.make_folder(target.locks)
     # As long as this is held, no blob goes.
     with tenant.blobs.staying():

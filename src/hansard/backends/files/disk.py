@@ -112,6 +112,8 @@ class Disk:
         try:
             with opened(path, READ) as fd:
                 os.fsync(fd)
+        except FileNotFoundError:
+            return  # somebody has removed it, with all its names
         except OSError as error:
             raise _unsure(f"the disk does not confirm {path}", error) from error
 

@@ -91,12 +91,15 @@ class Ledger:
     def establish(self) -> None:
         """Makes the ledger, and with it the tenant."""
         root = self._layout.home.parent
-        if not root.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
-        self._file.disk.make_folder(self._layout.locks)
-        if not self._is_there():
-            with self._file.writing() as pen:
-                self._begin(pen)
+        while root.is_dir():
+            # Whoever deletes the tenant may take its folder away between any two steps.
+            with contextlib.suppress(FileNotFoundError):
+                self._file.disk.make_folder(self._layout.locks)
+                if not self._is_there():
+                    with self._file.writing() as pen:
+                        self._begin(pen)
+                return
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
 
     def _is_there(self) -> bool:
         try:

@@ -107,8 +107,10 @@ def sweep(common: Common, context: Context, limit: int) -> Swept:
         limit -= len(over)
         if limit < 0:
             return Swept(receipt=total, tombstones=tombstones, more=True)
-        total += _sweep_rest(tenant, context)
-        tombstones += tenant.ledger.sweep(context.now - rules.TOMBSTONE_LIFE)
+        with tenant.staying() as is_there:
+            if is_there:
+                total += _sweep_rest(tenant, context)
+                tombstones += tenant.ledger.sweep(context.now - rules.TOMBSTONE_LIFE)
     _tidy(common)
     return Swept(receipt=total, tombstones=tombstones)
 
@@ -134,22 +136,35 @@ def _tidy(common: Common) -> None:
         if name.startswith(_GONE):
             shutil.rmtree(common.root / name, ignore_errors=True)
     oldest = time.time() - _OLD
-    for path in common.root.rglob("*" + disk.TEMPORARY):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < oldest:
-                path.unlink()
+    # Folders come and go meanwhile: this walk passes over those that have gone.
+    for folder, _, files in os.walk(common.root):
+        for path in (Path(folder, name) for name in files if name.endswith(disk.TEMPORARY)):
+            with contextlib.suppress(OSError):
+                # Not the time of the file: a blob's is until when it is kept, from before it has its name.
+                if path.stat().st_ctime < oldest:
+                    path.unlink()
 
 
 def delete_tenant(common: Common, context: Context) -> Receipt:
     tenant = common.tenant(context.tenant)
-    if not tenant.layout.home.is_dir():
-        return Receipt(at=context.now)
-    receipt = _everything(tenant, context)
+    # What may take long is done before others have to wait.
+    _everything(tenant, context)
     gone = common.root / f"{_GONE}{secrets.token_hex(8)}"
-    common.disk.move(tenant.layout.home, gone)
+    with tenant.leaving() as is_there:
+        if not is_there:
+            return Receipt(at=context.now)
+        receipt = _everything(tenant, context)
+        common.disk.move(tenant.layout.home, gone)
     common.tenants.forget(context.tenant)
-    shutil.rmtree(gone)
+    _remove(gone)
     return receipt
+
+
+def _remove(folder: Path) -> None:
+    """All of a folder; a sweep may be at it as well."""
+    while folder.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def _everything(tenant: Tenant, context: Context) -> Receipt:

@@ -2,6 +2,17 @@
 
 A lock lives as long as its file is open: a process that dies lets go of it. Whoever removes a lock file does so while
 holding it, and whoever has waited looks whether the file that it now holds is still the one at that path.
+
+Whoever holds several has taken them in this order:
+
+1. the tenant (`Tenant.staying`), which writers share, and only who deletes it holds alone
+2. conversations, in the order of their names
+3. one of these: the records of an owner, the ledger, the blobs
+4. mutexes of this process, for moments: of the catalogue, of what is known of records, of what is known of a journal
+
+So from 3 on nobody waits for a conversation: who needs one asks once, lets go of everything when it is busy, and begins
+again (`Shelf.patiently`). A backup may: it shares the blobs with all who add some, and who wants them alone, to remove
+some, gives up after a second.
 """
 
 from __future__ import annotations
@@ -10,6 +21,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +81,15 @@ class Locks:
         self._threads: dict[Path, tuple[threading.Lock, int]] = {}
         self._starved: set[Path] = set()
         """Where a writer has waited for long: readers that overlap would keep it out for ever."""
+        self._open: set[int] = set()
+        _everybody.add(self)
+
+    def forget(self) -> None:
+        """In a forked child: it would keep locked what its parent has locked, though the parent dies."""
+        for fd in self._open:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._guard, self._threads, self._starved, self._open = threading.Lock(), {}, set(), set()
 
     @contextlib.contextmanager
     def hold(
@@ -111,14 +132,16 @@ class Locks:
     def _held(self, path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> Iterator[int]:
         while True:
             with disk.opened(path, flags) as fd:
-                self._wait(fd, path, what, deadline, shared=shared)
+                self._open.add(fd)
                 try:
+                    self._wait(fd, path, what, deadline, shared=shared)
                     if is_at(fd, path):
                         yield fd
                         return
                 finally:
                     # Closing would not do it while a process that was forked meanwhile holds the same open file.
                     _unlock(fd)
+                    self._open.discard(fd)
 
     def _wait(self, fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
         nap = _FIRST_NAP
@@ -133,6 +156,18 @@ class Locks:
         finally:
             if not shared:
                 self._starved.discard(path)
+
+
+_everybody: weakref.WeakSet[Locks] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    for each in _everybody:
+        each.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _timed_out(path: Path, what: str) -> TimedOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hansard.backends.files.backend import FilesBackend
 from hansard.backends.files.layout import ROOT
 from hansard.backends.files.tenant import Common
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
+from hansard.threads import aside
 from hansard.urls import Url
 
 _OPTIONS = ("mode", "durability", "timeout")
@@ -38,7 +38,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> FilesBacke
     if blocking:
         _prepare(common)
     else:
-        await asyncio.to_thread(_prepare, common)
+        await aside(_prepare, common)
     return FilesBackend(common, blocking=blocking)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -55,6 +56,49 @@ class Tenant:
         self.blobs = Blobs(self.layout, common.disk, common.locks)
         self._catalog = Catalog(self.shelf)
         self._common = common
+        self._here = threading.local()
+
+    # Being there
+
+    @contextlib.contextmanager
+    def staying(self, *, create: bool = False) -> Iterator[bool]:
+        """While this is held, nobody deletes the tenant. Without `create`, false where there is none."""
+        if getattr(self._here, "is_held", False):
+            yield True
+            return
+        with contextlib.ExitStack() as stack:
+            self._here.is_held = self._enter(stack, shared=True, create=create)
+            try:
+                yield self._here.is_held
+            finally:
+                self._here.is_held = False
+
+    @contextlib.contextmanager
+    def leaving(self) -> Iterator[bool]:
+        """While this is held, nobody else writes anything here. False where there is no such tenant."""
+        with contextlib.ExitStack() as stack:
+            yield self._enter(stack, shared=False, create=False)
+
+    def _enter(self, stack: contextlib.ExitStack, *, shared: bool, create: bool) -> bool:
+        lock, what = self.layout.lock("_home"), f"tenant {self.id!r}"
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                stack.enter_context(self._common.locks.hold(lock, what, shared=shared))
+                return True
+            if create:
+                self.ledger.establish()
+            elif not self._has_locks():
+                return False
+
+    def _has_locks(self) -> bool:
+        """Where there is a tenant: a copy of a store may come without its folder of locks."""
+        try:
+            self.layout.locks.mkdir()
+        except FileExistsError:
+            return True
+        except FileNotFoundError:
+            return False
+        return True
 
     # Conversations
 
@@ -62,7 +106,8 @@ class Tenant:
     def writing(self, id: str, *, create: bool = False) -> Iterator[Writer | None]:
         """The conversation under its lock; without `create`, None when there is nothing to lock."""
         with contextlib.ExitStack() as stack:
-            lock = self._lock(stack, id, create=create)
+            is_there = stack.enter_context(self.staying(create=create))
+            lock = self._lock(stack, id, create=create) if is_there else None
             if lock is None:
                 yield None
                 return
@@ -118,6 +163,8 @@ class Tenant:
         if not candidates:
             return 0
         with contextlib.suppress(Busy, TimedOut, Corrupt, OSError):
+            # What may take long is done before others have to wait for the blobs.
+            self._needed()
             return self.blobs.drop(candidates, now, self._needed)
         return 0
 

@@ -27,6 +27,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.errors import Corrupt
 from hansard.model import Problem, to_micros
 from hansard.requests import Row as StoredRow
+from hansard.threads import aside
 
 SHORT_PASS = 200
 """Messages that one pass indexes in a moment of rest: who changes one of them meanwhile waits for that long."""
@@ -48,7 +49,6 @@ FIRST: Place = ("", 0, 0)
 class Passed(Struct, frozen=True, gc=False):
     """What a pass did."""
 
-    done: int
     left: int
     """Messages that it looked at, and left for the next time."""
     last: Place | None
@@ -64,30 +64,26 @@ async def catch_up(engine: Engine) -> None:
         await catch_up_tenant(engine, tenant)
 
 
-async def catch_up_tenant(engine: Engine, tenant: str) -> int:
-    """Indexes what a tenant has; gives how many messages that were.
+async def catch_up_tenant(engine: Engine, tenant: str) -> None:
+    """Indexes what a tenant has.
 
     What cannot be read, or is being changed all the time, stays where it is: searches look at it there.
     """
-    total = 0
     async with engine.filling:
         for _ in range(_SWEEPS):
-            done, left = await sweep(engine, tenant, LONG_PASS)
-            total += done
-            if not left:
+            if not await sweep(engine, tenant, LONG_PASS):
                 break
             await asyncio.sleep(_PAUSE)
-    return total
 
 
-async def sweep(engine: Engine, tenant: str, size: int, conversations: Sequence[str] | None = None) -> tuple[int, int]:
-    """One pass after another, over these conversations or over all; gives how many were indexed, and how many not."""
-    done = left = 0
+async def sweep(engine: Engine, tenant: str, size: int) -> int:
+    """One pass after another, over all; gives how many messages were not indexed."""
+    left = 0
     place: Place | None = FIRST
     while place is not None:
-        passed = await index_some(engine, tenant, place, size, conversations)
-        done, left, place = done + passed.done, left + passed.left, passed.last
-    return done, left
+        passed = await index_some(engine, tenant, place, size)
+        left, place = left + passed.left, passed.last
+    return left
 
 
 async def index_some(
@@ -98,19 +94,19 @@ async def index_some(
     given = (*after, names, limit, _MOST_BYTES, VERSION)
     found = await engine.read(tenant, lambda link: link.all("queued", tenant, *given))
     if not found:
-        return Passed(0, 0, None)
+        return Passed(0, None)
     gone = [(row[8], row[0], row[1]) for row in found if row[9] is None]
     there = [row for row in found if row[9] is not None and row[5] is not None]
-    made = await asyncio.to_thread(_entries, tenant, there)
+    made = await aside(_entries, tenant, there)
     done = await engine.write_once(tenant, lambda link: _index(link, tenant, made)) if made else 0
     if gone:
         done += await engine.write_once(tenant, lambda link: link.run("forget_queued", tenant, *rows.columns(gone, 3)))
     if len(there) + len(gone) < len(found):
         # The rest was too much for one time: it comes next.
         last = there[-1] if there else found[-1]
-        return Passed(done, len(there) + len(gone) - done, (last[8], last[0], last[1]))
+        return Passed(len(there) + len(gone) - done, (last[8], last[0], last[1]))
     last = found[-1]
-    return Passed(done, len(found) - done, (last[8], last[0], last[1]) if len(found) == limit else None)
+    return Passed(len(found) - done, (last[8], last[0], last[1]) if len(found) == limit else None)
 
 
 async def _index(link: Link, tenant: str, made: Sequence[Row]) -> int:
@@ -140,15 +136,17 @@ def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
 async def rebuild(engine: Engine) -> AsyncIterator[int]:
     """Page by page: what is taken out of the index waits in the queue, where searches look for it, until it is back.
 
-    An index of another version is of no use until all of it is built anew; until then searches are refused.
+    It is done whoever brings it back: others, and the filler of this process, take from the same queue. An index of
+    another version is of no use until all of it is built anew; until then searches are refused.
     """
     await engine.write(None, _begin)
     done = 0
     for tenant in [name for (name,) in await engine.read(None, lambda link: link.all("list_tenants"))]:
         after: str | None = ""
         while after is not None:
-            after = await engine.write(tenant, partial(_queue_page, after=after))
-            done += await catch_up_tenant(engine, tenant)
+            after, queued = await engine.write(tenant, partial(_queue_page, after=after))
+            await catch_up_tenant(engine, tenant)
+            done += queued
             yield done
     place: tuple[str, str] | None = ("", "")
     while place is not None:
@@ -162,13 +160,11 @@ async def _begin(work: Work) -> None:
     await work.link.run("save_search_state", version, VERSION)
 
 
-async def _queue_page(work: Work, after: str) -> str | None:
-    """Gives the last conversation of the page; None when there was none."""
+async def _queue_page(work: Work, after: str) -> tuple[str | None, int]:
+    """Gives the last conversation of the page, None when there was none; and how many messages the page has."""
     page: list[str] = [id for (id,) in await work.link.all("lock_conversations_after", work.tenant, after, _PAGE)]
-    if not page:
-        return None
-    await work.link.run("queue_conversations", work.tenant, page)
-    return page[-1]
+    row = await work.link.one("queue_conversations", work.tenant, page) if page else None
+    return (page[-1], row[0]) if row else (None, 0)
 
 
 async def _forget_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis import Clause, Query, columns, searchable
+from hansard.analysis import GAP, Clause, Query, columns, searchable
 from hansard.analysis.queries import Row
 from hansard.model import Message
 
@@ -104,7 +104,8 @@ def _places(words: Sequence[str], more: Sequence[str]) -> dict[str, list[int]] |
         return None
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words, 1):
-        places.setdefault(word, []).append(place)
+        if word != GAP:
+            places.setdefault(word, []).append(place)
     # Two places apart, so that no phrase goes from one to the next.
     for nth, other in enumerate(more, 1):
         places.setdefault(other, []).append(len(words) + 2 * nth)

@@ -645,11 +645,13 @@ WITH indexed AS (
 INSERT INTO hansard.search_queue (tenant, conversation, line, seq) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- queue_conversations --
--- All messages of conversations, to be indexed anew.
-WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[]))
-INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
-SELECT tenant, conversation, line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[])
-ON CONFLICT DO NOTHING;
+-- All messages of conversations, to be indexed anew; gives how many they are.
+WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])), given AS MATERIALIZED (
+    SELECT tenant, conversation, line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[])
+), queued AS (
+    INSERT INTO hansard.search_queue (tenant, conversation, line, seq) SELECT * FROM given ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM given;
 
 -- lock_conversations_after --
 -- A page of a tenant's conversations, kept from all others.

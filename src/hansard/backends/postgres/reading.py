@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from hansard.errors import NotFound
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
 from hansard.requests import Row as StoredRow
+from hansard.threads import aside
 
 _LONG = 1_000_000
 """Bytes of bodies that are decoded on the event loop; more go to a thread."""
@@ -161,7 +161,7 @@ def _no_branch(id: str, branch: str | None) -> NotFound:
 async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     """The messages of these rows. What takes long to decode leaves the event loop alone."""
     if sum([len(row[5]) for row in found]) > _LONG:
-        return Slice(await asyncio.to_thread(rows.messages_of, found, id), more)
+        return Slice(await aside(rows.messages_of, found, id), more)
     return Slice(rows.messages_of(found, id), more)
 
 
@@ -271,5 +271,5 @@ async def rows_of(link: Link, tenant: str, entry: Entry, after_seq: int, limit: 
     lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
     found = await link.all("read_lines", tenant, id, lines, after_seq, limit, max_bytes)
     taken = [row for row in found if row[5] is not None]
-    messages = await asyncio.to_thread(rows.messages_of, taken, id)
+    messages = await aside(rows.messages_of, taken, id)
     return [StoredRow(row[0], message) for row, message in zip(taken, messages, strict=True)]

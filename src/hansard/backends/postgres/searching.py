@@ -8,7 +8,6 @@ word sorts nothing, and a rare one scans nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
@@ -23,6 +22,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
 from hansard.requests import Context
+from hansard.threads import aside
 
 T = TypeVar("T")
 
@@ -64,7 +64,10 @@ class Search:
         lookup, size = self.lookup, self.lookup.limit + 1
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
-        # How common a word is need not be of the very same moment. If it is not, there is nothing to walk for.
+        # How common a word is need not be of the very same moment, but of the index: what is still in the queue, and
+        # gets into the index before it is found there, would be found and not counted. A rare word needs no walk.
+        if lookup.counted and await self._has_tail():
+            return None
         total, counts = await self._counts() if lookup.counted else (0, ())
         is_rare = lookup.counted and self._is_rare(counts)
         most = _most(size)
@@ -245,6 +248,11 @@ class Search:
         rest = iter(counts)
         return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
 
+    async def _has_tail(self) -> bool:
+        state = await self.link.one("search_state", self.context.tenant, 1)
+        check_version(state[0] if state else None)
+        return state is not None and bool(state[1])
+
     async def _total(self) -> int:
         tenant, user = self.context.tenant, self.user
         if self.lookup.conversation_id is not None:
@@ -314,5 +322,5 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
     if sum(len(row[selecting.BODY]) for row in found) > _LONG:
-        return await asyncio.to_thread(run, found)
+        return await aside(run, found)
     return run(found)

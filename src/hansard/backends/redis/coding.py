@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from hansard import codec
 from hansard.errors import Corrupt
-from hansard.model import EPOCH, Conversation, Message, from_micros, to_micros
+from hansard.model import EPOCH, MICROSECOND, Conversation, Message, from_micros, to_micros
 from hansard.requests import Draft, Lane
 from hansard.rules import Head
 
@@ -278,7 +278,7 @@ def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[M
             more.scope,
             more.status,
             more.pinned,
-            EPOCH + timedelta(0, 0, row.created_at),
+            EPOCH + MICROSECOND * row.created_at,
             None if more.updated_at is None else from_micros(more.updated_at),
             more.trace_id,
             more.sources,

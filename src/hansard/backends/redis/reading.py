@@ -6,7 +6,6 @@ head came with the answer, and it asks again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from heapq import merge
@@ -21,6 +20,7 @@ from hansard.backends.redis.writing import found_of
 from hansard.backends.values import own_conversation
 from hansard.model import MAIN, Conversation, Message, Summary, to_micros
 from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
+from hansard.threads import aside
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _LONG = 1_000_000
 
 async def _decoded(size: int, make: Callable[[], T]) -> T:
     """What takes long to decode leaves the event loop alone."""
-    return await asyncio.to_thread(make) if size > _LONG else make()
+    return await aside(make) if size > _LONG else make()
 
 
 def _total(found: Iterable[bytes | None]) -> int:

@@ -6,7 +6,6 @@ hand-over; only what may be long goes to a thread. Writes go through the engine.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -17,8 +16,9 @@ from typing import TypeVar
 from hansard import rules
 from hansard.analysis import Lookup, Matches
 from hansard.backend import Capabilities
-from hansard.backends.sqlite import beside, changing, indexing, reading, searching, writing
+from hansard.backends.sqlite import auditing, beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
+from hansard.backends.sqlite.errors import translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
@@ -56,12 +56,12 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+from hansard.threads import aside
 
 T = TypeVar("T")
 
 _LONG_READ = 1_000_000
 """Bytes that a read may touch in the calling thread."""
-_CHECK_PAGE = 200
 
 
 class SqliteBackend:
@@ -116,7 +116,7 @@ class SqliteBackend:
 
     async def _long(self, run: Callable[[], T]) -> T:
         """What may take a while leaves the event loop alone."""
-        return run() if self._blocking else await asyncio.to_thread(run)
+        return run() if self._blocking else await aside(run)
 
     async def _long_read(self, run: Callable[[Reader], T]) -> T:
         return await self._long(partial(self._read, run))
@@ -293,24 +293,21 @@ class SqliteBackend:
         return await self._long_read(lambda connection: beside.stats(connection, tenant))
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        for problem in await self._long_read(beside.check_file):
-            yield problem
-        for problem in await self._long_read(lambda connection: list(indexing.check(connection, tenant))):
-            yield problem
-        after = seen = 0
-        while True:
-            look = partial(beside.check_page, tenant=tenant, after=after, limit=_CHECK_PAGE)
-            try:
-                page, found = await self._long_read(look)
-            except Corrupt as error:
-                yield Problem("file", str(error))
-                return
-            for problem in found:
-                yield problem
-            if not page:
-                return
-            after, seen = page[-1], seen + len(page)
-            yield seen
+        if self._closed:
+            raise Closed("this store was closed")
+        audit = auditing.Audit(self._engine.open_reader(), tenant)
+        try:
+            while (found := await self._long(audit.step)) is not None:
+                for problem in found:
+                    yield problem
+                yield audit.seen
+        except sqlite3.Error as error:
+            translated = translate(error, str(self.path))
+            if not isinstance(translated, Corrupt):
+                raise translated from error
+            yield Problem("file", str(translated))
+        finally:
+            await self._long(audit.close)
 
     async def list_tenants(self) -> list[str]:
         return self._read(lambda connection: [name for (name,) in connection.execute(QUERIES["list_tenants"])])

@@ -15,9 +15,9 @@ from hansard.backends.sqlite import indexing, reading, rows, writing
 from hansard.backends.sqlite.errors import map_errors
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
-from hansard.backends.sqlite.writer import Writer, entry_of
-from hansard.errors import HansardError, ValidationError
-from hansard.model import Conversation, Problem, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
+from hansard.backends.sqlite.writer import Writer
+from hansard.errors import ValidationError
+from hansard.model import Conversation, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
 from hansard.requests import Context, Participation, RecordQuery, RecordWrite, Swept
 
 _FIND_RECORD = QUERIES["find_record"]
@@ -227,44 +227,6 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
         unindexed=unindexed,
         active=rules.spread(days),
     )
-
-
-def check_file(connection: sqlite3.Connection) -> list[Problem]:
-    """SQLite's own look at the file."""
-    try:
-        found = connection.execute("PRAGMA integrity_check").fetchall()
-    except sqlite3.DatabaseError as error:
-        return [Problem("file", str(error))]
-    return [Problem("file", text) for (text,) in found if text != "ok"]
-
-
-def check_page(
-    connection: sqlite3.Connection, *, tenant: str | None, after: int, limit: int
-) -> tuple[list[int], list[Problem]]:
-    """Our own look at a page of conversations: counts, order, branches, bodies, blobs."""
-    page = connection.execute(QUERIES["conversations_of_tenant"], (tenant, after, limit)).fetchall()
-    problems = [problem for _, name, id in page for problem in _check_conversation(connection, name, id)]
-    return [pk for pk, _, _ in page], problems
-
-
-def _check_conversation(connection: sqlite3.Connection, tenant: str, id: str) -> Iterator[Problem]:
-    where = f"{tenant}/{id}"
-    row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
-    try:
-        entry = entry_of(connection, row, tenant)
-        found = [
-            (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
-        ]
-    except (HansardError, sqlite3.DatabaseError) as error:
-        yield Problem(where, str(error))
-        return
-    yield from rules.audit(where, entry.head, found)
-    for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:
-        if connection.execute(QUERIES["find_blob"], (tenant, sha256)).fetchone() is None:
-            yield Problem(where, f"blob {sha256} is missing")
-    for row in connection.execute(QUERIES["indexed_of_conversation"], (entry.pk,)):
-        if not indexing.is_indexed_as_it_is(connection, row):
-            yield Problem(where, f"the search index has other words than message {row[2]!r}: run `hansard reindex`")
 
 
 def delete_tenant(writer: Writer, context: Context) -> Receipt:

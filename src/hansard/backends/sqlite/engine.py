@@ -225,16 +225,25 @@ class Engine:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = self._gathering.pop(loop)
+        try:
+            self._enqueue(jobs)
+        except HansardError as error:
+            for job in jobs:
+                job.error = error
+                job.settle()
+
+    def _enqueue(self, jobs: list[Job[Any]]) -> None:
         with self._door:
-            if not self._closed:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="hansard-writer", daemon=True)
-                    self._thread.start()
-                self._queue.put(jobs)
-                return
-        for job in jobs:
-            job.error = Closed("this store was closed")
-            job.settle()
+            if self._closed:
+                raise Closed("this store was closed")
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="hansard-writer", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise Unavailable(f"{self.path} cannot be written: {error}", outcome="not_applied") from error
+                self._thread = thread
+            self._queue.put(jobs)
 
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
@@ -246,12 +255,23 @@ class Engine:
                     last = True
                     break
                 jobs += more
-            self._execute(jobs)
+            try:
+                self._execute(jobs)
+            except BaseException as error:
+                # Nobody may be left waiting, neither they nor those who come.
+                self._give_up(jobs, error)
             _deliver(jobs)
             if last:
                 return
             if self._writer.unindexed > _MAX_UNINDEXED:
                 self._index()
+
+    def _give_up(self, jobs: list[Job[Any]], error: BaseException) -> None:
+        _log.error("a write to %s may have been stored, and broke off", self.path, exc_info=error)
+        for job in jobs:
+            if job.error is None:
+                job.error = Unavailable(f"{self.path}: {error!r}", retryable=False, outcome="unknown")
+                job.error.__cause__ = error
 
     def _next(self) -> list[Job[Any]] | None:
         """The next jobs. While there are none, the search index is filled."""
@@ -267,7 +287,7 @@ class Engine:
         with self._lock:
             try:
                 self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit), erases=False)
-            except (HansardError, sqlite3.Error):
+            except Exception:
                 _log.warning(
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
                 )
@@ -343,7 +363,7 @@ class Engine:
         try:
             busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             return False
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis import VERSION, analyse, columns, searchable, searchable_text
+from hansard.analysis import VERSION, columns, searchable, searchable_text
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -54,6 +54,11 @@ class State(Struct, frozen=True, gc=False):
         """How many messages are not indexed yet, or a few more."""
         return max(0, (self.last or 0) - self.indexed)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether its terms are those that we look for. One that is empty is anybody's."""
+        return self.version == VERSION or not self.indexed
+
 
 def state_of(connection: sqlite3.Connection) -> State:
     return State(*connection.execute(QUERIES["search_state"]).fetchone())
@@ -80,7 +85,7 @@ def conversation_term(pk: int) -> str:
     return f"c{pk}"
 
 
-def _columns(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+def columns_of(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
     return (*columns(searchable(message)), _owner(user_id, conversation))
 
 
@@ -102,6 +107,8 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     """Indexes the next messages of the tail; gives how many are left, or a few more."""
     writer.flush()
     state = state_of(writer.connection)
+    if not state.is_ours:
+        return 0  # until it is built anew, it is left as it is
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
@@ -175,8 +182,8 @@ def change(writer: Writer, key: int, before: Message, after: Message) -> None:
     if place is None or searchable(before) == searchable(after):
         return
     entry, user_id, conversation = place
-    _take_out(writer, entry, before, user_id, conversation)
-    writer.run("add_search_entry", entry, *_columns(after, user_id, conversation))
+    if _take_out(writer, entry, before, user_id, conversation):
+        writer.run("add_search_entry", entry, *columns_of(after, user_id, conversation))
 
 
 def forget(writer: Writer, above: int, below: int) -> None:
@@ -198,24 +205,31 @@ def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
     writer.flush()
     for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
         message = rows.message_of(tuple(row), "")
-        _take_out(writer, place, message, before, entry.pk)
-        writer.run("add_search_entry", place, *_columns(message, user_id, entry.pk))
+        if _take_out(writer, place, message, before, entry.pk):
+            writer.run("add_search_entry", place, *columns_of(message, user_id, entry.pk))
 
 
-def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> None:
-    writer.run("remove_search_entry", entry, *_columns(message, user_id, conversation))
+def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
+    """False where it cannot be: an index of another version has other terms, and is not searched."""
     writer.run("set_unclean", 1)
+    if not state_of(writer.connection).is_ours:
+        return False
+    writer.run("remove_search_entry", entry, *columns_of(message, user_id, conversation))
+    return True
 
 
 def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
-    if not state_of(writer.connection).unclean:
+    state = state_of(writer.connection)
+    if not state.unclean:
         return True
-    return any(merge(writer, pages) for _ in range(_MERGES))
+    return state.is_ours and any(merge(writer, pages) for _ in range(_MERGES))
 
 
 def merge(writer: Writer, pages: int = _MERGED) -> bool:
     """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
+    if not state_of(writer.connection).is_ours:
+        return True  # what it still has goes when it is built anew
     _flush(writer)  # a merge would pass over what is still in memory
     before = writer.connection.total_changes
     writer.run("merge_search", -pages)
@@ -230,24 +244,13 @@ def merge(writer: Writer, pages: int = _MERGED) -> bool:
 
 
 def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Problem]:
-    """Whether the index and the messages agree."""
+    """Whether the index lists the messages; `auditing` compares their words."""
     state = state_of(connection)
-    if state.version != VERSION:
+    if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
-    for _, id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
+    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
         yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
     gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()
     if gone:
         yield Problem("search index", f"{len(gone)} messages in it are gone: run `hansard reindex`")
-
-
-def is_indexed_as_it_is(connection: sqlite3.Connection, row: Row) -> bool:
-    """Whether the index has the terms of a message, if it should: from the columns of `indexed_of_conversation`."""
-    entry, *rest = row
-    terms = analyse(searchable(rows.message_of(tuple(rest), ""))).words[:50]
-    if not terms:
-        return True
-    phrase = "words: (" + " + ".join(f'"{term}"' for term in terms) + ")"
-    sql = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
-    return connection.execute(sql, (phrase, entry)).fetchone() is not None

@@ -73,9 +73,14 @@ DELETE FROM branches WHERE conversation = ? AND id = ?;
 DELETE FROM branches WHERE conversation = ?;
 
 -- insert_message --
--- One message.
-INSERT INTO messages (key, conversation, id, role, format, body, created_at, participant, scope, extra, pinned)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- One message, as most are. Python takes longer to bind a None than three values, so none is bound.
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra)
+VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''));
+
+-- insert_rare_message --
+-- One message with a participant, a scope or a pin.
+INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra, participant, scope, pinned)
+VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''), ?, ?, ?);
 
 -- find_message --
 -- A message by id.
@@ -316,6 +321,10 @@ DELETE FROM tombstones WHERE tenant = ?;
 -- A message that has arrived and is not indexed yet.
 INSERT INTO search_rows (message) VALUES (?);
 
+-- add_search_rows --
+-- The same for a run of messages.
+INSERT INTO search_rows (message) SELECT key FROM messages WHERE key BETWEEN ? AND ? ORDER BY key;
+
 -- search_state --
 -- How far the index is, and how far the messages are.
 SELECT version, indexed, latest, lag, unclean, (SELECT max(n) FROM search_rows) FROM search_state WHERE one = 0;
@@ -433,9 +442,19 @@ FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
 
 -- not_listed_for_search --
 -- Messages that the index does not know of.
-SELECT m.key, m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
-WHERE (?1 IS NULL OR c.tenant = ?1) AND NOT EXISTS (SELECT 1 FROM search_places p WHERE p.message = m.key)
-    AND NOT EXISTS (SELECT 1 FROM search_rows r WHERE r.n > ?2 AND r.message = m.key);
+SELECT m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
+WHERE (?1 IS NULL OR c.tenant = ?1) AND m.key NOT IN (SELECT message FROM search_places)
+    AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?2);
+
+-- message_of_search_entry --
+-- The message that an entry of the index belongs to.
+SELECT c.pk, c.tenant, c.id, m.id FROM search_rows r JOIN messages m ON m.key = r.message
+JOIN conversations c ON c.pk = m.conversation JOIN search_places p ON p.message = m.key
+WHERE r.n = ?1 AND p.entry = ?2;
+
+-- walk_search_terms --
+-- Every term of the index, wherever it stands. The table is made for this.
+SELECT term, doc, col, offset FROM temp.search_terms;
 
 -- listed_but_gone --
 -- What the index knows of and is no message.

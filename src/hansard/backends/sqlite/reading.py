@@ -29,6 +29,8 @@ _FIND_PLACE_OF_BRANCH = QUERIES["find_place_of_branch"]
 _TAIL = QUERIES["tail"]
 _HEAD = QUERIES["head"]
 _NO_LIMIT = -1
+_MOST = 1 << 62
+"""Later than any time, in microseconds."""
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -283,13 +285,24 @@ def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]
             filters += place
     bounds = [_NO_LIMIT, 0] if query.metadata else [query.limit + 1, query.offset]
     sign = ("<" if query.below else "") + (">" if query.above else "")
-    sql = _listing_sql(query.sort, tuple(named), query.archived, sign, newest_first=query.newest_first)
-    return sql, filters + (filters if query.sort == "updated_at" else []) + bounds
+    order = {"is_endless": bool(query.metadata), "newest_first": query.newest_first}
+    sql = _listing_sql(query.sort, tuple(named), query.archived, sign, **order)
+    if query.sort == "last_message_at":
+        return sql, filters + bounds
+    if query.metadata:
+        return sql, filters + filters + bounds
+    most = query.offset + query.limit + 1
+    return sql, [*filters, most, *filters, most - 1, *bounds]
 
 
 @cache
 def _listing_sql(
-    sort: ConversationSort, named: tuple[str, ...], archived: bool | None, signs: str, *, newest_first: bool
+    sort: ConversationSort,
+    named: tuple[str, ...],
+    archived: bool | None,
+    signs: str,
+    is_endless: bool,
+    newest_first: bool,
 ) -> str:
     """Built from constant fragments only; the places come in the order `above`, `below`."""
     conditions = ["tenant = ?", *[f"{name} = ?" for name in named]]
@@ -312,7 +325,17 @@ def _listing_sql(
     # Two indexes share the work, each in order; SQLite merges them as it goes, and stops at the limit.
     changed = select("updated_at", "updated_at <> active_at")
     as_active = select("active_at", "updated_at = active_at", updated_at="active_at AS updated_at")
-    return f"{changed} UNION ALL {as_active} ORDER BY updated_at {end}"
+    if is_endless:
+        return f"{changed} UNION ALL {as_active} ORDER BY updated_at {end}"
+    # Where history was imported, all were changed after they were active, and SQLite would look through all the others
+    # to find none. Only those that stand before the last of a full page can be on it.
+    before, edge = (">=", -_MOST) if newest_first else ("<=", _MOST)
+    last = f"SELECT updated_at FROM changed ORDER BY updated_at {direction} LIMIT 1 OFFSET ?"
+    return (
+        f"WITH changed AS MATERIALIZED ({changed} ORDER BY updated_at {direction}, id {direction} LIMIT ?) "
+        f"SELECT * FROM changed UNION ALL {as_active} AND active_at {before} coalesce(({last}), {edge}) "
+        f"ORDER BY updated_at {end}"
+    )
 
 
 # Copying and checking

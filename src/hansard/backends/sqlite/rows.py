@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import repeat
 from typing import Any
 
@@ -13,6 +13,7 @@ from hansard import codec
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
+    MICROSECOND,
     Conversation,
     Message,
     Record,
@@ -27,6 +28,9 @@ from hansard.rules import Head
 NO_EXTRA = codec.Extra()
 _decode = msgspec.json.Decoder().decode
 _decode_extra = codec.extra_decoder().decode
+
+_COLUMNS = 8
+"""Of a message that has nothing rare."""
 
 SEQ_BITS = 30
 SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -62,7 +66,7 @@ class _Times(dict[int, datetime]):
     def __missing__(self, micros: int) -> datetime:
         if len(self) >= _MOST_TIMES:
             self.clear()
-        time = self[micros] = EPOCH + timedelta(0, 0, micros)
+        time = self[micros] = EPOCH + MICROSECOND * micros
         return time
 
 
@@ -92,8 +96,8 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             title,
             {} if metadata is None else codec.decode(metadata, where),
             summary,
-            EPOCH + timedelta(0, 0, created),
-            at := EPOCH + timedelta(0, 0, updated),
+            EPOCH + MICROSECOND * created,
+            at := EPOCH + MICROSECOND * updated,
             at if last == updated else time_of(last),
             count,
             version,
@@ -195,36 +199,41 @@ def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
 
 
 def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, Draft]]) -> list[Row]:
-    """The columns of `insert_message`, in order. Messages of one call mostly have the same time."""
+    """The columns of `insert_message`, in order, and those of `insert_rare_message` where one of them is needed.
+
+    Messages of one call mostly have the same time.
+    """
     made: list[Row] = []
     time, micros = EPOCH, 0
     for message, draft in placed:
         if message.created_at is not time:
             time, micros = message.created_at, to_micros(message.created_at)
-        who = message.participant
-        made.append(
-            (
-                pack(line, message.seq),
-                conversation,
-                message.id,
-                message.role,
-                None if message.format == "text" else message.format,
-                draft.body,
-                micros,
-                who.id if who else None,
-                message.scope,
-                codec.encode_extra(message, micros_of(message.updated_at)),
-                message.pinned or None,
-            )
+        row: Row = (
+            pack(line, message.seq),
+            conversation,
+            message.id,
+            message.role,
+            message.format,
+            draft.body,
+            micros,
+            codec.encode_extra(message, micros_of(message.updated_at)) or "",
         )
+        who = message.participant
+        if who or message.scope or message.pinned:
+            row += (who.id if who else None, message.scope, message.pinned or None)
+        made.append(row)
     return made
+
+
+def is_rare(row: Row) -> bool:
+    return len(row) > _COLUMNS
 
 
 def as_read(inserted: Iterable[Row]) -> list[Row]:
     """The columns of `tail`, newest first, of rows that were inserted in order."""
     made = [
-        (key, id, role, format, body, created_at, extra)
-        for key, _, id, role, format, body, created_at, _, _, extra, _ in inserted
+        (key, id, role, None if format == "text" else format, body, created_at, extra or None)
+        for key, _, id, role, format, body, created_at, extra, *_ in inserted
     ]
     return made[::-1]
 

@@ -296,7 +296,7 @@ def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | No
     """What matches; None when the tail must be indexed first."""
     connection.refresh()
     state = connection.state()
-    if state.version != VERSION:
+    if not state.is_ours:
         raise FormatMismatch(
             "the search index was built by another version: run `hansard reindex`",
             found=str(state.version),

@@ -26,7 +26,9 @@ _FIND_HEAD = QUERIES["find_head"]
 _FIND_LANES = QUERIES["find_lanes"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
 _INSERT_MESSAGE = QUERIES["insert_message"]
+_INSERT_RARE_MESSAGE = QUERIES["insert_rare_message"]
 _ADD_SEARCH_ROW = QUERIES["add_search_row"]
+_ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
 
 
@@ -213,9 +215,9 @@ class Writer:
             # Before they are sorted: search wants them in the order of arrival.
             arrived = [row[:1] for row in self._messages]
             self._messages.sort()
-            self._many(_INSERT_MESSAGE, self._messages)
+            self._insert(self._messages)
             if self.lists_for_search:
-                self._many(_ADD_SEARCH_ROW, arrived)
+                self._list_for_search(arrived, self._messages[0][0], self._messages[-1][0])
                 self.unindexed += len(arrived)
             self.arrived = len(arrived)
             self._messages.clear()
@@ -226,6 +228,21 @@ class Writer:
                 if len(entry.head.lanes) > 1:
                     self._save_counts(entry)
             self._dirty.clear()
+
+    def _insert(self, messages: list[rows.Row]) -> None:
+        rare = [row for row in messages if rows.is_rare(row)]
+        if rare:
+            self._many(_INSERT_RARE_MESSAGE, rare)
+            messages = [row for row in messages if not rows.is_rare(row)]
+        if messages:
+            self._many(_INSERT_MESSAGE, messages)
+
+    def _list_for_search(self, arrived: list[rows.Row], first: int, last: int) -> None:
+        if 0 < last - first == len(arrived) - 1:
+            # Every key between the two: they are of one line, where the order of arrival is that of the keys.
+            self.execute(_ADD_SEARCH_ROWS, (first, last))
+        else:
+            self._many(_ADD_SEARCH_ROW, arrived)
 
     def _save_counts(self, entry: Entry) -> None:
         """The counts of the branches that were appended to; most of many have not changed."""

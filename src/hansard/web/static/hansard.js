@@ -17,7 +17,7 @@
 
   function ago(moment) {
     const seconds = (moment - Date.now()) / 1000, away = Math.abs(seconds);
-    if (away < 60) return relative.format(0, "minute");
+    if (away < 60) return relative.format(0, "second");
     if (away > 7 * 86400) return date.format(moment);
     const [unit, size] = steps.findLast(([, each]) => away >= each);
     return relative.format(Math.round(seconds / size), unit);
@@ -197,23 +197,29 @@
     const url = new URL(log.dataset.tail, location.href);
     if (last) url.searchParams.set("after", last);
     tail = new EventSource(url);
-    tail.addEventListener("open", () => { $("#live").hidden = false; wait = 2000; });
+    tail.addEventListener("open", () => { connected(true); wait = 2000; });
     tail.addEventListener("error", () => {
-      $("#live").hidden = true;
+      connected(false);
       if (tail?.readyState !== EventSource.CLOSED) return;
       // The browser itself comes back to a line that broke, but not to a server that said no, as a proxy does meanwhile.
-      stopTail();
+      tail = null;
       setTimeout(startTail, wait);
       wait = Math.min(2 * wait, 60000);
     });
     tail.addEventListener("message", (event) => arrived(JSON.parse(event.data)));
   }
 
+  // Neither, when nothing is listened to.
+  function connected(is) {
+    if (!$("#live")) return;
+    $("#live").hidden = is !== true;
+    $("#lost").hidden = is !== false;
+  }
+
   function stopTail() {
     tail?.close();
     tail = null;
-    const live = $("#live");
-    if (live) live.hidden = true;
+    connected();
   }
 
   function arrived({ seq, html }) {
@@ -279,7 +285,7 @@
     message.focus({ preventScroll: true });
   });
 
-  // Writing: the answer comes by the tail
+  // Writing: the answer comes by the tail. What could not be sent stays in the box.
 
   for (const form of all("form[data-write]")) {
     const box = $("textarea", form);
@@ -287,22 +293,31 @@
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit($("button.primary", form)); }
     });
     form.addEventListener("submit", async (event) => {
-      if (!tail || tail.readyState !== EventSource.OPEN) return;
       event.preventDefault();
+      $(".problem", form)?.remove();
       const sent = new URLSearchParams(new FormData(form, event.submitter));
       const words = box.value;
       box.value = "";
       try {
         const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
-        if (!answer.ok) throw new Error(`the message was not stored (${answer.status})`);
+        if (!answer.ok) throw new Error(`The message was not stored (${answer.status}).`);
+        if (tail?.readyState !== EventSource.OPEN) location.href = answer.url;
       } catch (error) {
-        box.value = words;
-        box.setCustomValidity(error.message);
-        box.reportValidity();
-        box.setCustomValidity("");
+        const problem = document.createElement("p");
+        problem.className = "problem";
+        problem.role = "alert";
+        problem.textContent = error instanceof TypeError ? "The server does not answer. What you wrote is still here." : error.message;
+        box.after(problem);
+        box.value ||= words;
       }
     });
   }
+
+  // What is about to be deleted is seen whole
+
+  document.addEventListener("toggle", (event) => {
+    if (event.target.matches?.(".danger[open]")) event.target.scrollIntoView({ block: "nearest" });
+  }, true);
 
   // Copying
 

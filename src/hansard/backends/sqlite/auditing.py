@@ -1,0 +1,181 @@
+"""A look at everything that is stored: is each conversation right, and does the search index say what its messages do?
+
+On one snapshot. To ask the index about each message would take longer the larger it is, so the two are compared by two
+walks, over the messages in the order of conversations and over the index in the order of terms. Every term at its place
+adds a number to the sum of its message on the one walk, and takes it off on the other: what is not nothing in the end
+differs. The walks keep step, so that whoever looks on sees how far both are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from itertools import count, islice
+from operator import mul
+
+from hansard import rules
+from hansard.backends.sqlite import indexing, reading, rows
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.writer import entry_of
+from hansard.errors import HansardError
+from hansard.model import Problem
+
+_PAGE = 20
+"""Conversations that are looked at in one step."""
+_TERMS = 200_000
+"""Terms of the index that are looked at in one step, when all messages were."""
+_NAMED = 100
+"""Messages that are named one by one, of those that the index has wrong."""
+_WEIGHTS = {"words": 1, "more": 3, "owner": 5}
+_REMEDY = "run `hansard reindex`"
+
+
+class Audit:
+    """One look at a store, or at one tenant of it, step by step. It has a connection of its own, which it closes."""
+
+    def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
+        self.seen = 0
+        """Conversations that were looked at."""
+        self._connection = connection
+        self._tenant = tenant
+        self._steps = self._all()
+        self._lock = threading.Lock()
+        """Whoever waited for a step may be gone, and close before it has ended."""
+
+    def step(self) -> list[Problem] | None:
+        """What the next step finds; None when there is none."""
+        with self._lock:
+            return next(self._steps, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _all(self) -> Iterator[list[Problem]]:
+        self._connection.execute("BEGIN")
+        yield _check_file(self._connection)
+        yield list(indexing.check(self._connection, self._tenant))
+        index = Index(self._connection, self._tenant)
+        after = 0
+        while page := self._connection.execute(
+            QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
+        ).fetchall():
+            problems: list[Problem] = []
+            for pk, tenant, id in page:
+                problems += _check_conversation(self._connection, pk, tenant, id, index)
+                after = pk
+            self.seen += len(page)
+            yield problems + index.keep_step()
+        while index.is_open:
+            yield index.walk(_TERMS)
+        yield index.differences()
+
+
+class Index:
+    """What the messages should have in the index, compared with what it has."""
+
+    def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
+        self._connection = connection
+        self._between = (0, 1 << 63) if tenant is None else indexing.entry_range(connection, tenant) or (1, 0)
+        self._sums: dict[int, int] = {}
+        self._ahead = 0
+        """Terms of messages that the walk over the index has not made up for."""
+        self._unreadable: set[int] = set()
+        """Conversations of which nobody can say what the index should have."""
+        self._is_comparable = self.is_open = indexing.state_of(connection).is_ours
+        connection.execute("PRAGMA query_only = OFF")
+        connection.execute("CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab (main, search, instance)")
+        connection.execute("PRAGMA query_only = ON")
+        self._terms = connection.execute(QUERIES["walk_search_terms"])
+
+    def add(self, pk: int, user_id: str | None) -> None:
+        """What the messages of a conversation should have."""
+        for entry, *row in self._connection.execute(QUERIES["indexed_of_conversation"], (pk,)):
+            columns = indexing.columns_of(rows.message_of(tuple(row), ""), user_id, pk)
+            value = 0
+            for weight, text in zip(_WEIGHTS.values(), columns, strict=True):
+                terms = text.split()
+                value += weight * sum(map(mul, map(hash, terms), count(1)))
+                self._ahead += len(terms)
+            self._sums[entry] = self._sums.get(entry, 0) + value
+
+    def leave_out(self, pk: int) -> None:
+        self._unreadable.add(pk)
+
+    def keep_step(self) -> list[Problem]:
+        return self.walk(self._ahead)
+
+    def walk(self, terms: int) -> list[Problem]:
+        """What the index has, as far as that."""
+        if not self.is_open:
+            return []
+        first, last = self._between
+        walked = 0
+        try:
+            for term, entry, column, offset in islice(self._terms, terms):
+                walked += 1
+                if first <= entry <= last:
+                    self._sums[entry] = self._sums.get(entry, 0) - _WEIGHTS[column] * hash(term) * (offset + 1)
+        except sqlite3.DatabaseError as error:
+            self._is_comparable = self.is_open = False
+            return [Problem("search index", f"it cannot be read ({error}): {_REMEDY}")]
+        self._ahead -= walked
+        self.is_open = walked == terms
+        return []
+
+    def differences(self) -> list[Problem]:
+        if not self._is_comparable:
+            return []
+        wrong = sorted(entry for entry, value in self._sums.items() if value)
+        homes = [self._home(entry) for entry in wrong]
+        named = [home for home in homes if home is not None and home[0] not in self._unreadable]
+        problems = [
+            Problem(f"{tenant}/{conversation}", f"the search index has other words than message {id!r}: {_REMEDY}")
+            for _, tenant, conversation, id in named[:_NAMED]
+        ]
+        for many, what in (
+            (len(named) - _NAMED, "it has other words than {} messages more"),
+            (homes.count(None), "it has words of {} messages that it does not list"),
+        ):
+            if many > 0:
+                problems.append(Problem("search index", f"{what.format(many)}: {_REMEDY}"))
+        return problems
+
+    def _home(self, entry: int) -> tuple[int, str, str, str] | None:
+        """The message of an entry: its conversation, tenant, conversation's id and id. None where none is listed."""
+        found: tuple[int, str, str, str] | None = self._connection.execute(
+            QUERIES["message_of_search_entry"], (entry & indexing.N_MASK, entry)
+        ).fetchone()
+        return found
+
+
+def _check_file(connection: sqlite3.Connection) -> list[Problem]:
+    """SQLite's own look at the file."""
+    try:
+        found = connection.execute("PRAGMA integrity_check").fetchall()
+    except sqlite3.DatabaseError as error:
+        return [Problem("file", str(error))]
+    return [Problem("file", text) for (text,) in found if text != "ok"]
+
+
+def _check_conversation(
+    connection: sqlite3.Connection, pk: int, tenant: str, id: str, index: Index
+) -> Iterator[Problem]:
+    """Our own look at a conversation: counts, order, branches, bodies, blobs."""
+    where = f"{tenant}/{id}"
+    row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
+    try:
+        entry = entry_of(connection, row, tenant)
+        found = [
+            (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
+        ]
+        index.add(pk, entry.head.conversation.user_id)
+    except (HansardError, sqlite3.DatabaseError) as error:
+        index.leave_out(pk)
+        yield Problem(where, str(error))
+        return
+    yield from rules.audit(where, entry.head, found)
+    for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:
+        if connection.execute(QUERIES["find_blob"], (tenant, sha256)).fetchone() is None:
+            yield Problem(where, f"blob {sha256} is missing")

@@ -1,0 +1,244 @@
+"""The pieces that a page has many of, as HTML by plain formatting: a template takes several times as long for each.
+
+Every value is escaped where it is written, but for the HTML of blocks, which `markdown` and `highlight` have made safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from markupsafe import Markup
+
+from hansard.model import Message, Source, Usage
+from hansard.web.content import Block, Speaker
+from hansard.web.visits import query, segment
+
+_MOST_ERROR, _MOST_CHUNK = 200, 500
+
+
+def time(moment: datetime, style: str = "ago") -> Markup:
+    """A time in UTC, which the script shows in the reader's zone."""
+    exact = moment.astimezone(UTC).isoformat()
+    return Markup(f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>')
+
+
+def cost(amount: float) -> str:
+    if not amount:
+        return "0"
+    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.4f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 branch`, `2 branches`."""
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
+# A hit of a search
+
+
+def hit(message: Message, who: Speaker, title: str, snippet: str, home: str) -> str:
+    """A message that was found. The snippet is HTML."""
+    to = escape(f"{home}c/{segment(message.conversation_id)}{query(at=message.id)}#m{message.seq}")
+    return (
+        f'<li><a class="row" href="{to}">\n'
+        f'<span class="row-head"><span class="row-title" dir="auto">{escape(title)}</span>'
+        f'<span class="row-time">{time(message.created_at)}</span></span>\n'
+        f'<span class="row-text whole" dir="auto"><span class="name">{escape(who.name)}</span> {snippet}</span>\n'
+        "</a></li>\n"
+    )
+
+
+# A message
+
+
+def message(message: Message, who: Speaker, blocks: Sequence[Block], left_at: Sequence[str], base: str) -> str:
+    """Who said it, when, what, and what is known of it. `base` is the way to its conversation."""
+    whole = escape(f"{base}/m/{segment(message.id)}")
+    here = escape(f"{base}{query(at=message.id)}#m{message.seq}")
+    name = escape(who.name)
+    kind = f"{who.kind} growing" if message.status == "in_progress" else who.kind
+    return (
+        f'<article class="message {kind}" id="m{message.seq}" data-seq="{message.seq}"'
+        f' data-cursor="{escape(message.cursor)}" tabindex="-1" aria-label="{name}">\n'
+        f'<div class="avatar tone{who.tone}" aria-hidden="true">{escape(who.initial)}</div>\n'
+        '<div class="body">\n'
+        f'<header class="by"><span class="name" dir="auto">{name}</span>{_role(message, who)}'
+        f'<a class="when" href="{here}">{time(message.created_at, "clock")}</a>{_states(message)}'
+        f'<a class="open" href="{whole}" aria-label="This message by itself">⋯</a></header>\n'
+        f"{_error(message)}{_said(message, blocks, whole)}"
+        f"{_sources(message.sources)}{_usage(message.usage)}{_left(left_at, base)}"
+        "</div>\n</article>\n"
+    )
+
+
+def _role(message: Message, who: Speaker) -> str:
+    role = message.role
+    if role in ("user", "assistant") or role == who.name.lower():
+        role = "agent" if who.kind == "agent" and message.participant else ""
+    return f'<span class="role">{escape(role)}</span>' if role else ""
+
+
+def _states(message: Message) -> str:
+    states = ""
+    if message.status != "complete":
+        kind = "live" if message.status == "in_progress" else "bad"
+        states = f'<span class="state {kind}">{message.status.replace("_", " ")}</span>'
+    elif message.updated_at:
+        states = f'<span class="state" title="Changed {message.updated_at.isoformat()}">edited</span>'
+    if message.pinned:
+        states += '<span class="state">pinned</span>'
+    if message.scope:
+        states += f'<span class="state">{escape(message.scope)}</span>'
+    return states
+
+
+def _error(message: Message) -> str:
+    """Why it was broken off, as far as it was said."""
+    reason = (message.metadata or {}).get("error") if message.status == "interrupted" else None
+    if not isinstance(reason, str):
+        return ""
+    shown = reason if len(reason) <= _MOST_ERROR else reason[: _MOST_ERROR - 1] + "…"
+    return f'<p class="dim" dir="auto">{escape(shown)}</p>\n'
+
+
+def _said(message: Message, blocks: Sequence[Block], whole: str) -> str:
+    if not blocks:
+        return f'<p class="dim">{"…" if message.status == "in_progress" else "says nothing"}</p>\n'
+    return "".join([_block(each, whole) for each in blocks])
+
+
+def _sources(sources: Sequence[Source] | None) -> str:
+    if not sources:
+        return ""
+    lines = []
+    for each in sources:
+        name = escape(each.document_name or each.document_id or "document")
+        score = "" if each.score is None else f' <span class="dim">{each.score:.2f}</span>'
+        chunk = f'<p class="dim" dir="auto">{escape(each.chunk[:_MOST_CHUNK])}</p>' if each.chunk else ""
+        lines.append(f'<li><span dir="auto">{name}</span>{score}{chunk}</li>')
+    head = plural(len(sources), "source")
+    return f'<details class="fold sources"><summary>{head}</summary><ol>{"".join(lines)}</ol></details>\n'
+
+
+def _usage(usage: Usage | None) -> str:
+    if usage is None:
+        return ""
+    facts = [escape(usage.model)] if usage.model else []
+    facts += [f"{usage.input_tokens:,} in", f"{usage.output_tokens:,} out"]
+    if usage.reasoning_tokens:
+        facts.append(f"{usage.reasoning_tokens:,} reasoning")
+    if usage.cached_tokens:
+        facts.append(f"{usage.cached_tokens:,} cached")
+    if usage.cost:
+        facts.append(cost(usage.cost))
+    return f'<p class="usage">{" · ".join(facts)}</p>\n'
+
+
+def _left(branches: Sequence[str], base: str) -> str:
+    """Ways to the branches that begin after it."""
+    if not branches:
+        return ""
+    links = [f'<a href="{escape(base + query(branch=each))}">{escape(each)}</a>' for each in branches]
+    return f'<p class="left">{plural(len(branches), "branch")} from here: {", ".join(links)}</p>\n'
+
+
+# What it says
+
+
+def _block(block: Block, whole: str) -> str:
+    if block.kind == "text":
+        html = f'<div class="said" dir="auto">{block.html}</div>\n'
+    else:
+        html = _SHOWN.get(block.kind, _other)(block, whole)
+    return f'{html}<p class="cut"><a href="{whole}">The whole message</a></p>\n' if block.is_cut else html
+
+
+def _reasoning(block: Block, whole: str) -> str:
+    inside = f'<div class="said" dir="auto">{block.html}</div>'
+    return f'<details class="fold reasoning"><summary>Reasoning</summary>{inside}</details>\n'
+
+
+def _refusal(block: Block, whole: str) -> str:
+    return f'<div class="said refusal" dir="auto"><span class="state bad">refused</span>{block.html}</div>\n'
+
+
+def _call(block: Block, whole: str) -> str:
+    state = ""
+    if block.is_open:
+        state = ' <span class="state">no result yet</span>'
+    elif block.to:
+        state = ' <span class="state">result further on</span>'
+    elif block.is_error:
+        state = ' <span class="state bad">failed</span>'
+    failed = " failed" if block.is_error else ""
+    result = f'<p><a href="{escape(block.url)}" data-to="m{block.to}">Its result</a></p>' if block.to else ""
+    return (
+        f'<details class="fold call{failed}" data-call="{escape(block.id)}">'
+        f'<summary><span class="tool-name">{escape(block.name)}</span>'
+        f' <span class="args" dir="auto">{escape(block.note)}</span>{state}</summary>'
+        f'<pre class="code"><code>{block.html}</code></pre>{_inside(block, whole)}{result}</details>\n'
+    )
+
+
+def _result(block: Block, whole: str) -> str:
+    id = f' id="m{block.seq}"' if block.seq else ""
+    of = f' of <a href="{escape(block.url)}" data-to="m{block.to}">{escape(block.name)}</a>' if block.to else ""
+    inside = _inside(block, whole) or '<p class="dim">nothing</p>'
+    return (
+        f'<div class="result{" failed" if block.is_error else ""}" data-result="{escape(block.id)}"{id}>'
+        f'<span class="result-name">{"Error" if block.is_error else "Result"}{of}</span>{inside}</div>\n'
+    )
+
+
+def _inside(block: Block, whole: str) -> str:
+    return "".join([_block(each, whole) for each in block.inside])
+
+
+def _json(block: Block, whole: str) -> str:
+    return f'<pre class="code"><code dir="auto">{block.html}</code></pre>\n'
+
+
+def _image(block: Block, whole: str) -> str:
+    url = escape(block.url)
+    picture = f'<img src="{url}" alt="{escape(block.name)}" loading="lazy" decoding="async">'
+    return f'<figure class="media"><a href="{url}">{picture}</a>{_caption(block)}</figure>\n'
+
+
+def _audio(block: Block, whole: str) -> str:
+    sound = f'<audio controls preload="none" src="{escape(block.url)}"></audio>'
+    return f'<figure class="media">{sound}{_caption(block)}</figure>\n'
+
+
+def _caption(block: Block) -> str:
+    return f"<figcaption>{escape(block.note)}</figcaption>" if block.note else ""
+
+
+def _document(block: Block, whole: str) -> str:
+    note = f' <span class="dim">{escape(block.note)}</span>' if block.note else ""
+    return f'<p class="file"><a href="{escape(block.url)}" download>{escape(block.name)}</a>{note}</p>\n'
+
+
+def _elsewhere(block: Block, whole: str) -> str:
+    where = f'<span class="dim">kept elsewhere:</span> <code class="wrap">{escape(block.note)}</code>'
+    return f'<p class="file">{escape(block.name)} {where}</p>\n'
+
+
+def _other(block: Block, whole: str) -> str:
+    inside = f'<pre class="code"><code>{block.html}</code></pre>'
+    return f'<details class="fold"><summary>{escape(block.name)}</summary>{inside}</details>\n'
+
+
+_SHOWN = {
+    "reasoning": _reasoning,
+    "refusal": _refusal,
+    "call": _call,
+    "result": _result,
+    "json": _json,
+    "image": _image,
+    "audio": _audio,
+    "document": _document,
+    "elsewhere": _elsewhere,
+}

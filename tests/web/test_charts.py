@@ -1,0 +1,34 @@
+"""Charts as SVG: one point, many, none; seen and heard."""
+
+from __future__ import annotations
+
+import pytest
+from tests.web.kit import Node, parse
+
+from hansard.web.charts import Bar, columns
+
+
+def drawn(*values: float) -> Node:
+    return parse(columns([Bar(f"{day} <May>", value) for day, value in enumerate(values, 1)], 'A "b"', "things"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((3,), "1 <May> to 1 <May>: most: 3 on 1 <May>"),
+        ((1, 12_345, 0), "1 <May> to 3 <May>: most: 12.3k on 2 <May>"),
+        ((0, 0), "1 <May> to 2 <May>: none in these days"),
+    ],
+)
+def test_a_chart_says_what_it_shows(values: tuple[float, ...], said: str) -> None:
+    chart = drawn(*values)
+    assert chart.one("svg")["aria-label"] == f'A "b", {said}'
+    assert chart.one("p")["aria-hidden"] == "true"
+    assert said.partition(": ")[2] in chart.one("p").text
+
+
+def test_the_highest_column_fills_the_chart_and_none_leaves_it() -> None:
+    heights = [float(each["height"]) for each in drawn(1, 1_000_000, 0, 500_000).all("rect", "bar")]
+    low, high, none, half = heights
+    assert none == 0 < low < half < high
+    assert [float(each["y"]) >= 0 for each in drawn(5, 7).all("rect", "bar")] == [True, True]

@@ -1,0 +1,118 @@
+"""Messages and hits as HTML by plain formatting: whatever their fields hold is text, and together they are quick."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from tests.web.kit import parse
+
+from hansard import Message
+from hansard.formats import read
+from hansard.model import Conversation, Participant, Source, Usage
+from hansard.web import content, highlight, pieces, rendering, transcript
+from hansard.web.transcript import Setting
+
+NASTY = "\"'><script>x</script>&lt;"
+AT = datetime(2026, 11, 15, 9, 5, tzinfo=UTC)
+
+
+def made(content: Any, **more: Any) -> Message:
+    return Message("assistant", content, id=NASTY, conversation_id="c", seq=7, created_at=AT, **more)
+
+
+def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
+    message = made(
+        "x",
+        participant=Participant("agent", NASTY, display_name=NASTY),
+        status="interrupted",
+        metadata={"error": NASTY},
+        sources=(Source(NASTY, None, NASTY, 1), Source(None, NASTY)),
+        usage=Usage(1, 2, 3, 4, 0.5, NASTY),
+    )
+    kinds = ("reasoning", "refusal", "call", "result", "json", "image", "audio", "document", "elsewhere", "other")
+    fields: dict[str, Any] = {
+        "name": NASTY,
+        "note": NASTY,
+        "url": NASTY,
+        "id": NASTY,
+        "seq": 8,
+        "to": 9,
+        "is_cut": True,
+    }
+    blocks = [content.Block(kind=kind, **fields) for kind in kinds]
+    blocks.append(content.Block(kind="call", inside=[blocks[3]], **fields))
+    who = content.Speaker(NASTY, "agent", 1, NASTY)
+    tree = parse(pieces.message(message, who, blocks, [NASTY], f"../t/{NASTY}/c/1"))
+    names = {name for node in tree.walk() for name in node.attributes}
+    assert not tree.all("script")
+    assert names == {
+        *("class", "id", "data-seq", "data-cursor", "tabindex", "aria-label", "aria-hidden", "dir", "href", "datetime"),
+        *(
+            "data-style",
+            "data-call",
+            "data-to",
+            "data-result",
+            "src",
+            "alt",
+            "loading",
+            "decoding",
+            "controls",
+            "preload",
+        ),
+        "download",
+    }
+    assert tree.one("article")["aria-label"] == NASTY
+    assert tree.text.count(NASTY) >= 20
+
+    hit = parse(pieces.hit(msgspec.structs.replace(message, conversation_id=NASTY), who, NASTY, "", NASTY))
+    assert not hit.all("script")
+    assert hit.one(cls="row-title").text == NASTY
+
+
+def test_a_message_says_how_it_stands() -> None:
+    who = content.Speaker("Ann", "user")
+
+    def shown(**more: Any) -> str:
+        return parse(pieces.message(made("x", **more), who, (), (), "c")).one("article").words
+
+    assert shown() == "Ann2026-11-15 09:05 UTC⋯ says nothing"
+    assert "in progress" in shown(status="in_progress")
+    assert "says nothing" not in shown(status="in_progress")
+    assert "edited" in shown(updated_at=AT)
+    assert "edited" not in shown(updated_at=AT, status="blocked")
+    assert "blocked" in shown(status="blocked")
+    assert "pinned" in shown(pinned=True)
+    assert "thread" in shown(scope="thread")
+    assert "1 source" in shown(sources=(Source("a"),))
+    assert "2 sources" in shown(sources=(Source("a"), Source("b")))
+    assert "1,200 in · 0 out · 0.0030" in shown(usage=Usage(input_tokens=1200, cost=0.003))
+    assert "e" * 199 + "…" in shown(status="interrupted", metadata={"error": "e" * 300})
+    assert "5" not in shown(status="interrupted", metadata={"error": 5}).replace("09:05", "").replace("-15", "")
+
+
+def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many messages somebody writes whose code takes long to read."""
+    rendering.memory.clear()
+    monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
+    code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
+    said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
+    setting = Setting(Conversation("c"), "c")
+    items = transcript.items([msgspec.structs.replace(each, created_at=AT) for each in said], setting)
+    coloured = ["k-m" in item.html for item in items]
+    assert coloured[0]
+    assert not coloured[-1]
+    assert sum(coloured) < 30
+    assert parse(items[-1].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
+    rendering.memory.clear()
+
+
+def test_what_a_message_holds_is_found_in_its_piece() -> None:
+    message = made([{"type": "text", "text": "**hello**"}], format="parts")
+    desk = content.Desk({}, "c", content.MOST, highlight.Painter())
+    html = pieces.message(
+        message, content.Speaker("A", "agent"), content.blocks_of(message, read(message), {}, desk), (), "c"
+    )
+    assert parse(html).one("strong").text == "hello"
