@@ -158,7 +158,7 @@ class Shelf:
         for file in files_in(self.layout.indexes, INDEX):
             if file.name.removesuffix(INDEX) not in names:
                 with contextlib.suppress(OSError):
-                    os.unlink(file)
+                    Path(file).unlink()
 
     # Finding
 
