@@ -79,39 +79,33 @@ class Locks:
         self._timeout = timeout
         self._guard = threading.Lock()
         self._threads: dict[Path, tuple[threading.Lock, int]] = {}
-        self._starved: set[Path] = set()
+        self.starved: set[Path] = set()
         """Where a writer has waited for long: readers that overlap would keep it out for ever."""
-        self._open: set[int] = set()
+        self.open: set[int] = set()
         _everybody.add(self)
 
     def forget(self) -> None:
         """In a forked child: it would keep locked what its parent has locked, though the parent dies."""
-        for fd in self._open:
+        for fd in self.open:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._guard, self._threads, self._starved, self._open = threading.Lock(), {}, set(), set()
+        self._guard, self._threads, self.starved, self.open = threading.Lock(), {}, set(), set()
 
-    @contextlib.contextmanager
     def hold(
         self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE, patience: float | None = None
-    ) -> Iterator[int]:
+    ) -> contextlib.AbstractContextManager[int]:
         """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
         deadline = time.monotonic() + (self._timeout if patience is None else patience)
-        if shared:
-            self._give_way(path)
-            with self._held(path, what, deadline, shared=True, flags=flags) as fd:
-                yield fd
-            return
-        with self._thread(path, what, deadline), self._held(path, what, deadline, shared=False, flags=flags) as fd:
-            yield fd
+        held = _Held(self, path, what, deadline, shared=shared, flags=flags)
+        return held if shared else self._alone(held, path, what, deadline)
 
-    def _give_way(self, path: Path) -> None:
+    def give_way(self, path: Path) -> None:
         until = time.monotonic() + _COURTESY
-        while path in self._starved and time.monotonic() < until:
+        while path in self.starved and time.monotonic() < until:
             time.sleep(_FIRST_NAP)
 
     @contextlib.contextmanager
-    def _thread(self, path: Path, what: str, deadline: float) -> Iterator[None]:
+    def _alone(self, held: _Held, path: Path, what: str, deadline: float) -> Iterator[int]:
         with self._guard:
             lock, users = self._threads.get(path) or (threading.Lock(), 0)
             self._threads[path] = (lock, users + 1)
@@ -119,7 +113,8 @@ class Locks:
             if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 raise _timed_out(path, what)
             try:
-                yield
+                with held as fd:
+                    yield fd
             finally:
                 lock.release()
         finally:
@@ -128,22 +123,7 @@ class Locks:
                 if users > 1:
                     self._threads[path] = (lock, users - 1)
 
-    @contextlib.contextmanager
-    def _held(self, path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> Iterator[int]:
-        while True:
-            with disk.opened(path, flags) as fd:
-                self._open.add(fd)
-                try:
-                    self._wait(fd, path, what, deadline, shared=shared)
-                    if is_at(fd, path):
-                        yield fd
-                        return
-                finally:
-                    # Closing would not do it while a process that was forked meanwhile holds the same open file.
-                    _unlock(fd)
-                    self._open.discard(fd)
-
-    def _wait(self, fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
+    def wait(self, fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
         nap = _FIRST_NAP
         try:
             while not _try_lock(fd, shared=shared):
@@ -152,10 +132,50 @@ class Locks:
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
                 if nap == _LONGEST_NAP and not shared:
-                    self._starved.add(path)
+                    self.starved.add(path)
         finally:
             if not shared:
-                self._starved.discard(path)
+                self.starved.discard(path)
+
+
+class _Held:
+    """A lock on an open file. Not made by a generator: every append takes two."""
+
+    __slots__ = ("_deadline", "_fd", "_flags", "_locks", "_path", "_shared", "_what")
+
+    def __init__(self, locks: Locks, path: Path, what: str, deadline: float, *, shared: bool, flags: int) -> None:
+        self._locks = locks
+        self._path = path
+        self._what = what
+        self._deadline = deadline
+        self._shared = shared
+        self._flags = flags
+        self._fd = -1
+
+    def __enter__(self) -> int:
+        locks, path, shared = self._locks, self._path, self._shared
+        if shared and locks.starved:
+            locks.give_way(path)
+        while True:
+            fd = self._fd = os.open(path, self._flags, 0o666)
+            try:
+                locks.open.add(fd)
+                if not _try_lock(fd, shared=shared):
+                    locks.wait(fd, path, self._what, self._deadline, shared=shared)
+                if is_at(fd, path):
+                    return fd
+            except BaseException:
+                self.__exit__()
+                raise
+            self.__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            # Closing would not do it while a process that was forked meanwhile holds the same open file.
+            _unlock(self._fd)
+        finally:
+            self._locks.open.discard(self._fd)
+            os.close(self._fd)
 
 
 _everybody: weakref.WeakSet[Locks] = weakref.WeakSet()

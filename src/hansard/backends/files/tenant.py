@@ -56,6 +56,7 @@ class Tenant:
         self.blobs = Blobs(self.layout, common.disk, common.locks)
         self._catalog = Catalog(self.shelf)
         self._common = common
+        self._lock_here, self._named = self.layout.lock("_home"), f"tenant {id!r}"
         self._here = threading.local()
 
     # Being there
@@ -67,9 +68,9 @@ class Tenant:
             yield True
             return
         with contextlib.ExitStack() as stack:
-            self._here.is_held = self._enter(stack, shared=True, create=create)
+            is_there = self._here.is_held = self._enter(stack, shared=True, create=create)
             try:
-                yield self._here.is_held
+                yield is_there
             finally:
                 self._here.is_held = False
 
@@ -80,10 +81,9 @@ class Tenant:
             yield self._enter(stack, shared=False, create=False)
 
     def _enter(self, stack: contextlib.ExitStack, *, shared: bool, create: bool) -> bool:
-        lock, what = self.layout.lock("_home"), f"tenant {self.id!r}"
         while True:
             with contextlib.suppress(FileNotFoundError):
-                stack.enter_context(self._common.locks.hold(lock, what, shared=shared))
+                stack.enter_context(self._common.locks.hold(self._lock_here, self._named, shared=shared))
                 return True
             if create:
                 self.ledger.establish()
