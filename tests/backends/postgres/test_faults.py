@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import warnings
@@ -32,7 +33,7 @@ from hansard import (
     ValidationError,
     connect,
 )
-from hansard.backends.postgres import errors, schema
+from hansard.backends.postgres import errors, lifecycle, schema
 from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.pool import Pool
 
@@ -551,3 +552,34 @@ def _in_the_child(store: Store) -> int:
     except StopIteration:
         return 0 if refused else 2
     return 3
+
+
+# Tenants
+
+
+def test_a_deletion_does_not_go_back_for_what_is_made_behind_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that did waited for each other, and one beside many writers came to no end."""
+    monkeypatch.setattr(lifecycle, "_TENANT_PAGE", 2)
+    ask, pages = Link.all, itertools.count(1)
+
+    async def check() -> None:
+        async with connect(url) as store, connect(url) as other:
+            for id in ("b", "c", "d", "e", "f"):
+                await store.append_message(id, "user", "x")
+
+            async def late(self: Link, name: str, *args: Any) -> Any:
+                found = await ask(self, name, *args)
+                if name.startswith("lock_") and next(pages) == 2:
+                    await other.append_message("a", "user", "made behind it")
+                return found
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Link, "all", late)
+                receipt = await store.admin.delete_tenant("default")
+            assert (receipt.conversations, receipt.messages) == (5, 5)
+            assert await texts(store, "a") == ["made behind it"]
+            assert [each.id for each in (await store.list_conversations()).items] == ["a"]
+            assert await store.check() == []
+            assert (await store.admin.delete_tenant("default")).conversations == 1
+
+    play(check)

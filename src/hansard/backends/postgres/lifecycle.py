@@ -131,10 +131,17 @@ async def delete_tenant(engine: Engine, context: Context) -> Receipt:
 
 
 async def _delete_tenant(work: Work, context: Context) -> Receipt:
-    """Conversations page by page: only what was locked is deleted, so that one that is made meanwhile stays whole."""
+    """Conversations page by page: only what was locked is deleted, so that one that is made meanwhile stays whole.
+
+    Never back to those that were made behind it: others lock in the same order, and there may be no end of them.
+    """
     link, tenant = work.link, work.tenant
     total = Receipt(at=context.now)
-    while page := [id for (id,) in await link.all("lock_tenant", tenant, _TENANT_PAGE)]:
+    after, more = "", True
+    while more:
+        page = [id for (id,) in await link.all("lock_conversations_after", tenant, after, _TENANT_PAGE)]
+        more = len(page) == _TENANT_PAGE
+        after = page[-1] if page else after
         await link.run("delete_tenant_blob_uses", tenant, page)
         total += Receipt(
             messages=await link.run("delete_tenant_messages", tenant, page),

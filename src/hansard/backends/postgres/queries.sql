@@ -522,10 +522,6 @@ SELECT
      WHERE c.relkind = 'r'
         AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hansard.conversations'::regclass));
 
--- lock_tenant --
--- A page of a tenant's conversations, kept from all others.
-SELECT id FROM hansard.conversations WHERE tenant = $1 ORDER BY id LIMIT $2 FOR UPDATE;
-
 -- delete_tenant_messages --
 -- What belongs to these conversations of a tenant.
 WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])),
