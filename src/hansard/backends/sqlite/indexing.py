@@ -59,6 +59,10 @@ class State(Struct, frozen=True, gc=False):
         """Whether its terms are those that we look for. One that is empty is anybody's."""
         return self.version == VERSION or not self.indexed
 
+    @property
+    def is_older(self) -> bool:
+        return self.version < VERSION and not self.is_ours
+
 
 def state_of(connection: sqlite3.Connection) -> State:
     return State(*connection.execute(QUERIES["search_state"]).fetchone())
