@@ -161,6 +161,34 @@ def test_check_names_no_more_than_anybody_reads(tmp_path: Path) -> None:
         assert "200 messages more" in problems[-1].what
 
 
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("DELETE FROM search_rows WHERE n = 7", "is not in the search index"),
+        ("DELETE FROM search_idx", "are not found"),
+        ("DELETE FROM search_data WHERE id > 100", "it cannot be read"),
+        ("UPDATE search_data SET block = zeroblob(length(block)) WHERE id > 100", "it cannot be read"),
+    ],
+)
+def test_check_names_the_index_where_it_is_damaged_and_goes_on(tmp_path: Path, damage: str, what: str) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(20):
+            opened.append(f"c{number}", [Message("user", f"q{number}x{at} some words") for at in range(60)])
+        list(opened.admin.reindex())
+        assert opened.check() == []
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            raw.execute(damage)
+            raw.execute("UPDATE conversations SET message_count = 7 WHERE id = 'c19'")
+            raw.commit()
+        found = opened.check()
+        assert [
+            what in each.what and "hansard reindex" in each.what for each in found if each.where != "default/c19"
+        ] == [True]
+        assert any(each.where == "default/c19" for each in found), "what comes after it is looked at as well"
+        list(opened.admin.reindex())
+        assert {problem.where for problem in opened.check()} == {"default/c19"}
+
+
 def test_a_check_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     """And what is written meanwhile is none of its concern."""
 

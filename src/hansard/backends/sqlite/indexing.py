@@ -253,7 +253,8 @@ def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Proble
     if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
-    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
+    given = (tenant, state.indexed, N_MASK)
+    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], given):
         yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
     gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()
     if gone:
