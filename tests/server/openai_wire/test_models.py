@@ -363,8 +363,17 @@ class TestCompletions:
 def test_what_models_there_are(kit: Kit) -> None:
     assert [model.id for model in kit.client.models.list()] == ["org/m-1"]
     assert kit.client.models.retrieve("org/m-1").id == "org/m-1"
-    assert kit.model.read == ["/v1/models", "/v1/models/org%2Fm-1"]
+    assert kit.client.models.retrieve("/files/m..1").id == "org/m-1"
+    assert kit.model.read == ["/v1/models", "/v1/models/org%2Fm-1", "/v1/models/%2Ffiles%2Fm..1"]
     assert set(kit.model.keys) == {"Bearer sk-up"}, "with the server's own key"
+
+
+@pytest.mark.parametrize("id", ["", "%2e", "%2e%2e", "..%2Ffiles", "org%2F..%2F..%2Ffiles", "..%5Cfiles"])
+def test_an_id_that_leads_elsewhere_is_no_model(kit: Kit, id: str) -> None:
+    """Only models are read with the server's key."""
+    answer = kit.api.get(f"{kit.api.address}/v1/models/{id}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert kit.model.read == []
 
 
 @pytest.mark.parametrize(
