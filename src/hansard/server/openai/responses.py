@@ -205,7 +205,7 @@ async def _record(
     if call.body.get("store") is False and not plan.named:
         return response
     store, id = call.store, plan.conversation_id
-    async with call.retries.one_at_a_time(f"recording {store.tenant_id} {store.user_id} {id}"):
+    async with call.retries.writing(store, id):
         attempt = 0
         while True:
             attempt += 1
