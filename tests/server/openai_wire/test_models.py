@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 from tests.waiting import PATIENCE, until
 
+import hansard
 from hansard.server.settings import Settings
 
 
@@ -267,6 +270,36 @@ class TestResponses:
             kit.client.responses.create(model="m", input=[mine], conversation=kit.id)
         assert caught.value.code == "duplicate_item"
         assert kit.texts()[2:] == ["or", "It is on its way."]
+
+
+def test_an_answer_is_kept_however_busy_its_conversation_is(tmp_path: Path) -> None:
+    """A model was asked and paid for: what others do beside it does not matter."""
+    url, enough = f"sqlite:///{tmp_path}/chats.db", threading.Event()
+
+    async def be_busy(id: str) -> None:
+        async with hansard.connect(url) as store:
+            while not enough.is_set():
+                await store.update_conversation(id, metadata={"now": random.random()})
+
+    with (
+        endpoint() as model,
+        serving(url, Settings(upstream=model.address)) as api,
+        client_of(api) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        answer = client.responses.create(model="m", input="q0")
+        (conversation,) = api.get("/conversations").json()["items"]
+        busy = [pool.submit(asyncio.run, be_busy(conversation["id"])) for _ in range(2)]
+        try:
+            for number in range(1, 4):
+                answer = client.responses.create(model="m", input=f"q{number}", previous_response_id=answer.id)
+        finally:
+            enough.set()
+        for each in busy:
+            each.result(PATIENCE)
+        assert [item["content"] for item in model.asked[-1]["input"]] == [
+            *("q0", model.says, "q1", model.says, "q2", model.says, "q3")
+        ]
 
 
 @pytest.mark.parametrize("how", ["conversation", "previous_response_id"])
