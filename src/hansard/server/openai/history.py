@@ -95,7 +95,7 @@ def _native(message: Message) -> Reading:
 
 def _needs_no_id(item: dict[str, Any]) -> bool:
     """What came without an id was given one here, which the endpoint may refuse. Nothing names an answer by its id."""
-    kind = item["type"]
+    kind: str = item["type"]
     if kind in _ANSWERS:
         return kind != "local_shell_call_output"
     is_known = kind in openai_items.KINDS
