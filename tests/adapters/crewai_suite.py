@@ -239,16 +239,54 @@ def test_what_others_say_meanwhile_stays(store: sync.Store) -> None:
     assert [row.text for row in store.get_messages("c")] == ["1", "unheard", "2", "3"]
 
 
+CALLS = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in (1, 2)]
+RESULTS = [{"type": "function_call_output", "call_id": f"c{at}", "output": "it is"} for at in (1, 2)]
+
+
+def others_say(store: sync.Store, *items: dict[str, str]) -> None:
+    roles = {"function_call": "assistant", "function_call_output": "tool"}
+    store.append("f", [Message(roles[item["type"]], item, format="openai.responses") for item in items])
+
+
 def test_calls_that_others_made_at_once_are_each_answered(store: sync.Store) -> None:
     """Chat Completions refuses a call that the next message does not answer."""
-    calls = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in (1, 2)]
-    results = [{"type": "function_call_output", "call_id": f"c{at}", "output": "it is"} for at in (1, 2)]
-    said = [Message("assistant", call, format="openai.responses") for call in calls]
-    store.append("f", [*said, *(Message("tool", result, format="openai.responses") for result in results)])
+    others_say(store, *CALLS, *RESULTS)
     state = store.crewai_flow_persistence().load_state("f")
     assert state is not None
     told = [(each["role"], each.get("tool_call_id") or each["tool_calls"][0]["id"]) for each in state["messages"]]
     assert told == [("assistant", "c1"), ("tool", "c1"), ("assistant", "c2"), ("tool", "c2")]
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+def test_results_that_come_while_a_flow_runs_stay(store: sync.Store, heard: int) -> None:
+    others_say(store, *CALLS, *RESULTS[:heard])
+    persistence = store.crewai_flow_persistence()
+    state = persistence.load_state("f")
+    assert state is not None
+    for text in ("1", "2"):
+        state["messages"].append({"role": "user", "content": text})
+        persistence.save_state("f", "m", state)
+        if text == "1":
+            others_say(store, *RESULTS[heard:])
+    assert [row.role for row in store.get_messages("f")][-2:] == ["tool", "user"]
+    assert len(store.get_messages("f")) == 6
+    assert len(store.list_branches("f")) == 1
+
+
+@pytest.mark.parametrize("kept", range(4))
+@pytest.mark.parametrize("results", [RESULTS, RESULTS[::-1]], ids=["in order", "turned round"])
+def test_a_history_that_is_cut_between_calls_made_at_once(
+    store: sync.Store, results: list[dict[str, str]], kept: int
+) -> None:
+    others_say(store, *CALLS, *results)
+    persistence = store.crewai_flow_persistence()
+    state = persistence.load_state("f")
+    assert state is not None
+    persistence.save_state("f", "m", state)
+    state["messages"] = [*state["messages"][:kept], {"role": "user", "content": "other"}]
+    persistence.save_state("f", "m", state)
+    assert persistence.load_state("f") == state
+    assert len(store.get_messages("f", branch="main")) == 4, "what was there stays"
 
 
 def test_what_a_state_repeats_goes_with_its_message(store: sync.Store) -> None:

@@ -99,3 +99,16 @@ async def test_a_message_that_two_runs_put_is_heard_once(store: Store) -> None:
     branch = await store.branch("t", at=(await store.get_messages("t"))[-1].id)
     assert branch.id != "main"
     assert (await chat(store.langgraph_checkpointer).aget_state(CONFIG)).values["messages"] == said
+
+
+async def test_a_message_that_a_graph_has_changed_stays_changed_on_a_branch_of_others(store: Store) -> None:
+    graph = chat(store.langgraph_checkpointer)
+    said = await ask(graph, "one", "two")
+    await graph.aupdate_state(CONFIG, {"messages": [AIMessage("changed", id=said[1].id)]})
+    await store.branch("t", at=(await store.get_messages("t"))[-1].id)
+    for saver in (store.langgraph_checkpointer, store.tenant("default").langgraph_checkpointer):
+        state = (await chat(saver).aget_state(CONFIG)).values["messages"]
+        assert texts(state) == ["one", "changed", "two", "answer 3"]
+    state = await ask(chat(store.langgraph_checkpointer), "three")
+    assert texts(state) == ["one", "changed", "two", "answer 3", "three", "answer 5"]
+    assert await store.check() == []

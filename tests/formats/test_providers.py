@@ -251,8 +251,8 @@ def test_a_response_has_an_id_where_its_call_has_one() -> None:
 
 
 def test_what_gemini_calls_an_error_is_one_to_others() -> None:
-    asked = [{"function_call": {"name": "f", "id": id}} for id in ("1", "2", "3")]
-    responses = [{"error": "boom"}, {"output": "fine"}, {"error": {"code": 5}}]
+    asked = [{"function_call": {"name": "f", "id": id}} for id in ("1", "2", "3", "4")]
+    responses = [{"error": "boom"}, {"output": "fine"}, {"error": {"code": 5}}, {"error": None}]
     given = [
         {"function_response": {"name": "f", "id": str(at), "response": response}}
         for at, response in enumerate(responses, 1)
@@ -263,6 +263,7 @@ def test_what_gemini_calls_an_error_is_one_to_others() -> None:
         ("boom", True),
         ("fine", False),
         ('{"error":{"code":5}}', True),
+        ('{"error":null}', False),
     ]
     assert formats.to_gemini_contents(history)[-1]["parts"] == given
 

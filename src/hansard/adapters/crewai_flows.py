@@ -58,7 +58,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Told(NamedTuple):
-    row_id: str
+    row: Message
     message: State
 
 
@@ -157,11 +157,11 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         kept = await self._kept(id)
         if kept is not None and kept.shared is None:
             return kept.state
-        told = await self._told(id)
+        told = _told(answered(await self._rows(id), FORMAT))
         if kept is None:
             # Others have begun it.
             return {"id": id, MESSAGES: [each.message for each in told]} if told else None
-        quoted = await self._quoted(id, kept.quotes, {each.row_id: each.message.get("content") for each in told})
+        quoted = await self._quoted(id, kept.quotes, {each.row.id: each.message.get("content") for each in told})
         return {**kept.state, **quoted, MESSAGES: [each.message for each in told]}
 
     async def _load_pending(self, id: str) -> tuple[State, State] | None:
@@ -221,11 +221,12 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         tail = await self._tail(id)
         same = known.count
         if tail != known.tail or len(messages) < same or _digest(messages[:same]) != known.digest:
-            told = await self._told(id)
-            same = _common([each.message for each in told], messages)
+            told = _heard(await self._rows(id), messages, known.tail)
+            same = _common(told, messages)
             if same < min(known.count, len(told)):
-                at = told[same - 1].row_id if same else None
-                await self._store.branch(id, at=at, empty=at is None)
+                same = _cut(told, same)
+                last = max((each.row for each in told[:same]), key=lambda row: row.seq, default=None)
+                await self._store.branch(id, at=last.id if last else None, empty=last is None)
         rows = [Message(message["role"], message, format=FORMAT) for message in messages[same:]]
         if rows:
             tail = (await self._store.append(id, rows, create=False)).messages[-1].seq
@@ -235,15 +236,34 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         newest = await self._store.get_messages(id, last=1)
         return newest[-1].seq if newest else 0
 
-    async def _told(self, id: str) -> list[Told]:
-        """The history as CrewAI's messages, each with the row that it comes from."""
-        told = []
-        for row in answered([row async for row in self._store.iter_messages(id)], FORMAT):
-            if row.format == FORMAT and _is_message(row.content):
-                told.append(Told(row.id, row.content))
-            else:
-                told += [Told(row.id, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
-        return told
+    async def _rows(self, id: str) -> list[Message]:
+        return [row async for row in self._store.iter_messages(id)]
+
+
+def _told(rows: Sequence[Message]) -> list[Told]:
+    """The history as CrewAI's messages, each with the row that it comes from."""
+    told = []
+    for row in rows:
+        if row.format == FORMAT and _is_message(row.content):
+            told.append(Told(row, row.content))
+        else:
+            told += [Told(row, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
+    return told
+
+
+def _heard(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[Told]:
+    """The history as the state has heard it: results that came later stand behind its end, not behind their calls."""
+    after = next((at for at, row in enumerate(rows) if row.seq > tail), len(rows))
+    later = _told([*answered(rows[:after], FORMAT), *answered(rows[after:], FORMAT)])
+    return max(_told(answered(rows, FORMAT)), later, key=lambda told: _common(told, messages))
+
+
+def _cut(told: Sequence[Told], same: int) -> int:
+    """How many of the first messages a branch can have, and nothing else: results may stand before other calls."""
+    seqs = [each.row.seq for each in told]
+    while 0 < same < len(told) and max(seqs[:same]) >= min(seqs[same:]):
+        same -= 1
+    return same
 
 
 def _plain(state: dict[str, Any] | BaseModel) -> State:
@@ -268,10 +288,10 @@ def _digest(messages: Sequence[State]) -> str:
     return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
 
 
-def _common(one: Sequence[State], other: Sequence[State]) -> int:
+def _common(told: Sequence[Told], messages: Sequence[State]) -> int:
     count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
+    for left, right in zip(told, messages, strict=False):
+        if left.message != right:
             break
         count += 1
     return count

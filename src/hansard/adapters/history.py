@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard import formats
-from hansard.assembly.window import links
 from hansard.errors import Corrupt
-from hansard.formats import dialogue, registry
+from hansard.formats import ToolLinks, dialogue, registry
 from hansard.formats.parts import Reading, Text, as_text
 from hansard.model import Message, Record
 from hansard.store import Store
@@ -64,17 +63,37 @@ def answered(messages: Sequence[Message], own: str) -> list[Message]:
     """
     if all(message.format == own for message in messages):
         return list(messages)
-    linked = [formats.tool_links(each) if each.format != own else formats.ToolLinks() for each in messages]
-    calls: dict[int, set[int]] = {}
-    for call, result in links(linked).pairs:
-        calls.setdefault(result, set()).add(call)
+    linked = [formats.tool_links(each) if each.format != own else ToolLinks() for each in messages]
     behind: dict[int, list[int]] = {}
-    for result, found in calls.items():
+    for result, found in _calls(messages, linked).items():
         if len(found) == 1 and not linked[result].calls:
             behind.setdefault(found.pop(), []).append(result)
     moved = {result for results in behind.values() for result in results}
     order = [at for place in range(len(messages)) if place not in moved for at in (place, *behind.get(place, ()))]
     return [messages[at] for at in order]
+
+
+def _calls(messages: Sequence[Message], linked: Sequence[ToolLinks]) -> dict[int, set[int]]:
+    """The places of results, and of the calls that they answer.
+
+    Some vocabularies know a call only by its name: of an id that is open several times, the newest turn is meant, where
+    the first call is answered first. What a turn before it left open stays so.
+    """
+    found: dict[int, set[int]] = {}
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    turn = 0
+    for place, (message, link) in enumerate(zip(messages, linked, strict=True)):
+        turn += message.role == "user" and not link.results
+        for id in link.calls:
+            waiting.setdefault(id, []).append((turn, place))
+        for id in link.results:
+            calls = waiting.get(id, [])
+            first = len(calls) - 1
+            while first > 0 and calls[first - 1][0] == calls[-1][0]:
+                first -= 1
+            if calls:
+                found.setdefault(place, set()).add(calls.pop(first)[1])
+    return found
 
 
 async def settled(write: Coroutine[Any, Any, T]) -> T:

@@ -285,14 +285,22 @@ class Reader:
 
 
 def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
-    """Those that are not known by the ids that graphs give: a run that was stopped may have put a message too."""
-    ids = {id_of(row) for row in known} if more else set()
-    unknown = []
+    """Those that are not known by the ids that graphs give: a run that was stopped may have put a message too.
+
+    One that a graph has changed is a row of its own, and stands where the message stood before.
+    """
+    ids = {id_of(row) for row in known} - {None} if more else set()
+    unknown: list[Message] = []
+    places: dict[str, int] = {}
     for row in more:
         id = id_of(row)
-        if id is None or id not in ids:
+        if id is None:
             unknown.append(row)
-            ids.add(id)
+        elif id not in ids and id not in places:
+            places[id] = len(unknown)
+            unknown.append(row)
+        elif id in places and unknown[places[id]].content != row.content:
+            unknown[places[id]] = row
     return unknown
 
 

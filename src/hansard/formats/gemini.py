@@ -134,7 +134,8 @@ def _output(response: Any) -> tuple[Any, bool]:
     if isinstance(response, dict) and len(response) == 1:
         ((key, value),) = response.items()
         if key in ("output", "error"):
-            return value if isinstance(value, str) else response, key == "error"
+            # A tool may also say so that there was no error.
+            return value if isinstance(value, str) else response, key == "error" and value not in (None, False)
     return response, False
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 from tests.waiting import PATIENCE, until
 
+import hansard
 from hansard.server.settings import Settings
 
 
@@ -269,6 +272,36 @@ class TestResponses:
         assert kit.texts()[2:] == ["or", "It is on its way."]
 
 
+def test_an_answer_is_kept_however_busy_its_conversation_is(tmp_path: Path) -> None:
+    """A model was asked and paid for: what others do beside it does not matter."""
+    url, enough = f"sqlite:///{tmp_path}/chats.db", threading.Event()
+
+    async def be_busy(id: str) -> None:
+        async with hansard.connect(url) as store:
+            while not enough.is_set():
+                await store.update_conversation(id, metadata={"now": random.random()})
+
+    with (
+        endpoint() as model,
+        serving(url, Settings(upstream=model.address)) as api,
+        client_of(api) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        answer = client.responses.create(model="m", input="q0")
+        (conversation,) = api.get("/conversations").json()["items"]
+        busy = [pool.submit(asyncio.run, be_busy(conversation["id"])) for _ in range(2)]
+        try:
+            for number in range(1, 4):
+                answer = client.responses.create(model="m", input=f"q{number}", previous_response_id=answer.id)
+        finally:
+            enough.set()
+        for each in busy:
+            each.result(PATIENCE)
+        assert [item["content"] for item in model.asked[-1]["input"]] == [
+            *("q0", model.says, "q1", model.says, "q2", model.says, "q3")
+        ]
+
+
 @pytest.mark.parametrize("how", ["conversation", "previous_response_id"])
 def test_at_the_same_moment(tmp_path: Path, how: str) -> None:
     """Every answer is kept with its question, though the endpoint gives all the same ids, and leads where it was."""
@@ -363,8 +396,17 @@ class TestCompletions:
 def test_what_models_there_are(kit: Kit) -> None:
     assert [model.id for model in kit.client.models.list()] == ["org/m-1"]
     assert kit.client.models.retrieve("org/m-1").id == "org/m-1"
-    assert kit.model.read == ["/v1/models", "/v1/models/org%2Fm-1"]
+    assert kit.client.models.retrieve("/files/m..1").id == "org/m-1"
+    assert kit.model.read == ["/v1/models", "/v1/models/org%2Fm-1", "/v1/models/%2Ffiles%2Fm..1"]
     assert set(kit.model.keys) == {"Bearer sk-up"}, "with the server's own key"
+
+
+@pytest.mark.parametrize("id", ["", "%2e", "%2e%2e", "..%2Ffiles", "org%2F..%2F..%2Ffiles", "..%5Cfiles"])
+def test_an_id_that_leads_elsewhere_is_no_model(kit: Kit, id: str) -> None:
+    """Only models are read with the server's key."""
+    answer = kit.api.get(f"{kit.api.address}/v1/models/{id}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert kit.model.read == []
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,29 @@ class TestTools:
         ]
         client.responses.create(model="m", input="And now?", conversation=id)
         assert model.asked[-1]["input"][4] == answer, "without the id that it was given here"
+        model.output = [{"type": "nap_call", "id": "np_1", "call_id": "call_n"}]
+        client.responses.create(model="m", input="Rest.", conversation=id)
+        model.output = None
+        nap: Any = {"type": "nap_output", "call_id": "call_n"}
+        client.responses.create(model="m", input=[nap], conversation=id)
+        client.responses.create(model="m", input="Awake?", conversation=id)
+        assert [item.get("type") for item in model.asked[-1]["input"]][-5:] == [
+            *(None, "nap_call", "nap_output", None, None)
+        ], "some leave out a word"
         client.close()
         checking.SEEN.clear()  # the document is older, too
+
+    @pytest.mark.parametrize("kind", [5, ["dream"], {}])
+    def test_what_is_no_type_stops_nothing(
+        self, api: Served, client: openai.OpenAI, model: Endpoint, kind: Any
+    ) -> None:
+        """A store keeps any JSON; the next response is to be had all the same."""
+        id = client.conversations.create().id
+        odd = {"role": "user", "content": {"role": "critic", "type": kind}, "format": "openai.responses"}
+        assert api.post(f"/conversations/{id}/messages", json={"messages": [odd]}).is_success
+        client.responses.create(model="m", input="Well?", conversation=id)
+        assert model.asked[-1]["input"][-1] == {"role": "user", "content": "Well?"}
+        assert all(isinstance(item.get("type", ""), str) for item in model.asked[-1]["input"])
 
     def test_such_a_call_that_nobody_answers_is_left_out(self, client: openai.OpenAI, model: Endpoint) -> None:
         items: Any = [

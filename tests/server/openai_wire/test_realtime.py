@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +109,16 @@ def test_a_conversation_that_is_deleted_meanwhile_stays_deleted() -> None:
     scenario(play)
 
 
-def test_two_sessions_on_one_conversation(tmp_path: Path) -> None:
+def test_sessions_on_one_conversation(tmp_path: Path) -> None:
     """Who is told that an item was added finds it there, whoever else writes at the same moment."""
+    url = f"sqlite:///{tmp_path}/chats.db"
 
     async def play(talk: Talk) -> None:
         async def write(connection: Any, text: str) -> dict[str, bool]:
             """By the ids of items: whether each was added."""
             told: dict[str, bool] = {}
             for number in range(20):
-                place = {"previous_item_id": "root"} if number % 4 == 0 else {}
+                place = {"previous_item_id": "root"} if number % 3 == 0 else {}
                 item: Any = {
                     "id": f"item_{number}" if number % 2 else f"{text}_{number}",
                     "type": "message",
@@ -124,24 +126,31 @@ def test_two_sessions_on_one_conversation(tmp_path: Path) -> None:
                     "content": [{"type": "input_text", "text": text}],
                 }
                 await connection.send({"type": "conversation.item.create", "item": item, **place})
-                event = await asyncio.wait_for(connection.recv(), 30)
+                event = await asyncio.wait_for(connection.recv(), PATIENCE)
                 told[item["id"]] = event.type == "conversation.item.added"
                 if told[item["id"]]:
-                    assert (await asyncio.wait_for(connection.recv(), 30)).type == "conversation.item.done"
+                    assert (await asyncio.wait_for(connection.recv(), PATIENCE)).type == "conversation.item.done"
                 else:
                     assert event.error.code == "duplicate_item", event
             return told
 
-        async with talk.client.realtime.connect(model="m", extra_query={"conversation": talk.id}) as other:
-            for _ in range(2):
-                await asyncio.wait_for(other.recv(), 30)
-            one, two = await asyncio.gather(write(talk.connection, "one"), write(other, "two"))
-        found: Any = talk.client.conversations.items.list(talk.id)
+        async with AsyncExitStack() as others:
+            connections = [talk.connection]
+            for api in (one, one, two):
+                client = openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=PATIENCE)
+                await others.enter_async_context(client)
+                session = client.realtime.connect(model="m", extra_query={"conversation": talk.id})
+                connections.append(connection := await others.enter_async_context(session))
+                for _ in range(2):
+                    await asyncio.wait_for(connection.recv(), PATIENCE)
+            told = await asyncio.gather(*(write(each, str(number)) for number, each in enumerate(connections)))
+        found: Any = talk.client.conversations.items.list(talk.id, limit=100)
         texts = {item.id: item.content[0].text async for item in found}
-        said = [(id, "one") for id, added in one.items() if added] + [(id, "two") for id, added in two.items() if added]
+        said = [(id, str(number)) for number, each in enumerate(told) for id, added in each.items() if added]
         assert sorted(said) == sorted(texts.items())
 
-    scenario(play, f"sqlite:///{tmp_path}/chats.db")
+    with serving(url) as one, serving(url) as two:
+        scenario(play, url)
 
 
 def test_what_is_wrong_is_said_and_the_session_goes_on() -> None:

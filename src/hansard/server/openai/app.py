@@ -134,7 +134,7 @@ class OpenAiWire:
             if asked.relay:
                 await relay.serve(socket, view, asked, guard, self._upstream, self._parts)
             else:
-                await realtime.serve(socket, view, asked, guard)
+                await realtime.serve(socket, view, asked, guard, self._retries)
         except (HansardError, WireError, Refused) as error:
             answer = exchange.named(self._failed(exchange, error))
             headers = [(b"content-type", JSON.encode()), *answer.headers]

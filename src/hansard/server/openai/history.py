@@ -78,8 +78,10 @@ def _is_native(message: Message, reading: Reading) -> bool:
     """Whether only this API has a word for it."""
     if message.format != FORMAT or not isinstance(message.content, dict):
         return False
-    is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], Other) and not part.is_hosted
     kind = message.content.get("type")
+    if not isinstance(kind, str):
+        return False  # nobody's: an endpoint would refuse it, and with it all that is ever said here
+    is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], Other) and not part.is_hosted
     # A call of a tool that could not be read has lost its answer, which stands by itself.
     return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *NOT_SAID)
 
@@ -93,7 +95,7 @@ def _native(message: Message) -> Reading:
 
 def _needs_no_id(item: dict[str, Any]) -> bool:
     """What came without an id was given one here, which the endpoint may refuse. Nothing names an answer by its id."""
-    kind: str = item.get("type", "message")
+    kind: str = item["type"]
     if kind in _ANSWERS:
         return kind != "local_shell_call_output"
     is_known = kind in openai_items.KINDS
@@ -107,14 +109,14 @@ def _lone(items: Iterable[Any]) -> set[int]:
     for number, item in enumerate(items):
         if item is None:
             continue
-        kind = item.get("type", "message")
-        call, names = _answered_by(kind)
-        if call is None and isinstance(id := item.get(_called_by(kind)), str):
+        kind = item["type"]
+        kinds, names = _answered_by(kind)
+        if not kinds and isinstance(id := item.get(_called_by(kind)), str):
             waiting.setdefault((kind, id), []).append(number)
             lone.add(number)
-        elif call is not None:
+        elif kinds:
             named = [id for name in names if isinstance(id := item.get(name), str)]
-            calls = next((found for id in named if (found := waiting.get((call, id)))), None)
+            calls = next((found for call in kinds for id in named if (found := waiting.get((call, id)))), None)
             if calls:
                 lone.discard(calls.pop(0))
             elif named:
@@ -128,9 +130,13 @@ def _called_by(kind: str) -> str:
     return _CALLS.get(kind, "" if is_known else "call_id")
 
 
-def _answered_by(kind: str) -> tuple[str | None, tuple[str, ...]]:
-    """What such an item answers, and where it may name it."""
+def _answered_by(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What such an item may answer, and where it may name it."""
     if kind in _ANSWERS:
-        return _ANSWERS[kind]
-    is_answer = kind not in openai_items.KINDS and kind.endswith(_ANSWER)
-    return (kind.removesuffix(_ANSWER), ("call_id",)) if is_answer else (None, ())
+        call, names = _ANSWERS[kind]
+        return (call,), names
+    if kind in openai_items.KINDS or not kind.endswith(_ANSWER):
+        return (), ()
+    # As `tool_search_output` does, or as all others do.
+    call = kind.removesuffix(_ANSWER)
+    return (call, f"{call}_call"), ("call_id",)

@@ -6,8 +6,11 @@ from urllib.parse import quote
 
 from hansard.server.calls import Answer
 from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.failures import not_found
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import whole
+
+_STEPS = frozenset((".", ".."))
 
 
 async def list_models(call: WireCall) -> Answer:
@@ -17,7 +20,11 @@ async def list_models(call: WireCall) -> Answer:
 
 async def get_model(call: WireCall) -> Answer:
     """One of them."""
-    return await _passed(call, "/models/" + quote(call.path[0], safe=""))
+    id = call.path[0]
+    if not id or not _STEPS.isdisjoint(id.replace("\\", "/").split("/")):
+        # It would lead elsewhere, there or on the way, with a key that is only for what is passed on.
+        raise not_found("Model", id)
+    return await _passed(call, "/models/" + quote(id, safe=""))
 
 
 async def _passed(call: WireCall, path: str) -> Answer:

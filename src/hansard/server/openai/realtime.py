@@ -33,6 +33,7 @@ from hansard.model import Message
 from hansard.server import parameters
 from hansard.server.openai import conversations
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.retries import Retries, give_way
 from hansard.store import Store
 
 PATH = "/realtime"
@@ -41,7 +42,7 @@ _NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
 _SHOWN = 256
 """Characters of a name that the audit log keeps: a client may make up any."""
 _ROOT = "root"
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 """To put an item between others while others write."""
 _PROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
@@ -73,9 +74,12 @@ class Guard(Protocol):
 class Session:
     """One connection and the conversation behind it."""
 
-    def __init__(self, store: Store, conversation_id: str, model: str | None, send: Emit, guard: Guard) -> None:
+    def __init__(
+        self, store: Store, conversation_id: str, model: str | None, send: Emit, guard: Guard, retries: Retries
+    ) -> None:
         self._store = store
         self._id = conversation_id
+        self._retries = retries
         self._send = send
         self._guard = guard
         self._answers: list[Event] = []
@@ -149,12 +153,13 @@ class Session:
     async def _create(self, event: Event) -> None:
         item = openai_items.checked(event.get("item"), "item")
         message = openai_items.message_of(item, item.get("id") or ids.new_id("item_"))
-        await self._refuse_known(message.id)
         previous = event.get("previous_item_id")
-        try:
-            previous = await (self._append(message) if previous is None else self._insert(message, previous))
-        except ConversationNotFound:
-            raise not_found("Conversation", self._id) from None
+        async with self._retries.writing(self._store, self._id):
+            await self._refuse_known(message.id)
+            try:
+                previous = await (self._append(message) if previous is None else self._insert(message, previous))
+            except ConversationNotFound:
+                raise not_found("Conversation", self._id) from None
         for kind in ("conversation.item.added", "conversation.item.done"):
             self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
 
@@ -163,7 +168,7 @@ class Session:
             await self._store.get_message(self._id, id)
         except MessageNotFound:
             return
-        raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
+        raise _known(id)
 
     async def _append(self, message: Message) -> str | None:
         """Adds a message at the end. One that is deleted meanwhile stays deleted."""
@@ -183,6 +188,7 @@ class Session:
             except Conflict:
                 if attempt == _ATTEMPTS:
                     raise
+                await give_way(attempt)
         raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, message: Message, previous: Any) -> str | None:
@@ -190,6 +196,8 @@ class Session:
         found = await conversations.need(self._store, self._id)
         history = [each async for each in self._store.iter_messages(self._id)]
         places = {each.id: number + 1 for number, each in enumerate(history)}
+        if message.id in places:
+            raise _known(message.id)
         at = 0 if previous == _ROOT else places.get(previous) if isinstance(previous, str) else None
         if at is None:
             raise invalid(f"Item with id '{previous}' not found.", "previous_item_id")
@@ -230,6 +238,10 @@ class Session:
         await self._store.update_message(self._id, message.id, content=content, format=message.format)
         told = {"item_id": message.id, "content_index": index, "audio_end_ms": end}
         self._emit({"type": "conversation.item.truncated", **told})
+
+
+def _known(id: str) -> WireError:
+    return conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
 
 def refusal(failure: Exception, event_id: Any) -> Event:
@@ -330,7 +342,7 @@ async def realtime(_: object) -> None:
     """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
 
 
-async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard) -> None:
+async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, retries: Retries) -> None:
     """A session, from the handshake to the end. The caller was let in."""
     await find(store, asked)
     id = await begin(store, asked)
@@ -340,7 +352,7 @@ async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard) -> 
     async def emit(event: Event) -> None:
         await socket.send_text(encoded(event))
 
-    session = Session(store, id, asked.query.get("model"), emit, guard)
+    session = Session(store, id, asked.query.get("model"), emit, guard, retries)
     try:
         await session.begin()
         while (text := await _next(socket)) is not None:

@@ -205,17 +205,17 @@ async def _record(
     if call.body.get("store") is False and not plan.named:
         return response
     store, id = call.store, plan.conversation_id
-    async with call.retries.one_at_a_time(f"recording {store.tenant_id} {store.user_id} {id}"):
+    async with call.retries.writing(store, id):
         attempt = 0
         while True:
             attempt += 1
             batch = [*plan.given, *await _answered(call, plan, response)]
             if not batch:
                 return response
-            branch, version = await _branch(call, plan)
             if plan.exists:
                 # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
                 response = await _remember(call, plan, response, batch[-1].id, is_known=attempt > 1)
+            branch, version = await _branch(call, plan, is_last=attempt == _ATTEMPTS)
             try:
                 await store.append(
                     id, batch, branch=branch, create=not plan.exists, on_duplicate="error", expected_version=version
@@ -225,6 +225,7 @@ async def _record(
                 await _refuse_known(call, id, plan.given)
                 if attempt == _ATTEMPTS:
                     raise
+                await retries.give_way(attempt)
         if not plan.exists:
             response = await _remember(call, plan, response, batch[-1].id)
         if branch is not None and (await conversations.need(store, id)).branch != branch:
@@ -234,18 +235,20 @@ async def _record(
     return response
 
 
-async def _branch(call: WireCall, plan: Plan) -> tuple[str | None, int | None]:
+async def _branch(call: WireCall, plan: Plan, *, is_last: bool) -> tuple[str | None, int | None]:
     """Where it goes on: on the branch of the message before it, or on a new one where others went on from there.
 
-    And the version at which that was so, where others might still come between.
+    And the version at which that was so, where others might still come between. Where they always did, a branch of its
+    own keeps the answer that a model has given.
     """
     if plan.at is None:
         return None, None
     id, at = plan.conversation_id, plan.at
-    version = (await conversations.need(call.store, id)).version
+    swaps = call.store.capabilities.compare_and_swap
+    version = (await conversations.need(call.store, id)).version if swaps else None
     newest = await call.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
-    if newest and newest[0].id == at.id:
-        return at.branch, version if call.store.capabilities.compare_and_swap else None
+    if newest and newest[0].id == at.id and not (is_last and swaps):
+        return at.branch, version
     return (await call.store.branch(id, at=at.id, source=at.branch, activate=False)).id, None
 
 

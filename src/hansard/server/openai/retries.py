@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,15 @@ from hansard import codec, ids
 if TYPE_CHECKING:
     from hansard.model import Message
     from hansard.server.openai.calls import WireCall
+    from hansard.store import Store
 
 _WINDOW = timedelta(minutes=10)
 _LENGTH = 16
+_PAUSE = 0.01
 
 
 class Retries:
-    """The requests that are under way in this process: a retry waits for the one that it repeats."""
+    """What is under way in this process: a retry waits for the request that it repeats."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -46,6 +49,15 @@ class Retries:
                 del self._under_way[mark]
             else:
                 self._under_way[mark] = lock, users - 1
+
+    def writing(self, store: Store, conversation_id: str) -> AbstractAsyncContextManager[None]:
+        """For who writes by what it has read: nobody else in this process does so in the conversation meanwhile."""
+        return self.one_at_a_time(f"writing {store.tenant_id} {conversation_id}")
+
+
+async def give_way(attempt: int) -> None:
+    """Before the next attempt of who was overtaken: of processes in step with each other, the same would always win."""
+    await asyncio.sleep(random.random() * _PAUSE * attempt)
 
 
 def mark_of(call: WireCall, conversation_id: str) -> str:
