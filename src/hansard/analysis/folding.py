@@ -41,7 +41,7 @@ _TYPED_UMLAUT = re.compile("([aou])e")
 _VOWELS = frozenset("aeiouy")
 _NO_VERB_ENDINGS = ("eed", "embed", "schied", "schmied", "glied")
 _SHORTEST = ("be", "do", "go")
-"""Verbs of two letters: what else is left of `Laing` or `Raed` is another word."""
+"""Verbs of two letters: what else is left of `Laing` or `coed` is another word."""
 # A nasal before a consonant may be written as a letter or as a dot: हिन्दी, हिंदी.
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])|ँ")
 
