@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -13,7 +14,7 @@ from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
 
-from hansard import Message
+from hansard import Message, Participant, Source, Usage
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
 from hansard.web import files
@@ -706,6 +707,34 @@ def test_hostile_content_does_nothing(site: Site, visitor: Visitor) -> None:
     site.store.append_message("c", "user", TEXTS["image"] + TEXTS["svg"] + TEXTS["link"], id="last")
     expect(page.get_by_text("onerror=alert(1)").last).to_be_visible()
     page.wait_for_timeout(300)
+
+
+def test_hostile_names_do_nothing(site: Site, visitor: Visitor) -> None:
+    """Of conversations, messages, people, tools and documents, which stand in attributes, addresses and the title."""
+    nasty = "\"'><img src=x onerror=alert(1)><script>alert(2)</script></title>`{{7*7}}"
+    call = [{"type": "tool_use", "id": nasty, "name": nasty, "input": {nasty: nasty}}]
+    result = [{"type": "tool_result", "tool_use_id": nasty, "content": nasty, "is_error": True}]
+    who = Participant("agent", nasty, display_name=nasty)
+    said = [
+        Message("user", nasty, id=nasty, participant=who, sources=(Source(nasty, nasty, nasty, 0.5),)),
+        Message("assistant", call, format="anthropic", usage=Usage(1, 2, model=nasty)),
+        Message("tool", result, format="anthropic"),
+        Message("assistant", "word", status="interrupted", metadata={"error": nasty}),
+    ]
+    site.store.append(nasty, said, user_id=nasty, agent_id=nasty, title=nasty)
+    name, place = quote(nasty, safe=""), site.api.address
+    page = visitor.open(place, "/")
+    pages = (f"/c/{name}", f"/c/{name}/m/{name}", f"/c/{name}?at={name}", f"/c/{name}/why?agent={name}")
+    lists = ("/search?q=word", "/search?q=onerror", f"/search?q={name}", "/conversations", f"/conversations?q={name}")
+    for path in (*lists, *pages):
+        page.goto(place + path)
+        odd = "[...each.attributes].some(one => one.name.startsWith('on'))"
+        assert page.evaluate(f"[...document.querySelectorAll('*')].filter(each => {odd}).length") == 0, path
+        assert page.evaluate("document.querySelectorAll('script:not([src]), img').length") == 0, path
+    page.goto(place + pages[0])
+    assert page.title() == f"{nasty} · Hansard"
+    assert page.locator("article").first.get_attribute("aria-label") == nasty
+    assert page.locator("[data-call]").first.get_attribute("data-call") == nasty
 
 
 def test_behind_a_prefix(sample: Site, visitor: Visitor) -> None:

@@ -102,10 +102,10 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
     setting = Setting(Conversation("c"), "c")
     items = transcript.items([msgspec.structs.replace(each, created_at=AT) for each in said], setting)
     coloured = ["k-m" in item.html for item in items]
-    assert coloured[0]
-    assert not coloured[-1]
+    assert coloured[-1], "a page opens at its end"
+    assert not coloured[0]
     assert sum(coloured) < 30
-    assert parse(items[-1].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
+    assert parse(items[0].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
     rendering.memory.clear()
 
 

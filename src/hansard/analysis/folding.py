@@ -39,6 +39,9 @@ _UMLAUT = re.compile("[äöü]")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _TYPED_UMLAUT = re.compile("([aou])e")
 _VOWELS = frozenset("aeiouy")
+_NO_VERB_ENDINGS = ("eed", "embed", "schied", "schmied", "glied")
+_SHORTEST = ("be", "do", "go")
+"""Verbs of two letters: what else is left of `Laing` or `coed` is another word."""
 # A nasal before a consonant may be written as a letter or as a dot: हिन्दी, हिंदी.
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])|ँ")
 
@@ -95,17 +98,22 @@ def _singular(word: str) -> str:
 
 
 def _without_verb_ending(word: str) -> str:
-    if word.endswith("ied") and len(word) > 4:
+    if word.endswith(_NO_VERB_ENDINGS):
+        return word
+    if word.endswith("ied") and len(word) > 4 and word[-4] not in _VOWELS:
         return word[:-3] + "y"
     for ending in ("ing", "ed"):
-        if not word.endswith(ending) or word.endswith(("eed", "embed")):
+        if not word.endswith(ending):
             continue
         rest = word[: -len(ending)]
         if len(rest) < 2 or rest.endswith("i") or not _VOWELS.intersection(rest):
             continue
         if len(rest) > 3:
             return rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
-        return rest + "e" if _has_lost_e(rest) else rest
+        if _has_lost_e(rest):
+            return rest + "e"
+        if len(rest) > 2 or rest in _SHORTEST:
+            return rest
     return word
 
 

@@ -60,8 +60,9 @@ def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     seen = [message for message in messages if message.seq not in pairs.inside]
     painter = Painter()
     covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0, painter)
-    for message in seen:
-        html = _html(message, setting, pairs, painter)
+    # The newest first: a page opens at its end, and there may be more code than there is time to colour.
+    made = [_html(message, setting, pairs, painter) for message in reversed(seen)]
+    for message, html in zip(seen, reversed(made), strict=True):
         at = message.created_at.date()
         shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
         day = at
