@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
@@ -246,6 +246,21 @@ def test_who_waits_in_another_thread_is_told_of_the_end(backend: Backend) -> Non
         for each in waiting:
             with pytest.raises(Closed):
                 each.result(PATIENCE)
+    assert threading.active_count() == before
+
+
+def test_who_comes_after_the_end_leaves_no_thread(backend: Backend) -> None:
+    before = threading.active_count()
+    store = sync.Store.over(backend)
+    store.append("c", [Message("user", "x") for _ in range(3)])
+    messages = store.iter_messages("c")
+    next(messages)
+    store.close()
+    cast("Generator[Message]", messages).close()
+    with pytest.raises(Closed):
+        store.append_message("c", "user", "y")
+    with pytest.raises(Closed):
+        next(store.watch("c"))
     assert threading.active_count() == before
 
 

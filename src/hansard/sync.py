@@ -47,6 +47,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._has_ended = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:
@@ -60,6 +61,10 @@ class LoopThread:
             return self.begin(coroutine).result()
         except CancelledError:
             raise Closed("this store was closed") from None
+        finally:
+            if self._has_ended:
+                # Whoever comes later, as to close an iterator that was left open, leaves no thread behind.
+                self.stop()
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         # Under the lock: what has begun is seen by whoever stops the loop.
@@ -75,6 +80,7 @@ class LoopThread:
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
+            self._has_ended = True
         if loop is None or thread is None:
             return
         asyncio.run_coroutine_threadsafe(_end_others(), loop).result()

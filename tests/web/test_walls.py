@@ -240,6 +240,21 @@ def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Wa
     assert gone == {cookies.KEY, cookies.OWN_KEY}
 
 
+@pytest.mark.parametrize("by_tls", [{"X-Forwarded-Proto": "https"}, {}])
+def test_a_key_of_before_keeps_nobody_out(walled: Walled, by_tls: dict[str, str]) -> None:
+    """Whoever signs in where that is not known to be without a prefix, and came with a key that no longer holds."""
+    with httpx.Client(base_url=walled.api.address, headers=by_tls) as client:
+        before = {"Cookie": f"{cookies.OWN_KEY}=hsk_revoked; {cookies.SEED}={SEED}"}
+        form = parse(client.get("/", headers=before).text).one("form")
+        fields = {each["name"]: each["value"] for each in form.all("input")} | {"key": walled.tokens["acme"]}
+        signed = client.post("/sign-in", headers=before, data=fields)
+        given = {each.partition("=")[0]: each for each in signed.headers.get_list("set-cookie")}
+        assert given.keys() == {cookies.OWN_KEY, cookies.KEY}
+        # A browser takes a cookie of such a name for gone only if it is told so in full.
+        assert {"Max-Age=0", "Path=/", "Secure"} <= set(given[cookies.OWN_KEY].split("; "))
+        assert walled.tokens["acme"] in given[cookies.KEY]
+
+
 def test_what_stands_around_a_page_is_each_callers_own(walled: Pages) -> None:
     """It is remembered, but for nobody else."""
     tokens = (walled.key(ALL), walled.key(["read"]))

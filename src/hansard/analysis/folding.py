@@ -98,7 +98,7 @@ def _without_verb_ending(word: str) -> str:
     if word.endswith("ied") and len(word) > 4:
         return word[:-3] + "y"
     for ending in ("ing", "ed"):
-        if not word.endswith(ending) or word.endswith("eed"):
+        if not word.endswith(ending) or word.endswith(("eed", "embed")):
             continue
         rest = word[: -len(ending)]
         if len(rest) < 2 or rest.endswith("i") or not _VOWELS.intersection(rest):

@@ -37,7 +37,9 @@ _SEPARATED = bytes(code if chr(code).isalnum() else ord(" ") for code in range(1
 SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 """Characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
 _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
-_CAMEL = re.compile(r"[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
+_PLURAL = re.compile("[A-Z]{2,}s")
+"""Of an abbreviation: `APIs`, `IDs`."""
+_CAMEL = re.compile(r"[A-Z]{2,}s(?![^A-Z])|[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
 _APOSTROPHES = re.compile("['’]")
 _ASCII_RUN = re.compile("[A-Za-z']+|[0-9]+|[#%+$&@]")
 # What is not seen and parts nothing: soft hyphens, joiners, marks of direction.
@@ -275,13 +277,22 @@ def _word(run: str) -> Word:
         # With its umlaut, without it, and as it is typed where there is none.
         others = tuple(stem(each)[:LONGEST] for each in (fold(run), written))
         has_umlaut = True
-    parts = (stem(raw, umlaut=has_umlaut),)
     if _is_plain(run):
-        return Word(parts, (raw,), others)
-    pieces = tuple(piece for each in _CAMEL.findall(run) if (piece := fold(each)[:LONGEST]))
+        return Word((stem(raw, umlaut=has_umlaut),), (raw,), others)
+    if _PLURAL.fullmatch(run):
+        return Word((_stem_of(run),), (raw,), (stem(raw),))
+    pieces = [piece for piece in _CAMEL.findall(run) if fold(piece)]
+    parts = (stem(raw, umlaut=has_umlaut),)
     if len(pieces) < 2:
         return Word(parts, (raw,), others)
-    return Word(parts, (raw,), others, tuple(stem(each, umlaut=has_umlaut) for each in pieces), pieces)
+    stems = tuple(_stem_of(piece, umlaut=has_umlaut) for piece in pieces)
+    return Word(parts, (raw,), others, stems, tuple(fold(piece)[:LONGEST] for piece in pieces))
+
+
+def _stem_of(piece: str, *, umlaut: bool = False) -> str:
+    """What a part of a `camelCase` counts as."""
+    raw = fold(piece)[:LONGEST]
+    return raw.removesuffix("s") if _PLURAL.fullmatch(piece) else stem(raw, umlaut=umlaut)
 
 
 _short_word = lru_cache(4096)(_word)

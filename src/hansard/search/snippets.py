@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 
 from hansard.analysis import Query, Word, spans
 from hansard.analysis.queries import Row
@@ -30,8 +31,8 @@ def cut(text: str, query: Query, characters: int) -> Snippet:
 def highlights(text: str, query: Query) -> list[Span]:
     """Where the query's words stand in the text, in order; neighbours without a gap are one."""
     found = list(spans(text))
-    rows = [row for clause in query.wanted for row in clause.rows]
-    hits = sorted({at for row in rows for at in _places(row, [word for _, _, word in found])})
+    words = _Words([word for _, _, word in found])
+    hits = sorted({at for clause in query.wanted for row in clause.rows for at in words.places(row)})
     marks: list[Span] = []
     for at in hits:
         start, end, _ = found[at]
@@ -42,22 +43,44 @@ def highlights(text: str, query: Query) -> list[Span]:
     return marks
 
 
-def _places(row: Row, words: list[Word]) -> Iterator[int]:
-    """The words that a row is made of, wherever it stands."""
-    if len(row.parts) == 1:
-        only = row.parts[0]
-        for at, word in enumerate(words):
-            forms = (*word.parts, *word.raw, *word.others, *word.pieces, *word.raw_pieces)
-            if any(form.startswith(only) for form in forms) if row.prefix else only in forms:
-                yield at
-        return
-    readings = [[word.parts for word in words]]
-    if any(word.pieces for word in words):
-        readings.append([word.finest for word in words])
-    for reading in readings:
-        owners = [at for at, terms in enumerate(reading) for _ in terms]
-        for place in row.places([term for terms in reading for term in terms]):
-            yield from owners[place : place + len(row.parts)]
+class _Words:
+    """The words of a text, in which many rows of terms are looked for."""
+
+    def __init__(self, words: list[Word]) -> None:
+        self._words = words
+
+    @cached_property
+    def _readings(self) -> list[tuple[list[str], list[int]]]:
+        """Their terms in a row, each with its word; and once more where a `camelCase` has parts."""
+        readings = [[word.parts for word in self._words]]
+        if any(word.pieces for word in self._words):
+            readings.append([word.finest for word in self._words])
+        return [
+            ([term for terms in each for term in terms], [at for at, terms in enumerate(each) for _ in terms])
+            for each in readings
+        ]
+
+    @cached_property
+    def _forms(self) -> dict[str, list[int]]:
+        """Every way to write a word, with the words that are written so."""
+        forms: dict[str, list[int]] = {}
+        for at, word in enumerate(self._words):
+            for form in (*word.parts, *word.raw, *word.others, *word.pieces, *word.raw_pieces):
+                forms.setdefault(form, []).append(at)
+        return forms
+
+    def places(self, row: Row) -> Iterator[int]:
+        """The words that a row is made of, wherever it stands."""
+        if len(row.parts) > 1:
+            for terms, owners in self._readings:
+                for place in row.places(terms):
+                    yield from owners[place : place + len(row.parts)]
+        elif row.prefix:
+            for form, places in self._forms.items():
+                if form.startswith(row.parts[0]):
+                    yield from places
+        else:
+            yield from self._forms.get(row.parts[0], ())
 
 
 def _within(starts: list[int], at: int, characters: int) -> int:

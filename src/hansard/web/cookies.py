@@ -85,12 +85,16 @@ def signed_in(visit: Visit, key: str, shown_at: str) -> Headers:
     """Gives the browser its key. `shown_at` is the path of the page that asked for it, as far as we see it."""
     if visit.is_https and _has_no_prefix(visit, shown_at):
         return (_cookie(visit, OWN_KEY, key, path="/", seconds=_DAYS_30), _cookie(visit, KEY, "", seconds=0))
-    return (_cookie(visit, KEY, key, seconds=_DAYS_30),)
+    return (*_without_own(visit), _cookie(visit, KEY, key, seconds=_DAYS_30))
 
 
 def signed_out(visit: Visit) -> Headers:
-    own = (_cookie(visit, OWN_KEY, "", path="/", seconds=0),) if visit.is_https else ()
-    return (*own, _cookie(visit, KEY, "", seconds=0))
+    return (*_without_own(visit), _cookie(visit, KEY, "", seconds=0))
+
+
+def _without_own(visit: Visit) -> Headers:
+    """Takes the key that counts before the other: one that no longer holds would keep the browser out."""
+    return (_cookie(visit, OWN_KEY, "", path="/", seconds=0),) if OWN_KEY in visit.cookies else ()
 
 
 def _has_no_prefix(visit: Visit, shown_at: str) -> bool:
@@ -109,6 +113,6 @@ def _cookie(
         parts.append(f"Path={path}")
     if seconds is not None:
         parts.append(f"Max-Age={seconds}")
-    if visit.is_https:
+    if visit.is_https or name == OWN_KEY:
         parts.append("Secure")
     return b"set-cookie", "; ".join(parts).encode("latin-1")

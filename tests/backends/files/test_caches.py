@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.backends.files import kit
@@ -270,6 +271,60 @@ def test_a_deleted_summary_is_in_no_index(long_journal: Path) -> None:
         store.delete_message("c", "0.0")
         assert b"PIN" not in kit.everything(long_journal)
     assert b"PIN" not in kit.everything(long_journal)
+
+
+DELETIONS: dict[str, Callable[[sync.Store], object]] = {
+    "a summary": lambda store: store.delete_message("c", "0.0"),
+    "the conversation": lambda store: store.delete_conversation("c"),
+    "the tenant": lambda store: store.admin.delete_tenant("default"),
+}
+
+
+@pytest.mark.parametrize("how", DELETIONS)
+def test_what_others_delete_comes_back_into_no_index(long_journal: Path, how: str) -> None:
+    """Neither when who remembers it closes, nor when somebody was about to write it down."""
+    with kit.connect(long_journal, Clock()) as store:
+        store.add_summary("c", "She told her PIN. " * 100, from_seq=1, to_seq=3, branch="main")
+        with kit.connect(long_journal, Clock()) as other:
+            DELETIONS[how](other)
+        assert b"PIN" not in kit.everything(long_journal)
+    assert b"PIN" not in kit.everything(long_journal)
+
+
+@pytest.mark.parametrize("how", DELETIONS)
+def test_who_reads_while_it_is_deleted_writes_nothing_down(
+    long_journal: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with kit.connect(long_journal, Clock()) as store:
+        store.add_summary("c", "She told her PIN. " * 100, from_seq=1, to_seq=3, branch="main")
+    shutil.rmtree(long_journal / "default" / "_cache")
+    save = checkpoint.save
+
+    def late(*args: Any) -> None:
+        monkeypatch.setattr(checkpoint, "save", save)
+        with kit.connect(long_journal, Clock()) as other:
+            DELETIONS[how](other)
+        save(*args)
+
+    monkeypatch.setattr(checkpoint, "save", late)
+    with kit.connect(long_journal, Clock()) as store:
+        assert store.get_messages("c", last=1), "it had the journal open"
+        assert b"PIN" not in kit.everything(long_journal)
+    assert (long_journal / "default").exists() == (how != "the tenant")
+
+
+def test_an_index_that_outlived_its_journal_goes(long_journal: Path) -> None:
+    saved = long_journal / "default" / "_cache" / "index" / "c.index"
+    index = saved.read_bytes()
+    with kit.connect(long_journal, Clock()) as store:
+        store.append_message("d", "user", "x")
+        store.delete_conversation("c")
+        saved.write_bytes(index)
+        store.purge()
+        assert not saved.exists()
+        saved.write_bytes(index)
+        store.append_message("c", "user", "another of this name")
+        assert not saved.exists()
 
 
 def test_a_purge_takes_what_the_catalogue_says_of_the_gone(tmp_path: Path) -> None:

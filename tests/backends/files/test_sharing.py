@@ -336,6 +336,22 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize("name", ["t", "t/_locks", "t/a"])
+def test_a_link_that_leads_nowhere_is_told_of(tmp_path: Path, name: str) -> None:
+    """As when a folder was moved to a disk that is not there now."""
+    with kit.connect(tmp_path / "store") as store:
+        store.tenant("t").append_message("c", "user", "x", agent_id="a")
+        folder = tmp_path / "store" / name
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+        store.tenant("t").append_message("c", "user", "y")
+        (tmp_path / "elsewhere").rename(tmp_path / "gone")
+        with pytest.raises(Unavailable, match="a link that leads nowhere"):
+            store.tenant("t").append_message("d", "user", "z", agent_id="a")
+        (tmp_path / "gone").rename(tmp_path / "elsewhere")
+        assert kit.contents(store.tenant("t"), "c") == ["x", "y"]
+
+
 def test_a_forked_process_keeps_no_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORK, f"file://{tmp_path}?timeout=2"]
     subprocess.run(command, check=True, timeout=30, stdin=subprocess.PIPE)

@@ -20,6 +20,7 @@ from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import filling, indexing, lexemes, schema, searching
 from hansard.backends.postgres.link import Link
+from hansard.opening import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES
@@ -563,6 +564,26 @@ def test_an_index_of_another_version_is_refused(target: Target, monkeypatch: pyt
             assert await entries(target) == 0
             assert [done async for done in opened.admin.reindex()]
             assert await texts(opened, "word") == ["word"]
+
+    play(check)
+
+
+def test_an_upgrade_builds_an_older_index_anew_and_leaves_a_newer_one(target: Target) -> None:
+    async def upgraded(connection: Any, version: int) -> None:
+        await connection.execute(f"UPDATE {schema_of(target)}.search_state SET version = $1, filling = $1", version)
+        await (await open_backend(url_of(target), upgrade=True)).close()
+
+    async def check() -> None:
+        async with connect(target.url) as opened, raw() as connection:
+            await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
+            await opened.tenant("zeta").append_message("c", "user", "word")
+            await upgraded(connection, VERSION + 1)
+            with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
+                await opened.search("word")
+            await upgraded(connection, VERSION - 1)
+            assert len(await texts(opened, "word")) == 20
+            assert await entries(target) == 21
+            assert await opened.check() == await opened.tenant("zeta").check() == []
 
     play(check)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import threading
 from collections import defaultdict
@@ -14,9 +15,11 @@ from tests.servers import redis as redis_servers
 from tests.transfer import rich
 
 import hansard
-from hansard import sync
-from hansard.backends.redis import batch, coding, writing
+from hansard import Limits, sync
+from hansard.backends.redis import batch, beside, coding, writing
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
+from hansard.backends.redis.lifecycle import Lifecycle
+from hansard.backends.redis.nodes import Nodes
 from hansard.model import Message, Participant, Usage
 
 ODD = ["a}b", "{a}", "a:b", "a%3Ab", "%", "{", "}", ":", "ü😀", "a b", "\t"]
@@ -121,6 +124,48 @@ def test_a_deleted_tenant_leaves_nothing(url: str) -> None:
 
     asyncio.run(play())
     assert keys_of(url) == [b"hansard:format"]
+
+
+@pytest.mark.parametrize("where", ["url", "cluster_url"])
+def test_what_is_appended_while_a_tenant_goes_stays_whole(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    url = request.getfixturevalue(where)
+    picture = {"image": "QUJD" * 40}
+
+    async def play() -> None:
+        limits = Limits(blob_bytes=64)
+        async with hansard.connect(url, limits=limits) as store, hansard.connect(url, limits=limits) as other:
+            await store.append("before", Message("user", picture))
+            await store.blobs.put(base64.b64decode(picture["image"]))
+            run, holds = beside.run, Lifecycle._holds_anything
+
+            async def late(nodes: Nodes, operations: batch.Operations) -> list[int]:
+                """Which blobs there are is known, and all are about to go."""
+                monkeypatch.setattr(beside, "run", run)
+                await other.append("meanwhile", Message("user", picture))
+                return await run(nodes, operations)
+
+            monkeypatch.setattr(beside, "run", late)
+            receipt = await store.admin.delete_tenant("default")
+            assert (receipt.conversations, receipt.messages, receipt.blobs) == (1, 1, 0)
+            (message,) = await store.get_messages("meanwhile")
+            assert message.content == picture
+            assert await store.check() == []
+            assert (await store.admin.delete_tenant("default")).blobs == 1
+
+            async def later(self: Lifecycle, tenant: str) -> bool:
+                """That it holds nothing is known, and it is about to be forgotten."""
+                monkeypatch.setattr(Lifecycle, "_holds_anything", holds)
+                found = await holds(self, tenant)
+                await other.append("meanwhile", Message("user", picture))
+                return found
+
+            monkeypatch.setattr(Lifecycle, "_holds_anything", later)
+            await store.admin.delete_tenant("default")
+            assert await store.admin.tenants() == ["default"]
+
+    asyncio.run(play())
 
 
 def test_an_erased_user_leaves_no_name(url: str) -> None:

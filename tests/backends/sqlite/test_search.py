@@ -15,6 +15,7 @@ from tests.waiting import coming
 import hansard.sync
 from hansard.backends.sqlite import indexing, searching
 from hansard.model import Message
+from hansard.opening import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 
@@ -160,6 +161,34 @@ def test_check_names_no_more_than_anybody_reads(tmp_path: Path) -> None:
         assert "200 messages more" in problems[-1].what
 
 
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("DELETE FROM search_rows WHERE n = 7", "is not in the search index"),
+        ("DELETE FROM search_idx", "are not found"),
+        ("DELETE FROM search_data WHERE id > 100", "it cannot be read"),
+        ("UPDATE search_data SET block = zeroblob(length(block)) WHERE id > 100", "it cannot be read"),
+    ],
+)
+def test_check_names_the_index_where_it_is_damaged_and_goes_on(tmp_path: Path, damage: str, what: str) -> None:
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(20):
+            opened.append(f"c{number}", [Message("user", f"q{number}x{at} some words") for at in range(60)])
+        list(opened.admin.reindex())
+        assert opened.check() == []
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            raw.execute(damage)
+            raw.execute("UPDATE conversations SET message_count = 7 WHERE id = 'c19'")
+            raw.commit()
+        found = opened.check()
+        assert [
+            what in each.what and "hansard reindex" in each.what for each in found if each.where != "default/c19"
+        ] == [True]
+        assert any(each.where == "default/c19" for each in found), "what comes after it is looked at as well"
+        list(opened.admin.reindex())
+        assert {problem.where for problem in opened.check()} == {"default/c19"}
+
+
 def test_a_check_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     """And what is written meanwhile is none of its concern."""
 
@@ -235,6 +264,7 @@ def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
         assert not opened.delete_message("c", gone).physically_gone
         opened.update_message("c", kept, content="another word")
         opened.update_conversation("c", user_id="ann")
+        assert not opened.purge(), "a sweep ends, though it cannot clean the index"
         with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
             opened.search("word")
         list(opened.admin.reindex())
@@ -242,6 +272,32 @@ def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
         assert len(opened.user("ann").search("word", order="newest", limit=100)) > 10
         assert opened.check() == []
     assert b"zyxwvut" not in path.read_bytes()
+
+
+def test_an_upgrade_builds_an_older_index_anew_and_leaves_a_newer_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append("c", [Message("user", f"w{number}x") for number in range(200)])
+        assert len(opened.search("w7x")) == 1
+
+    def upgraded(version: int) -> None:
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("UPDATE search_state SET version = ?", (version,))
+            raw.commit()
+        asyncio.run(_upgrade(f"sqlite:///{path}"))
+
+    upgraded(99)
+    with hansard.sync.connect(f"sqlite:///{path}") as opened, pytest.raises(hansard.FormatMismatch):
+        opened.search("w7x")
+    upgraded(1)
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        assert len(opened.search("w7x")) == 1
+        assert opened.stats().unindexed == 0
+        assert opened.check() == []
+
+
+async def _upgrade(url: str) -> None:
+    await (await open_backend(url, upgrade=True)).close()
 
 
 def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:

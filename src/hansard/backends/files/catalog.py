@@ -117,12 +117,13 @@ class Catalog:
         return page[: query.limit], len(page) > query.limit
 
     def forget_gone(self) -> None:
-        """Takes away what the log of changes and the written catalogue say of conversations that are gone."""
+        """Takes away what the log of changes and all that was written down say of conversations that are gone."""
         with self.mutex:
             self._shelf.changes.renew(self._log.unsettled)
             with contextlib.suppress(OSError):
                 self._layout.catalog.unlink(missing_ok=True)
             self._changed += len(self.cards)
+            self._shelf.forget_gone(self.cards)
 
     # Filling
 
@@ -219,7 +220,7 @@ class Catalog:
         # It need not wait for the disk: a checksum tells whether it arrived.
         with contextlib.suppress(OSError):
             writes = Disk(durable=False)
-            writes.make_folder(self._layout.cache)
+            writes.make_folder(self._layout.cache, within=self._layout.home)
             writes.replace(self._layout.catalog, [body, _check(body)])
 
 

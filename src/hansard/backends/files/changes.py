@@ -59,7 +59,7 @@ class Changes:
         home = self._path.parent.parent
         if home.is_dir() and not self._path.exists():
             with contextlib.suppress(OSError):
-                self._make_folder(self._path.parent)
+                self._make_folder(self._path.parent, within=home)
                 self._begin(())
 
     def renew(self, unsettled: Iterable[str]) -> None:

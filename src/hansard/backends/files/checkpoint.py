@@ -52,7 +52,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _saved = msgspec.msgpack.Decoder(Saved)
 
 
-def save(index: Index, path: Path) -> None:
+def save(index: Index, path: Path, home: Path) -> None:
     """Whoever calls it sees to it that the index does not change meanwhile."""
     saved = Saved(
         _FORMAT,
@@ -71,7 +71,7 @@ def save(index: Index, path: Path) -> None:
     body = _encode(saved)
     # It need not wait for the disk: a checksum tells whether it arrived.
     writes = Disk(durable=False)
-    writes.make_folder(path.parent)
+    writes.make_folder(path.parent, within=home)
     writes.replace(path, [body, zlib.crc32(body).to_bytes(4)])
 
 

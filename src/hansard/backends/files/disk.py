@@ -117,12 +117,18 @@ class Disk:
         except OSError as error:
             raise _unsure(f"the disk does not confirm {path}", error) from error
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, within: Path | None = None) -> None:
+        """With those above it, up to `within`, which must be there."""
         if path.is_dir():
             return
-        self.make_folder(path.parent)
-        with contextlib.suppress(FileExistsError):
+        if path.parent != within:
+            self.make_folder(path.parent, within)
+        try:
             path.mkdir()
+        except FileExistsError:
+            if path.is_symlink() and not path.exists():
+                # Not as one that somebody has just removed: to try again would not help.
+                raise NotADirectoryError(errno.ENOTDIR, "a link that leads nowhere", str(path)) from None
         self.sync_folder(path.parent)
 
     def append(self, fd: int, at: int, data: bytes) -> None:

@@ -27,6 +27,7 @@ from hansard.backends.files import names
 ROOT = "hansard.json"
 TENANT = "_tenant.jsonl"
 ENDING = ".jsonl"
+INDEX = ".index"
 
 
 @lru_cache(maxsize=10_000)
@@ -48,6 +49,7 @@ class Layout:
         self.cache = self.home / "_cache"
         self.changes = self.cache / "changes.log"
         self.catalog = self.cache / "catalog.json"
+        self.indexes = self.cache / "index"
 
     def journal(self, folder: str, name: str) -> Path:
         return _inside(_inside(self.home, folder), name + ENDING)
@@ -62,7 +64,7 @@ class Layout:
         return self.blobs / sha256[:2] / sha256
 
     def index(self, name: str) -> Path:
-        return self.cache / "index" / f"{name}.index"
+        return self.indexes / f"{name}{INDEX}"
 
     def folders(self) -> list[str]:
         """Those that hold conversations."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,10 +24,10 @@ from hansard.backends.files.changes import Changes
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.index import Index
 from hansard.backends.files.journal import Known
-from hansard.backends.files.layout import Layout
-from hansard.backends.files.locks import Locks
+from hansard.backends.files.layout import INDEX, Layout, files_in
+from hansard.backends.files.locks import Locks, is_at
 from hansard.backends.files.tables import Row
-from hansard.errors import Corrupt, TimedOut
+from hansard.errors import Corrupt, FormatMismatch, TimedOut
 from hansard.model import Message
 from hansard.requests import Context
 from hansard.rules import Head
@@ -62,10 +62,12 @@ class Journal(Known[Index]):
             if index is not None and not self.state.spot.size:
                 self.state, self.saved = index, index.spot.size
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, home: Path, inode: int) -> None:
+        """Writes down what is known, if it is of that file."""
         with self.mutex:
-            self.saved = self.state.spot.size
-            checkpoint.save(self.state, path)
+            if self.state.spot.inode == inode:
+                self.saved = self.state.spot.size
+                checkpoint.save(self.state, path, home)
 
 
 class Book:
@@ -128,16 +130,35 @@ class Shelf:
         journal.load(self.layout.index(journal.name))
         return True
 
-    def save(self, journal: Journal) -> None:
-        """Writes down what is known, where that spares the next process much."""
-        if journal.is_worth_saving():
-            with contextlib.suppress(OSError):
-                journal.save(self.layout.index(journal.name))
+    def save(self, journal: Journal, fd: int, path: Path) -> None:
+        """Writes down what is known of an open journal, where that spares the next process much."""
+        if not journal.is_worth_saving():
+            return
+        index = self.layout.index(journal.name)
+        with contextlib.suppress(OSError):
+            journal.save(index, self.layout.home, os.fstat(fd).st_ino)
+            # Whoever deletes first removes or replaces the journal, then what was written down of it. If this came
+            # later still, it would bring back what was deleted.
+            if not is_at(fd, path):
+                index.unlink(missing_ok=True)
 
     def save_all(self) -> None:
         for key, journal in self._cache.items():
-            if isinstance(key, tuple) and key[0] == self.layout.home:
-                self.save(journal)
+            if isinstance(key, tuple) and key[0] == self.layout.home and journal.is_worth_saving():
+                # Others may have deleted what this one still remembers.
+                with (
+                    contextlib.suppress(Busy, Corrupt, FormatMismatch, OSError),
+                    self.opened(journal, wait=False) as found,
+                ):
+                    if found is not None:
+                        self.save(journal, *found[:2])
+
+    def forget_gone(self, names: Container[str]) -> None:
+        """Takes away what was written down of journals that are not among these."""
+        for file in files_in(self.layout.indexes, INDEX):
+            if file.name.removesuffix(INDEX) not in names:
+                with contextlib.suppress(OSError):
+                    Path(file).unlink()
 
     # Finding
 
@@ -224,7 +245,7 @@ class Shelf:
             is_long = self.recall(journal, fd)
             index = journal.read_on(fd, path)
             if is_long:
-                self.save(journal)
+                self.save(journal, fd, path)
             yield fd, path, index
         finally:
             os.close(fd)

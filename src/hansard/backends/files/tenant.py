@@ -93,9 +93,7 @@ class Tenant:
     def _has_locks(self) -> bool:
         """Where there is a tenant: a copy of a store may come without its folder of locks."""
         try:
-            self.layout.locks.mkdir()
-        except FileExistsError:
-            return True
+            self.disk.make_folder(self.layout.locks, within=self.layout.home)
         except FileNotFoundError:
             return False
         return True

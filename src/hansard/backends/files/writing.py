@@ -106,8 +106,9 @@ class Writer:
     def unlink(self) -> None:
         """Removes the journal of a deleted conversation, and what lies beside it."""
         with self._shelf.changes.announced(self._name):
-            self._layout.index(self._name).unlink(missing_ok=True)
             self._remove()
+            # Last: a reader that writes it down now finds the journal gone, and takes it away itself.
+            self._layout.index(self._name).unlink(missing_ok=True)
 
     def _remove(self) -> None:
         self._disk.remove(self.path)
@@ -151,6 +152,8 @@ class Writer:
         """An empty journal, which is no conversation yet."""
         facts = entry.conversation
         self._folder = names.folder_of((facts.agent_id or None) if facts else None)
+        # Whoever deleted an earlier one of this name may not have lived to remove it.
+        self._layout.index(self._name).unlink(missing_ok=True)
         while True:
             self._disk.make_folder(self.path.parent)
             # Whoever takes the last journal out of a folder removes the folder.

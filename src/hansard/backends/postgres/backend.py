@@ -87,7 +87,14 @@ class PostgresBackend:
                 await link.close()
         except DRIVER as error:
             raise translate(error, options.where) from error
-        return cls(options, state)
+        backend = cls(options, state)
+        if upgrade:
+            try:
+                await indexing.upgrade(backend._engine)
+            except BaseException:
+                await backend.close()
+                raise
+        return backend
 
     @property
     def capabilities(self) -> Capabilities:

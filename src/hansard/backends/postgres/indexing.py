@@ -154,6 +154,14 @@ async def rebuild(engine: Engine) -> AsyncIterator[int]:
     await engine.write(None, _finish)
 
 
+async def upgrade(engine: Engine) -> None:
+    """Builds anew what an older version has built, or what was broken off."""
+    state = await engine.read(None, lambda link: link.one("search_state", "", 0))
+    if state is None or state[0] < VERSION:
+        async for _ in rebuild(engine):
+            pass
+
+
 async def _begin(work: Work) -> None:
     state = await work.link.one("search_state", "", 0)
     version = VERSION if state is not None and state[0] == VERSION else 0

@@ -94,18 +94,16 @@ async def sweep_blobs(nodes: Nodes, keys: Keys, context: Context, limit: int) ->
 
 
 async def erase_blobs(nodes: Nodes, keys: Keys, tenant: str) -> int:
+    """All of a tenant's, however long they were to be kept, but those that somebody has come to refer to meanwhile."""
     number = 0
     for digit in BUCKETS:
         bucket = keys.bucket(tenant, digit)
-        digests = [each.decode() for each in await nodes.ask(bucket, ("ZRANGE", f"{bucket}:kept", 0, -1), write=True)]
-        own = Operations()
-        for sha256 in digests:
-            own.add("UNLINK", f"{bucket}:data:{sha256}")
-            own.add("UNLINK", f"{bucket}:uses:{sha256}")
-        own.add("UNLINK", f"{bucket}:kept")
-        own.add("UNLINK", f"{bucket}:idle")
-        await run(nodes, own)
-        number += len(digests)
+        digests = await nodes.ask(bucket, ("ZRANGE", f"{bucket}:kept", 0, -1), write=True)
+        for start in range(0, len(digests), _PIECE):
+            own = Operations()
+            for sha256 in digests[start : start + _PIECE]:
+                own.add("release", bucket, sha256, "", 0, "inf")
+            number += (await run(nodes, own))[0]
     return number
 
 

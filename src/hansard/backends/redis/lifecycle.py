@@ -68,6 +68,9 @@ class Lifecycle:
         await self._forget_graves(tenant)
         if not await self._holds_anything(tenant):
             await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
+            if await self._holds_anything(tenant):
+                # Somebody has written something since.
+                await self._nodes.ask(self._keys.all, ("SADD", self._keys.tenants, tenant), write=True)
         self._heads.clear()
         return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 

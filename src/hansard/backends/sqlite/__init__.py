@@ -25,4 +25,11 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> SqliteBack
         raise ValidationError(f"{url.text!r} names no file: write for example 'sqlite:///chats.db'")
     if name == ":memory:":
         raise ValidationError("SQLite in memory is not offered: use 'memory://'")
-    return SqliteBackend(Path(name), durability=durability, blocking=blocking or inline, upgrade=upgrade)
+    backend = SqliteBackend(Path(name), durability=durability, blocking=blocking or inline, upgrade=upgrade)
+    if upgrade:
+        try:
+            await backend.upgrade_index()
+        except BaseException:
+            await backend.close()
+            raise
+    return backend

@@ -3,7 +3,7 @@
 On one snapshot. To ask the index about each message would take longer the larger it is, so the two are compared by two
 walks, over the messages in the order of conversations and over the index in the order of terms. Every term at its place
 adds a number to the sum of its message on the one walk, and takes it off on the other: what is not nothing in the end
-differs. The walks keep step, so that whoever looks on sees how far both are.
+differs. Now and then a term is also looked up. The walks keep step, so that whoever looks on sees how far both are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _PAGE = 20
 """Conversations that are looked at in one step."""
 _TERMS = 200_000
 """Terms of the index that are looked at in one step, when all messages were."""
+_SOME = 1_000
+"""Terms of the index of which one is looked up."""
 _NAMED = 100
 """Messages that are named one by one, of those that the index has wrong."""
 _WEIGHTS = {"words": 1, "more": 3, "owner": 5}
@@ -87,7 +89,12 @@ class Index:
         connection.execute("PRAGMA query_only = OFF")
         connection.execute("CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab (main, search, instance)")
         connection.execute("PRAGMA query_only = ON")
-        self._terms = connection.execute(QUERIES["walk_search_terms"])
+        self._terms = self._all_terms()
+        self._unfound = 0
+        """Terms that the walk came by, and that are not found where they stand."""
+
+    def _all_terms(self) -> Iterator[tuple[str, int, str, int]]:
+        yield from self._connection.execute(QUERIES["walk_search_terms"])
 
     def add(self, pk: int, user_id: str | None) -> None:
         """What the messages of a conversation should have."""
@@ -110,19 +117,29 @@ class Index:
         """What the index has, as far as that."""
         if not self.is_open:
             return []
-        first, last = self._between
         walked = 0
         try:
-            for term, entry, column, offset in islice(self._terms, terms):
-                walked += 1
-                if first <= entry <= last:
-                    self._sums[entry] = self._sums.get(entry, 0) - _WEIGHTS[column] * hash(term) * (offset + 1)
+            while walked < terms and (some := [*islice(self._terms, min(terms - walked, _SOME))]):
+                walked += len(some)
+                self._take_off(some)
+                self._unfound += not self._is_found(*some[-1])
         except sqlite3.DatabaseError as error:
             self._is_comparable = self.is_open = False
             return [Problem("search index", f"it cannot be read ({error}): {_REMEDY}")]
         self._ahead -= walked
         self.is_open = walked == terms
         return []
+
+    def _take_off(self, found: list[tuple[str, int, str, int]]) -> None:
+        first, last = self._between
+        for term, entry, column, offset in found:
+            if first <= entry <= last:
+                self._sums[entry] = self._sums.get(entry, 0) - _WEIGHTS[column] * hash(term) * (offset + 1)
+
+    def _is_found(self, term: str, entry: int, column: str, _: int) -> bool:
+        """As a search finds it, which goes another way than the walk."""
+        row = self._connection.execute(QUERIES["is_search_entry"], (f'{column} : "{term}"', entry)).fetchone()
+        return row is not None
 
     def differences(self) -> list[Problem]:
         if not self._is_comparable:
@@ -137,6 +154,7 @@ class Index:
         for many, what in (
             (len(named) - _NAMED, "it has other words than {} messages more"),
             (homes.count(None), "it has words of {} messages that it does not list"),
+            (self._unfound, "{} of the words that were looked up in it are not found"),
         ):
             if many > 0:
                 problems.append(Problem("search index", f"{what.format(many)}: {_REMEDY}"))

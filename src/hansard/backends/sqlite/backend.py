@@ -229,6 +229,12 @@ class SqliteBackend:
             yield done
         await self._merge()
 
+    async def upgrade_index(self) -> None:
+        """Builds anew what an older version has built."""
+        if self._read(indexing.state_of).is_older:
+            async for _ in self.reindex():
+                pass
+
     async def _merge(self) -> None:
         """In steps: others can write in between."""
         while not await self._write(indexing.merge):

@@ -194,7 +194,8 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
     tombstones = writer.run("delete_old_tombstones", old).rowcount
     writer.forget_graves()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
-    cleaned = indexing.clean(writer, _SWEPT_PAGES)
+    # An index of another version stays as it is until it is built anew: to come again would not help.
+    cleaned = indexing.clean(writer, _SWEPT_PAGES) or not indexing.state_of(writer.connection).is_ours
     more = limit in (len(expired), len(records), len(blobs)) or not cleaned
     return Swept(receipt=total, tombstones=tombstones, more=more)
 

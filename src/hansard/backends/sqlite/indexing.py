@@ -59,6 +59,10 @@ class State(Struct, frozen=True, gc=False):
         """Whether its terms are those that we look for. One that is empty is anybody's."""
         return self.version == VERSION or not self.indexed
 
+    @property
+    def is_older(self) -> bool:
+        return self.version < VERSION and not self.is_ours
+
 
 def state_of(connection: sqlite3.Connection) -> State:
     return State(*connection.execute(QUERIES["search_state"]).fetchone())
@@ -249,7 +253,8 @@ def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Proble
     if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
-    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], (tenant, state.indexed)):
+    given = (tenant, state.indexed, N_MASK)
+    for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], given):
         yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
     gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()
     if gone:

@@ -443,8 +443,9 @@ FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
 -- not_listed_for_search --
 -- Messages that the index does not know of.
 SELECT m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
-WHERE (?1 IS NULL OR c.tenant = ?1) AND m.key NOT IN (SELECT message FROM search_places)
-    AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?2);
+WHERE (?1 IS NULL OR c.tenant = ?1) AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?2) AND m.key NOT IN (
+    SELECT p.message FROM search_places p JOIN search_rows r ON r.n = p.entry & ?3 AND r.message = p.message
+);
 
 -- message_of_search_entry --
 -- The message that an entry of the index belongs to.
@@ -455,6 +456,10 @@ WHERE r.n = ?1 AND p.entry = ?2;
 -- walk_search_terms --
 -- Every term of the index, wherever it stands. The table is made for this.
 SELECT term, doc, col, offset FROM temp.search_terms;
+
+-- is_search_entry --
+-- Whether an entry of the index matches.
+SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?;
 
 -- listed_but_gone --
 -- What the index knows of and is no message.
