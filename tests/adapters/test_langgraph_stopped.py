@@ -112,3 +112,20 @@ async def test_a_message_that_a_graph_has_changed_stays_changed_on_a_branch_of_o
     state = await ask(chat(store.langgraph_checkpointer), "three")
     assert texts(state) == ["one", "changed", "two", "answer 3", "three", "answer 5"]
     assert await store.check() == []
+
+
+async def test_blocking_runs_on_one_thread_take_turns(store: Store) -> None:
+    """Each finds what the ones before it have stored, and stores only what is new."""
+    saver: Any = store.langgraph_checkpointer
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    begun = HumanMessage("Hi", id="begun")
+
+    def put(number: int) -> None:
+        checkpoint = {**empty_checkpoint(), "channel_versions": {"messages": 1}}
+        checkpoint["channel_values"] = {"messages": [begun, AIMessage(str(number), id=str(number))]}
+        saver.put(config, checkpoint, {"step": 1}, {"messages": 1})
+
+    await asyncio.gather(*(asyncio.to_thread(put, number) for number in range(6)))
+    conversation = await store.get_conversation("t")
+    assert conversation is not None
+    assert conversation.message_count == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 
 from hansard.adapters.history import settled
@@ -57,3 +58,25 @@ async def test_a_write_that_is_cancelled_before_it_began_leaves_nobody_waiting()
     done, _ = await asyncio.wait([caller], timeout=30)
     assert done
     assert caller.cancelled()
+
+
+async def test_a_scope_of_anyio_that_is_cancelled_leaves_time_for_the_write() -> None:
+    go_on, written, cancelled = asyncio.Event(), [], []
+
+    async def write() -> None:
+        await go_on.wait()
+        written.append(1)
+
+    async def call() -> None:
+        with anyio.CancelScope() as scope:
+            asyncio.get_running_loop().call_soon(scope.cancel)
+            await settled(write())
+        cancelled.append(scope.cancelled_caught)
+
+    caller = asyncio.create_task(call())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert caller.cancelling() == 1, "not in every turn of the event loop"
+    go_on.set()
+    await caller
+    assert (written, cancelled, caller.cancelling()) == ([1], [True], 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -134,6 +135,13 @@ def _tell_after(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> N
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
+    with _left_alone():
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+
+
+def _left_alone() -> AbstractContextManager[Any]:
+    """Anyio, with which the Claude Agent SDK gives up, cancels who waits in every turn of the event loop anew."""
+    anyio = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)

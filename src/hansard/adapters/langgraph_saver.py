@@ -182,7 +182,10 @@ class HansardSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return cast(RunnableConfig, self._call(self._put(config, checkpoint, metadata, new_versions)))
+        if not self._store.capabilities.blocking:
+            return cast(RunnableConfig, self._call(self._put_in_turn(config, checkpoint, metadata, new_versions)))
+        with self._threads.lock(place_of(config)[0]):
+            return cast(RunnableConfig, self._call(self._put(config, checkpoint, metadata, new_versions)))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

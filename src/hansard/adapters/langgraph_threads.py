@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from hansard.model import Message
 
 _CHECKPOINTS = 8
 _THREADS = 64
+_LOCKS = 64
 _WEIGHT = 100_000_000
 """Characters that are remembered of all threads together, where a message counts as a thousand more than it has."""
 _PINNED = 4
@@ -258,10 +260,15 @@ class Threads:
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def turn(self, thread_id: str) -> asyncio.Lock:
         """For whoever puts a checkpoint of a thread: two runs would change what is remembered under each other."""
         return self._turns.setdefault((id(asyncio.get_running_loop()), thread_id), asyncio.Lock())
+
+    def lock(self, thread_id: str) -> threading.Lock:
+        """The same for blocking code, which the system runs at once; some threads of graphs share one."""
+        return self._locks[hash(thread_id) % _LOCKS]
 
     def get(self, thread_id: str) -> Thread | None:
         return self._threads.get(thread_id)
