@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from hansard import opening, sync
 from hansard.backend import Backend
+from hansard.driving import Runner, step
 from hansard.requests import Context
 from hansard.store import Store
 
@@ -30,7 +31,7 @@ T = TypeVar("T")
 _END = object()
 
 
-class OnLoop(sync.Runner):
+class OnLoop(Runner):
     """Drives the async API from plain test code, on one event loop."""
 
     def __init__(self) -> None:
@@ -128,7 +129,7 @@ class Target:
 
     def open(self, colour: Colour = "blocking", **options: Any) -> Driver:
         """Opens the storage once more; the options are those of `hansard.Store`."""
-        runner = OnLoop() if colour == "async" else sync.Runner()
+        runner = OnLoop() if colour == "async" else Runner()
         try:
             driver = self._open(runner, options)
         except BaseException:
@@ -139,11 +140,11 @@ class Target:
         self._opened.append(driver)
         return driver
 
-    def _open(self, runner: sync.Runner, options: dict[str, Any]) -> Driver:
+    def _open(self, runner: Runner, options: dict[str, Any]) -> Driver:
         if isinstance(runner, OnLoop):
             return Driver(Store(runner.call(self._backend(blocking=False)), **options), runner)
         direct = isinstance(self.where, str) and opening.opens_directly(self.where)
-        backend = (sync.step if direct else runner.thread.run)(self._backend(blocking=True))
+        backend = (step if direct else runner.thread.run)(self._backend(blocking=True))
         return Driver._around(backend, runner, options)
 
     async def _backend(self, *, blocking: bool) -> Backend:

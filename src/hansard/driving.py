@@ -1,0 +1,111 @@
+"""How code that blocks drives coroutines: by a single step where they never suspend, else on a loop thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar, cast
+
+from hansard.errors import Closed, Unsupported
+
+T = TypeVar("T")
+
+_DONE = object()
+
+
+class LoopThread:
+    """An event loop on a thread of its own, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._has_ended = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise Unsupported(
+                "a blocking call from code that the store itself runs, such as a summarizer, would wait for itself: "
+                "make it on a thread of its own, with asyncio.to_thread",
+                capability="blocking",
+            )
+        try:
+            return self.begin(coroutine).result()
+        except CancelledError:
+            raise Closed("this store was closed") from None
+        finally:
+            if self._has_ended:
+                # Whoever comes later, as to close an iterator that was left open, leaves no thread behind.
+                self.stop()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        # Under the lock: what has begun is seen by whoever stops the loop.
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="hansard-loop", daemon=True)
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def stop(self) -> None:
+        """Ends the loop, and before it whatever other threads still wait for: they are told."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+            self._has_ended = True
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_end_others(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class Runner:
+    """How one store's coroutines are driven: in the calling thread where the backend allows it."""
+
+    def __init__(self) -> None:
+        self.thread = LoopThread()
+        self.direct = False
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return step(coroutine) if self.direct else self.thread.run(coroutine)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """For what awaits code of the user's, and so may suspend on any backend."""
+        return self.thread.run(coroutine)
+
+    def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
+        call = self.thread.run if waits or not self.direct else step
+        try:
+            while (item := call(_next(iterator))) is not _DONE:
+                yield cast(T, item)
+        finally:
+            close = getattr(iterator, "aclose", None)
+            # One that has ended, as when the store was closed meanwhile, needs no loop to be closed on.
+            if close is not None and getattr(iterator, "ag_frame", iterator) is not None:
+                call(close())
+
+
+def step(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that never suspends, to its end."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    coroutine.close()
+    raise RuntimeError("a backend that claims to be blocking has suspended")
+
+
+async def _next(iterator: AsyncIterator[Any]) -> Any:
+    return await anext(iterator, _DONE)
