@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from benchmarks.server import started
 from hansard import Message, connect
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
 from hansard.store import Store

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard import cursors
+from hansard.contract.types import RecordQuery
 from hansard.errors import ValidationError
 from hansard.model import Conversation, Message, Record, to_micros
-from hansard.requests import RecordQuery
 from hansard.testing import strategies
 
 

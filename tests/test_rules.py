@@ -9,10 +9,9 @@ import pytest
 from msgspec import structs
 
 from hansard import codec, rules
+from hansard.contract.types import Append, Context, Draft, Head, Lane, MessageQuery, NewConversation
 from hansard.errors import Conflict, MessageNotFound, NotFound
 from hansard.model import NOT_YET, Conversation, Message, Usage
-from hansard.requests import Append, Context, Draft, Lane, MessageQuery, NewConversation
-from hansard.rules import Head
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTEXT = Context("t", NOW)

@@ -16,8 +16,8 @@ from tests.waiting import PATIENCE
 
 import hansard
 from hansard import opening, sync
-from hansard.backend import Backend, Capabilities
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend, Capabilities
 from hansard.errors import Closed, Conflict, Unsupported
 from hansard.model import Message
 from hansard.store import Store, admin, blobs, records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hansard.backend import Backend, Capabilities
+from hansard.contract.backend import Backend, Capabilities
 from hansard.errors import (
     Closed,
     Conflict,

@@ -17,9 +17,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from hansard.contract.types import RecordQuery
 from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Record, to_micros
-from hansard.requests import RecordQuery
 
 PREFIX = "cursor:"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
 from hansard.errors import Unsupported, ValidationError
 from hansard.limits import Limits
 from hansard.store import Store

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ca
 
 from hansard import opening
 from hansard import store as _async
-from hansard.backend import Backend, Capabilities
+from hansard.contract.backend import Backend, Capabilities
 from hansard.driving import LoopThread, Runner, step
 from hansard.errors import ValidationError
 from hansard.limits import Limits

@@ -1,6 +1,6 @@
 """The Backend contract on the wire: the same for the `http` backend, which asks, and the server, which answers.
 
-The methods of `hansard.backend.Backend` are the protocol: their arguments and answers are values of msgspec, and go as
+The methods of `contract.backend.Backend` are the protocol: their arguments and answers are values of msgspec, and go as
 JSON, typed on both sides. Four things cannot go as they are. A draft's content is left out, because its body says the
 same as text. A record's value may be bytes, which JSON cannot tell from text: so JSON goes inside a list of one, and
 bytes as base64. `NOT_YET` is recognised by identity, so it is put back. And a query goes as what was typed, because an
@@ -21,10 +21,10 @@ from msgspec import Struct, structs
 
 from hansard import codec
 from hansard.analysis import Lookup, Matches, Query, parse_query, relaxed
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Append, Draft, MessageChange, RecordWrite, Replace, Restore, RestoredRow
 from hansard.errors import Corrupt, ValidationError
 from hansard.model import NOT_YET, Conversation, Problem, Record
-from hansard.requests import Append, Draft, MessageChange, RecordWrite, Replace, Restore, RestoredRow
 
 Need = Literal["read", "write", "admin", "operator"]
 

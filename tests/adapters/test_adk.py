@@ -29,8 +29,8 @@ from hansard import Conversation, Message, Store, Unavailable, ValidationError, 
 from hansard.adapters.adk import AdkSessionService
 from hansard.adapters.adk_events import Events
 from hansard.adapters.adk_windows import Windows
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 from hansard.wrappers.faulty import Fault, faulty
 
 pytestmark = pytest.mark.anyio

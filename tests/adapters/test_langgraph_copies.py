@@ -21,8 +21,8 @@ from hansard.adapters import langgraph_records as records
 from hansard.adapters import langgraph_threads
 from hansard.adapters.langgraph_messages import draft_of
 from hansard.adapters.langgraph_moulds import Moulds
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 from hansard.model import Record
 
 pytestmark = pytest.mark.anyio

@@ -27,8 +27,8 @@ from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_placing import placed
 from hansard.adapters.langgraph_texts import Blob, Texts, encode, references, whole
 from hansard.adapters.langgraph_threads import Thread
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 
 pytestmark = pytest.mark.anyio
 

@@ -28,8 +28,8 @@ from tests.test_sync import suspending
 
 from hansard import Message, Store, ValidationError, sync
 from hansard.adapters.openai_agents import OpenAISession, in_window
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 
 pytestmark = pytest.mark.anyio
 

@@ -31,8 +31,8 @@ from pydantic_ai.tools import Tool
 from tests.test_sync import suspending
 
 from hansard import Store, sync
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 
 pytestmark = pytest.mark.anyio
 

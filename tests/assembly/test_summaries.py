@@ -21,8 +21,8 @@ from hansard import Message, Record, Store, Summary, sync
 from hansard.assembly import ExtractiveSummarizer, SummaryRequest, summaries
 from hansard.assembly.tokens import DEFAULT_COUNTER
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.types import Context, RecordWrite
 from hansard.errors import ConversationNotFound, TimedOut, Unavailable, ValidationError
-from hansard.requests import Context, RecordWrite
 from hansard.testing import Clock
 
 

@@ -6,8 +6,8 @@ import asyncio
 import inspect
 from typing import Any, Literal, cast
 
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 from hansard.errors import Unavailable
 from hansard.store import Store
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.docs import pages
 
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
 
 PAGE = pages.DOCS / "writing-a-backend.md"
 BLOCKS = [block.text for block in pages.blocks(PAGE) if block.language == "python"]

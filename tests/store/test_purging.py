@@ -10,8 +10,8 @@ import pytest
 
 from hansard import sync
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation, Receipt
-from hansard.requests import Context, ConversationQuery
 from hansard.store import Store
 from hansard.testing import Clock, Driver, Target
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.types import Context
 from hansard.errors import Corrupt, MessageNotFound
 from hansard.model import Message
-from hansard.requests import Context
 from hansard.store import Store
 from hansard.testing import Driver, Target
 from hansard.testing.contract.blobs import picture

@@ -11,10 +11,9 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, searchable
-from hansard.backend import Capabilities
 from hansard.backends.memory import MemoryBackend
-from hansard.model import Appended, Branch, Conversation, Message, Receipt, Record, UsageRow
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -29,6 +28,7 @@ from hansard.requests import (
     Removed,
     Slice,
 )
+from hansard.model import Appended, Branch, Conversation, Message, Receipt, Record, UsageRow
 from hansard.search import scan
 
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, settings
 from tests.testing import broken
 
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.backend import Backend
 from hansard.errors import HansardError
 from hansard.testing import Clock, Colour, Target, contract
 from hansard.testing.contract import filters, walls

@@ -10,9 +10,9 @@ from typing import Any, cast
 from msgspec import structs
 
 from hansard import Store
-from hansard.backend import Backend, Capabilities
 from hansard.backends.memory import MemoryBackend
-from hansard.requests import Context, Restore, Row
+from hansard.contract.backend import Backend, Capabilities
+from hansard.contract.types import Context, Restore, Row
 
 Hook = Callable[..., Awaitable[None]]
 

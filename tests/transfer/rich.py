@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hansard import Message, Store
+from hansard.contract.types import Context
 from hansard.model import Participant, Source, Usage
-from hansard.requests import Context
 
 PICTURE = base64.b64encode(bytes(range(256)) * 40).decode()
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)

@@ -12,9 +12,9 @@ from tests.transfer.rich import contents, fill
 
 import hansard
 from hansard import Conflict, Corrupt, Message, Report, Store, Unavailable, ValidationError, sync
-from hansard.backend import Backend
 from hansard.backends.memory import MemoryBackend
 from hansard.backends.none import NoneBackend
+from hansard.contract.backend import Backend
 
 
 def memory() -> Store:

@@ -27,8 +27,8 @@ from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph_rows import Rows
 from hansard.adapters.langgraph_texts import Blob, references, whole
 from hansard.adapters.langgraph_threads import Known, Line, Said, Thread, Threads, line_of
+from hansard.contract.types import RecordQuery
 from hansard.model import Conversation, Message, Record
-from hansard.requests import RecordQuery
 from hansard.store import Store
 
 NO_CHECKPOINT = "00000000-0000-0000-0000-000000000000"

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
-from hansard.backend import Capabilities
 from hansard.backends.memory import MemoryBackend
-from hansard.errors import Unsupported
-from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Record, Stats, Summary, UsageRow
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -37,6 +35,8 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+from hansard.errors import Unsupported
+from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Record, Stats, Summary, UsageRow
 from hansard.urls import Url
 
 

@@ -59,7 +59,6 @@ from hansard.rules.copying import (
 from hansard.rules.heads import (
     BLOB_GRACE,
     TOMBSTONE_LIFE,
-    Head,
     check_version,
     created,
     empty_head,
@@ -92,7 +91,6 @@ __all__ = [
     "NO_END",
     "TOMBSTONE_LIFE",
     "Cut",
-    "Head",
     "Plan",
     "ReplacePlan",
     "UsageKey",

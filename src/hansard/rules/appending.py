@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec
+from hansard.contract.types import Append, Context, Draft, Head, Lane
 from hansard.errors import Conflict, QuotaExceeded
 from hansard.model import NOT_YET, Conversation, Message
-from hansard.requests import Append, Context, Draft, Lane
-from hansard.rules.heads import Head, check_version, grave, touched
+from hansard.rules.heads import check_version, grave, touched
 
 
 class Plan(Struct, frozen=True, gc=False):

@@ -8,9 +8,9 @@ from datetime import date, datetime
 
 from msgspec import structs
 
+from hansard.contract.types import Context, RecordWrite
 from hansard.errors import Conflict
 from hansard.model import Conversation, Message, Record, Usage, UsageRow
-from hansard.requests import Context, RecordWrite
 
 
 def plan_record(context: Context, write: RecordWrite, current: Record | None) -> Record | None:

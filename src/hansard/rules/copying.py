@@ -8,11 +8,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
+from hansard.contract.types import Head, Image, Lane, Restore, RestoredRow
 from hansard.errors import Conflict
 from hansard.model import Message, Problem
-from hansard.requests import Image, Lane, Restore, RestoredRow
 from hansard.rules.changing import sees, segments
-from hansard.rules.heads import Head
 
 
 def restoring(image: Image, lanes: Sequence[Lane]) -> Head:

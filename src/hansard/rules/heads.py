@@ -6,43 +6,26 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, structs
 
 from hansard import codec
-from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
-from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
-from hansard.requests import (
+from hansard.contract.types import (
     Context,
     ConversationChange,
     ConversationQuery,
+    Head,
     Lane,
     MessageQuery,
     NewConversation,
 )
+from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
+from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
 
 TOMBSTONE_LIFE = timedelta(days=90)
 """How long a deletion is remembered, so that a late replay cannot undo it."""
 
 BLOB_GRACE = timedelta(hours=1)
 """How long a blob that was put by itself waits for something to refer to it."""
-
-
-class Head(Struct, frozen=True, gc=False):
-    """A conversation as its writers see it."""
-
-    conversation: Conversation
-    seq: int
-    lanes: dict[str, Lane]
-    buried: bool = False
-    """Some of its messages were deleted by id, and left tombstones."""
-
-    def lane(self, branch: str | None) -> Lane:
-        """The named branch, or the active one."""
-        name = self.conversation.branch if branch is None else branch
-        try:
-            return self.lanes[name]
-        except KeyError:
-            raise NotFound(f"conversation {self.conversation.id!r} has no branch {name!r}") from None
 
 
 def is_visible(conversation: Conversation, context: Context) -> bool:

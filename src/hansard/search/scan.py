@@ -13,9 +13,9 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, relaxed, searchable
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, ConversationQuery, MessageQuery
 from hansard.model import Conversation, Message, to_micros
-from hansard.requests import Context, ConversationQuery, MessageQuery
 
 MOST = 100_000
 """Messages that one search looks at. The conversations with the newest activity come first."""

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
-from hansard.backend import Grouping
+from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
 from hansard.server import exchanges, openapi, problems, tracing
 from hansard.server.api import Api

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, cast
 
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Context
 from hansard.errors import ValidationError
 from hansard.model import Problem, Receipt, Report, Stats
-from hansard.requests import Context
 from hansard.store import checks, transfers
 from hansard.store.core import Core
 

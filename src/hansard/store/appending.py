@@ -10,6 +10,15 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
+from hansard.contract.types import (
+    Append,
+    Context,
+    ConversationChange,
+    Draft,
+    NewConversation,
+    OnDuplicate,
+    Replace,
+)
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import (
     NOT_YET,
@@ -20,15 +29,6 @@ from hansard.model import (
     Source,
     Status,
     Usage,
-)
-from hansard.requests import (
-    Append,
-    Context,
-    ConversationChange,
-    Draft,
-    NewConversation,
-    OnDuplicate,
-    Replace,
 )
 from hansard.store import checks, drafts, reading, vectoring
 from hansard.store.core import Core, after_a_write

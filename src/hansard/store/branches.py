@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import structs
 
 from hansard import ids, rules
+from hansard.contract.types import Context, ConversationChange, NewBranch
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
-from hansard.requests import Context, ConversationChange, NewBranch
 from hansard.store import checks, vectoring
 from hansard.store.core import after_a_write
 from hansard.store.messages import MessageParts

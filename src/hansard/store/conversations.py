@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from hansard import cursors, ids
+from hansard.contract.types import ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
-from hansard.requests import ConversationChange, ConversationQuery
 from hansard.store import checks
 from hansard.store.core import Core
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hansard.backend import Backend, Capabilities
+from hansard.contract.backend import Backend, Capabilities
+from hansard.contract.types import Context
 from hansard.errors import Denied, Unavailable, Unsupported
 from hansard.limits import Limits
 from hansard.model import Message
-from hansard.requests import Context
 
 if TYPE_CHECKING:
     from asyncio import Task

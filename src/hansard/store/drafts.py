@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec, ids
+from hansard.contract.types import Draft
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import KINDS, NOT_YET, SCOPES, STATUSES, Message, Participant, Source, Usage
-from hansard.requests import Draft
 from hansard.store import checks
 
 _MOST_TOKENS = 10**15

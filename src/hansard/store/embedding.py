@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from hansard import rules
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, ConversationQuery, RecordWrite
 from hansard.errors import Closed, Conflict, NotFound
 from hansard.model import Conversation, Message, to_micros
-from hansard.requests import Context, ConversationQuery, RecordWrite
 from hansard.search import asking, vectors
 from hansard.search.asking import BATCH
 from hansard.search.vectors import CHUNK, Embedder, Row

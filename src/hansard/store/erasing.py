@@ -8,9 +8,9 @@ from datetime import datetime
 
 from msgspec import structs
 
+from hansard.contract.types import Context, ConversationQuery, Remove
 from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
-from hansard.requests import Context, ConversationQuery, Remove
 from hansard.store import vectoring
 from hansard.store.core import View
 

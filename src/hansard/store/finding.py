@@ -12,10 +12,10 @@ from msgspec import Struct, structs
 
 from hansard import cursors
 from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Context
 from hansard.errors import ValidationError
 from hansard.model import Message
-from hansard.requests import Context
 from hansard.search import Hit, Hits, ranking, scan, tokens
 from hansard.store import checks, reading
 from hansard.store.core import View

@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 
 from hansard import rules
 from hansard.analysis import Lookup, Match, analyse, searchable
+from hansard.contract.types import Context, MessageQuery
 from hansard.errors import Unavailable
 from hansard.model import Conversation, Message
-from hansard.requests import Context, MessageQuery
 from hansard.search import asking, scan, vectors
 from hansard.search.vectors import Row
 from hansard.store import vectoring

@@ -9,6 +9,13 @@ from typing import Any
 from msgspec import UNSET, UnsetType, structs
 
 from hansard import rules
+from hansard.contract.types import (
+    Context,
+    MessageChange,
+    MessageQuery,
+    Remove,
+    Removed,
+)
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.model import (
     STATUSES,
@@ -21,13 +28,6 @@ from hansard.model import (
     Source,
     Status,
     Usage,
-)
-from hansard.requests import (
-    Context,
-    MessageChange,
-    MessageQuery,
-    Remove,
-    Removed,
 )
 from hansard.store import checks, drafts, reading, vectoring
 from hansard.store.appending import Appending

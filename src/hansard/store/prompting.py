@@ -16,11 +16,11 @@ from hansard.assembly.explanation import Decision, Prompt
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
 from hansard.assembly.window import Closing
+from hansard.contract.types import Context, MessageQuery
 from hansard.errors import HansardError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
 from hansard.model import Conversation, Message, MessageScope, Summary
-from hansard.requests import Context, MessageQuery
 from hansard.store import reading, summarizing
 from hansard.store.core import View
 

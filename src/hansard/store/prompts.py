@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from hansard import rules
+from hansard.contract.types import MessageQuery
 from hansard.errors import ValidationError
 from hansard.model import SCOPES, Message, MessageScope, Summary
-from hansard.requests import MessageQuery
 from hansard.store import checks
 from hansard.store.core import Core
 

@@ -9,10 +9,10 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from hansard import codec, cursors, rules
+from hansard.contract.types import Context, MessageQuery
 from hansard.errors import Corrupt
 from hansard.limits import Limits
 from hansard.model import SCOPES, Message, MessageSort, Order
-from hansard.requests import Context, MessageQuery
 from hansard.store import checks
 from hansard.store.core import View
 

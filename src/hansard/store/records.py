@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec, cursors
+from hansard.contract.types import RecordQuery, RecordWrite
 from hansard.errors import ValidationError
 from hansard.model import Order, Record, RecordPage
-from hansard.requests import RecordQuery, RecordWrite
 from hansard.store import checks
 from hansard.store.core import Core, View
 

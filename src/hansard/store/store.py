@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
 from hansard.errors import Denied
 from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT

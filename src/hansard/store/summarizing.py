@@ -19,9 +19,9 @@ from hansard import codec
 from hansard.assembly import summaries
 from hansard.assembly.summaries import Summarizer, SummaryRequest
 from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
+from hansard.contract.types import Context, ConversationChange, MessageQuery, RecordWrite
 from hansard.errors import Conflict, HansardError, TimedOut, Unavailable
 from hansard.model import Conversation, Message, Summary
-from hansard.requests import Context, ConversationChange, MessageQuery, RecordWrite
 from hansard.store.core import View
 
 LEASES = ("hansard", "leases")

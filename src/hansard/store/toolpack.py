@@ -12,10 +12,10 @@ from hansard.assembly import toolpack
 from hansard.assembly.explanation import Prompt
 from hansard.assembly.summaries import TOOLPACK, SummaryRequest
 from hansard.assembly.toolpack import Roll
+from hansard.contract.types import Context, MessageQuery, RecordWrite
 from hansard.errors import Conflict
 from hansard.formats import registry
 from hansard.model import Message, Summary
-from hansard.requests import Context, MessageQuery, RecordWrite
 from hansard.store import reading
 from hansard.store.core import View
 from hansard.store.prompting import Asked, BranchReader

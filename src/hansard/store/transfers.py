@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, cast
 
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
 from hansard.errors import ValidationError
 from hansard.model import Report
 from hansard.store import checks

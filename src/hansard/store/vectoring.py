@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 
 from msgspec import structs
 
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import Conflict
 from hansard.model import Record
-from hansard.requests import Context, RecordQuery, RecordWrite
 from hansard.search import vectors
 from hansard.search.vectors import CHUNK, Row
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard import cursors, rules
+from hansard.contract.types import MessageQuery
 from hansard.model import Message
-from hansard.requests import MessageQuery
 from hansard.store import reading
 from hansard.store.core import View
 

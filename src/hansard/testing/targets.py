@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
 from hansard import opening, sync
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context
 from hansard.driving import Runner, step
-from hansard.requests import Context
 from hansard.store import Store
 
 Colour = Literal["async", "blocking"]

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from hansard import cursors
+from hansard.contract.types import Row
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES, Message
-from hansard.requests import Row
 from hansard.store import checks
 from hansard.transfer.lines import BlobLine, ConversationLine, RecordLine, SummaryLine, damaged
 

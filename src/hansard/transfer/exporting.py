@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct, structs
 
-from hansard.requests import Row
+from hansard.contract.types import Row
 from hansard.store.core import View
 from hansard.transfer import lines
 from hansard.transfer.lines import (

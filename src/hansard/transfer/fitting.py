@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.backend import Capabilities
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import Image, Lane, Row
 from hansard.model import MAIN, Message
-from hansard.requests import Image, Lane, Row
 from hansard.transfer.numbering import Numbered, Numbers, as_numbered
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import force_setattr, replace
 
+from hansard.contract.types import Row
 from hansard.model import Report, Summary
-from hansard.requests import Row
 from hansard.transfer import lines, records
 from hansard.transfer.checking import Checker
 from hansard.transfer.chunks import Lines, chunks

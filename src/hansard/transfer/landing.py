@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec
+from hansard.contract.types import Draft, Image, Lane, Restore, RestoredRow, Row
 from hansard.errors import ConversationNotFound
 from hansard.model import NOT_YET, Conversation, Message, Summary
-from hansard.requests import Draft, Image, Lane, Restore, RestoredRow, Row
 from hansard.transfer import fitting, lines
 from hansard.transfer.numbering import Numbered, Numbers, numbered
 from hansard.transfer.source import BYTES

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
+from hansard.contract.types import Image, Lane, Row
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import (
     MAIN,
@@ -33,7 +34,6 @@ from hansard.model import (
     Summary,
     Usage,
 )
-from hansard.requests import Image, Lane, Row
 
 FORMAT = "export"
 VERSION = 1

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from hansard.contract.types import Image, Lane, Row
 from hansard.errors import Corrupt
-from hansard.requests import Image, Lane, Row
 
 Numbers = Mapping[int, int]
 """From a storage's numbers to ours."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hansard import rules
+from hansard.contract.types import Context, RecordWrite
 from hansard.errors import Conflict, ConversationNotFound, Denied
 from hansard.model import Record
-from hansard.requests import Context, RecordWrite
 from hansard.store import vectoring
 from hansard.transfer import lines
 from hansard.transfer.target import Target

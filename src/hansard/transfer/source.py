@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from msgspec import Struct, structs
 
 from hansard import cursors, rules
+from hansard.contract.types import Context, ConversationQuery, RecordQuery, Row
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
-from hansard.requests import Context, ConversationQuery, RecordQuery, Row
 from hansard.store import vectoring
 from hansard.store.core import View
 from hansard.transfer.numbering import Numbered, numbered

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Literal
 
+from hansard.contract.types import Image, Row
 from hansard.errors import Conflict, Denied
 from hansard.model import Problem, Report
-from hansard.requests import Image, Row
 from hansard.store.core import View
 
 OnConflict = Literal["skip", "error"]

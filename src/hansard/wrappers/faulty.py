@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
 from hansard.errors import Unavailable
 
 

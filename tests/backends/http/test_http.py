@@ -16,7 +16,8 @@ from tests.server.kit import serving
 from hansard import connect, sync
 from hansard.analysis import Clause, Lookup, Query
 from hansard.analysis.queries import Row
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Context
 from hansard.errors import (
     Conflict,
     ConversationNotFound,
@@ -27,7 +28,6 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.model import Message
-from hansard.requests import Context
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
 from hansard.store import Store

@@ -22,8 +22,8 @@ from hansard.analysis import Lookup, parse_query
 from hansard.backends.postgres import beside, reading, schema, selecting
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, in_schema
+from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
 from hansard.model import EPOCH
-from hansard.requests import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
 from hansard.urls import Url
 
 SOURCE = Path(str(resources.files("hansard.backends.postgres")))

@@ -86,8 +86,8 @@ def test_a_hot_query_uses_an_index(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("owner", [{}, {"user_id": "u"}, {"agent_id": "a"}])
 def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dict[str, str]) -> None:
     from hansard.backends.sqlite import reading
+    from hansard.contract.types import Context, ConversationQuery
     from hansard.model import EPOCH
-    from hansard.requests import Context, ConversationQuery
 
     query = ConversationQuery(sort=sort, below=(1, "x"), **owner)  # type: ignore[arg-type]
     sql, values = reading._listing(Context("default", EPOCH), query)
@@ -133,7 +133,7 @@ def test_a_listing_by_update_has_imported_and_written_ones(tmp_path: Path, order
 
 def test_pinned_messages_are_found_by_their_index(tmp_path: Path) -> None:
     from hansard.backends.sqlite import reading
-    from hansard.requests import MessageQuery
+    from hansard.contract.types import MessageQuery
 
     plans: list[str] = []
     with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:

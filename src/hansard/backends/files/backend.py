@@ -15,27 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hansard import rules
-from hansard.backend import Capabilities
 from hansard.backends.files import beside, changing, checking, conversations, copying, lifecycle, names, reading
 from hansard.backends.files.disk import map_errors
 from hansard.backends.files.shelf import Busy
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.backends.signals import Signals
 from hansard.backends.values import own_conversation
-from hansard.errors import Closed
-from hansard.model import (
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -54,6 +41,19 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.errors import Closed
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
 )
 from hansard.threads import aside
 

@@ -11,8 +11,8 @@ from hansard.backends.files.conversations import need
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
+from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Message, Receipt, Record, UsageRow
-from hansard.requests import Context, Participation, RecordQuery, RecordWrite
 
 # --- records ----------------------------------------------------------------------------------------------------------
 

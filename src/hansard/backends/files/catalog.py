@@ -25,10 +25,10 @@ from hansard.backends.files.index import Index
 from hansard.backends.files.layout import ENDING, files_in
 from hansard.backends.files.shelf import Busy, Journal, Shelf
 from hansard.backends.memory.listing import Listing
+from hansard.contract.types import Context, ConversationQuery
 from hansard.cursors import sort_time
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Conversation, UsageRow
-from hansard.requests import Context, ConversationQuery
 
 _FORMAT = 1
 _FEW = 100

@@ -15,9 +15,8 @@ from hansard.backends.files.shelf import Book
 from hansard.backends.files.tables import Row
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writing import Writer
+from hansard.contract.types import Append, Context, Draft, Head, MessageChange, Remove, Removed, Replace
 from hansard.model import Appended, Conversation, Message, Receipt, Summary, UsageRow
-from hansard.requests import Append, Context, Draft, MessageChange, Remove, Removed, Replace
-from hansard.rules import Head
 
 # --- appending --------------------------------------------------------------------------------------------------------
 

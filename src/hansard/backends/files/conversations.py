@@ -15,9 +15,9 @@ from hansard.backends.files.tables import Row
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writing import Writer
 from hansard.backends.values import own_conversation
+from hansard.contract.types import Context, ConversationChange, NewBranch, Restore
 from hansard.errors import Conflict
 from hansard.model import Branch, Conversation, Receipt, Summary
-from hansard.requests import Context, ConversationChange, NewBranch, Restore
 
 # --- what is there ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hansard import rules
+from hansard.contract.types import Draft, Head, Lane
 from hansard.model import (
     MAIN,
     NOT_YET,
@@ -28,8 +29,6 @@ from hansard.model import (
     Usage,
     UsageRow,
 )
-from hansard.requests import Draft, Lane
-from hansard.rules import Head
 
 Text = str | UnsetType | None
 Time = datetime | UnsetType | None

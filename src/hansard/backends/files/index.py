@@ -19,8 +19,8 @@ from hansard.backends.files import entries, lines
 from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.lines import Piece, Spot
 from hansard.backends.files.tables import Row, Table
+from hansard.contract.types import Head
 from hansard.model import NOT_YET, Summary, UsageRow, from_micros, to_micros
-from hansard.rules import Head
 
 _LINE_SHIFT = 40
 _SEQ_MASK = (1 << _LINE_SHIFT) - 1

@@ -18,8 +18,8 @@ from hansard.backends.files.conversations import is_over
 from hansard.backends.files.layout import ENDING, files_in, folders_in
 from hansard.backends.files.ledger import tenant_at
 from hansard.backends.files.tenant import Common, Tenant
+from hansard.contract.types import Context, Swept
 from hansard.model import Receipt, Stats
-from hansard.requests import Context, Swept
 
 _GONE = "_gone."
 _OLD = 3600.0

@@ -9,8 +9,8 @@ from hansard import rules
 from hansard.backends.files.index import Index
 from hansard.backends.files.shelf import Book
 from hansard.backends.files.tables import Row, Table
+from hansard.contract.types import MessageQuery, Slice
 from hansard.model import Message, to_micros
-from hansard.requests import MessageQuery, Slice
 
 Span = tuple[Table, int, int]
 """A run of rows in a table."""

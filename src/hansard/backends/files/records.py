@@ -24,8 +24,8 @@ from hansard.backends.files.layout import Layout
 from hansard.backends.files.lines import Piece, Spot
 from hansard.backends.files.locks import Locks
 from hansard.backends.files.sidecar import Pen, Sidecar
+from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.model import NOT_YET, Record
-from hansard.requests import Context, RecordQuery, RecordWrite
 
 _LEAST_WASTE = 1 << 18
 _SMALL = 1 << 20

@@ -27,10 +27,9 @@ from hansard.backends.files.journal import Known
 from hansard.backends.files.layout import INDEX, Layout, files_in
 from hansard.backends.files.locks import Locks, is_at
 from hansard.backends.files.tables import Row
+from hansard.contract.types import Context, Head
 from hansard.errors import Corrupt, FormatMismatch, TimedOut
 from hansard.model import Message
-from hansard.requests import Context
-from hansard.rules import Head
 
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ from hansard.backends.files.locks import Locks
 from hansard.backends.files.records import Records, owner_at
 from hansard.backends.files.shelf import Busy, Journal, Shelf
 from hansard.backends.files.writing import Writer
+from hansard.contract.types import Context
 from hansard.errors import Corrupt, TimedOut, Unavailable
 from hansard.model import Receipt
-from hansard.requests import Context
 
 _MOST_MESSAGES = 300_000
 _MOST_RECORDS = 200_000

@@ -22,23 +22,9 @@ from msgspec import Struct, structs
 
 from hansard import wire
 from hansard.analysis import Lookup, Matches
-from hansard.backend import Capabilities
 from hansard.backends.http.errors import NOT_SENT, error_of, mapped
-from hansard.errors import Closed, Outcome, TimedOut, Unavailable, Unsupported
-from hansard.model import (
-    NOT_YET,
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -57,6 +43,20 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.errors import Closed, Outcome, TimedOut, Unavailable, Unsupported
+from hansard.model import (
+    NOT_YET,
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
 )
 
 _ATTEMPTS = 3

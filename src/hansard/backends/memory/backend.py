@@ -15,32 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from hansard import rules
-from hansard.backend import Capabilities
 from hansard.backends.memory import changing, lifecycle
 from hansard.backends.memory.conversation import Kept, beyond, bounded, digests, select, with_summary
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.signals import Signals
 from hansard.backends.values import own_conversation, own_message, own_record
-from hansard.errors import Closed, Conflict, Unsupported
-from hansard.model import (
-    NOT_YET,
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
     ConversationQuery,
     Draft,
+    Head,
     Image,
     MessageChange,
     MessageQuery,
@@ -56,7 +43,20 @@ from hansard.requests import (
     Slice,
     Swept,
 )
-from hansard.rules import Head
+from hansard.errors import Closed, Conflict, Unsupported
+from hansard.model import (
+    NOT_YET,
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
+)
 
 
 class MemoryBackend:

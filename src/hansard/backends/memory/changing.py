@@ -11,8 +11,8 @@ from hansard import codec, rules
 from hansard.backends.memory.conversation import Kept, digests, with_summary
 from hansard.backends.memory.tenant import Tenant
 from hansard.backends.values import own_message
+from hansard.contract.types import Context, Remove, Removed
 from hansard.model import Message, Receipt
-from hansard.requests import Context, Remove, Removed
 
 
 def remove(tenant: Tenant, context: Context, kept: Kept, remove: Remove) -> Removed:

@@ -12,9 +12,8 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.memory.listing import Listing
+from hansard.contract.types import Head, MessageQuery, NewBranch
 from hansard.model import Message, Summary
-from hansard.requests import MessageQuery, NewBranch
-from hansard.rules import Head
 
 _seq = attrgetter("seq")
 Place = tuple[int, int]

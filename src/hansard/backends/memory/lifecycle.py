@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hansard import rules
 from hansard.backends.memory.tenant import Tenant
+from hansard.contract.types import Context, Head, Swept
 from hansard.model import Message, Receipt, Stats
-from hansard.requests import Context, Swept
-from hansard.rules import Head
 
 Tenants = dict[str, Tenant]
 

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 from hansard import cursors
+from hansard.contract.types import ConversationQuery
 from hansard.model import Conversation, ConversationSort, to_micros
-from hansard.requests import ConversationQuery
 
 Place = tuple[int, str]
 """The time that a listing sorts by, and the id."""

@@ -11,8 +11,8 @@ from msgspec import Struct
 from hansard import codec, rules
 from hansard.backends.memory.conversation import Kept, digests, is_by
 from hansard.backends.memory.listing import Listing
+from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Message, Receipt, Record, UsageRow
-from hansard.requests import Context, Participation, RecordQuery, RecordWrite
 
 RecordKey = tuple[str, bytes, str]
 """Owner, packed namespace, key."""

@@ -16,16 +16,14 @@ from typing import Any
 import openai
 from msgspec import UNSET, structs
 
-from hansard.backend import Capabilities
 from hansard.backends.openai import checking
 from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.link import PULLED, Link, is_pulled
 from hansard.backends.openai.pulling import Puller
 from hansard.backends.openai.pushing import Pusher
 from hansard.backends.openai.states import TENANT
-from hansard.errors import Conflict, Unsupported, ValidationError
-from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Stats
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -40,6 +38,8 @@ from hansard.requests import (
     Slice,
     Swept,
 )
+from hansard.errors import Conflict, Unsupported, ValidationError
+from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Stats
 
 _LOOKS = 3
 """How often what was read is looked for, while others go on deleting it."""

@@ -10,8 +10,8 @@ import openai
 from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.link import Link, Seen, grows, is_pulled
 from hansard.backends.openai.states import TENANT, State
+from hansard.contract.types import Context
 from hansard.model import Message, Problem
-from hansard.requests import Context
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """When nothing had expired yet: what has is not wrong, it only waits for a purge."""

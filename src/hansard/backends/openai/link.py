@@ -12,13 +12,13 @@ from typing import Literal
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backend import Backend
 from hansard.backends.openai import naming
 from hansard.backends.openai.remotes import Entry, Piece, Remote
 from hansard.backends.openai.states import State, States
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, Row
 from hansard.errors import Unavailable
 from hansard.model import Conversation, Message
-from hansard.requests import Context, Row
 
 Mode = Literal["delta", "snapshot"]
 PULLED = "openai.pulled"

@@ -11,8 +11,8 @@ import re
 from msgspec import Struct
 
 from hansard import codec
+from hansard.contract.types import Context
 from hansard.model import Message
-from hansard.requests import Context
 
 _NAME = re.compile(r"([0-9a-f]{10})([0-9a-f]{20})([0-9a-f]{4})([0-9a-f]{4})")
 _LENGTH = 38

@@ -20,10 +20,10 @@ from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.link import OURS, PULLED, Link, Seen, is_pulled
 from hansard.backends.openai.remotes import Entry
 from hansard.backends.openai.states import State
+from hansard.contract.types import Append, Context, ConversationChange, Draft, MessageChange, MessageQuery, Remove
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT, Conversation, Message
-from hansard.requests import Append, Context, ConversationChange, Draft, MessageChange, MessageQuery, Remove
 
 
 class Puller:

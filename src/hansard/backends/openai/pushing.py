@@ -14,9 +14,9 @@ from hansard.backends.openai.link import OURS, PAIRS, Link, Seen, fitting, grows
 from hansard.backends.openai.pulling import Puller, place
 from hansard.backends.openai.remotes import Piece
 from hansard.backends.openai.states import State
+from hansard.contract.types import Context, MessageQuery, Remove
 from hansard.errors import NotFound
 from hansard.model import Conversation, Message
-from hansard.requests import Context, MessageQuery, Remove
 
 _MOST_CLEAN = 10_000
 

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import ids
-from hansard.backend import Backend
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import Conflict
 from hansard.model import Record
-from hansard.requests import Context, RecordQuery, RecordWrite
 
 TENANT = "hansard:openai"
 _MARK = (("identity",), "mark")

@@ -33,9 +33,9 @@ from hansard.backends.postgres.errors import (
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
 from hansard.backends.postgres.watching import payload_of
+from hansard.contract.types import Append, Context
 from hansard.errors import Corrupt, HansardError, Outcome
 from hansard.model import Appended
-from hansard.requests import Append, Context
 
 _MOST_JOBS = 512
 _MOST_BYTES = 4_000_000

@@ -14,7 +14,6 @@ from typing import Any
 
 from hansard import rules
 from hansard.analysis import Lookup, Matches
-from hansard.backend import Capabilities
 from hansard.backends.postgres import beside, changing, indexing, lifecycle, reading, schema, searching, writing
 from hansard.backends.postgres.appending import Appender
 from hansard.backends.postgres.engine import Engine
@@ -24,21 +23,8 @@ from hansard.backends.postgres.link import connect
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.schema import State
 from hansard.backends.postgres.watching import Watch
-from hansard.errors import Denied, Unsupported
-from hansard.model import (
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-    to_micros,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -57,6 +43,20 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.errors import Denied, Unsupported
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
+    to_micros,
 )
 
 _ATTEMPTS = 3

@@ -9,9 +9,9 @@ from typing import Any
 from hansard import rules
 from hansard.backends.postgres import rows, writing
 from hansard.backends.postgres.heads import Entry, Heads, new_stamp
+from hansard.contract.types import Append, Context
 from hansard.errors import HansardError
 from hansard.model import Appended, UsageRow
-from hansard.requests import Append, Context
 from hansard.rules import Plan
 
 _ATTEMPTS = 3

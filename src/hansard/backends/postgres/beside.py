@@ -11,8 +11,8 @@ from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.link import Link, Row
 from hansard.backends.values import own_record
+from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Conversation, Receipt, Record, Summary, UsageRow, to_micros
-from hansard.requests import Context, Participation, RecordQuery, RecordWrite
 
 _FOREVER = "9999-99-99"
 

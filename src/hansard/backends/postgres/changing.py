@@ -21,9 +21,8 @@ from hansard.backends.postgres.writing import (
     refuse_deleted,
     use_blobs,
 )
+from hansard.contract.types import Context, Head, MessageChange, NewBranch, Remove, Removed, Replace
 from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros, to_micros
-from hansard.requests import Context, MessageChange, NewBranch, Remove, Removed, Replace
-from hansard.rules import Head
 
 # Messages
 

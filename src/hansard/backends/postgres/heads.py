@@ -16,8 +16,7 @@ from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.link import Row
-from hansard.requests import Context, Lane
-from hansard.rules import Head
+from hansard.contract.types import Context, Head, Lane
 
 if TYPE_CHECKING:
     from hansard.backends.postgres.engine import Work

@@ -24,9 +24,9 @@ from hansard.analysis import VERSION
 from hansard.backends.postgres import lexemes, rows
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.link import Link, Row
+from hansard.contract.types import Row as StoredRow
 from hansard.errors import Corrupt
 from hansard.model import Problem, to_micros
-from hansard.requests import Row as StoredRow
 from hansard.threads import aside
 
 SHORT_PASS = 200

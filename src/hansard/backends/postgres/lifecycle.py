@@ -10,9 +10,9 @@ from hansard.backends.postgres import heads, indexing, reading, writing
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.heads import entry_of
 from hansard.backends.postgres.link import Link
+from hansard.contract.types import Context, Swept
 from hansard.errors import Corrupt
 from hansard.model import Problem, Receipt, Stats, to_micros
-from hansard.requests import Context, Swept
 
 _PAGE = 200
 _TENANT_PAGE = 500

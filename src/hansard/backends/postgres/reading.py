@@ -9,10 +9,10 @@ from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
+from hansard.contract.types import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
+from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
 from hansard.model import Conversation, Message, to_micros
-from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
-from hansard.requests import Row as StoredRow
 from hansard.threads import aside
 
 _LONG = 1_000_000

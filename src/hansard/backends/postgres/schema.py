@@ -16,10 +16,10 @@ from typing import Any
 from msgspec import Struct
 
 from hansard.analysis import VERSION
-from hansard.backend import Durability
 from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.queries import in_schema, quoted
+from hansard.contract.backend import Durability
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
 
 OLDEST = 14

@@ -19,9 +19,9 @@ from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, S
 from hansard.backends.postgres import lexemes, reading, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
+from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
-from hansard.requests import Context
 from hansard.threads import aside
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import Any
 
 from hansard.analysis import Lookup, Position
 from hansard.backends.postgres import rows
+from hansard.contract.types import Context
 from hansard.model import to_micros
-from hansard.requests import Context
 
 _ORDER = "created_at DESC, seq DESC, conversation DESC"
 _OF_S = "s.created_at DESC, s.seq DESC, s.conversation DESC"

@@ -13,10 +13,9 @@ from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.heads import Entry, new_stamp
 from hansard.backends.values import own_conversation
+from hansard.contract.types import Append, Context, ConversationChange, Draft, Head, Restore
 from hansard.errors import Conflict
 from hansard.model import NOT_YET, Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
-from hansard.requests import Append, Context, ConversationChange, Draft, Restore
-from hansard.rules import Head
 
 Place = tuple[int, int]
 """The line and seq of a message."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import structs
 
 from hansard import rules
-from hansard.backend import Capabilities
 from hansard.backends.redis import beside, changing, listing, reading, server, writing
 from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys
@@ -21,20 +20,8 @@ from hansard.backends.redis.records import Records
 from hansard.backends.redis.settling import Settling
 from hansard.backends.redis.writer import Writer
 from hansard.backends.values import own_conversation
-from hansard.errors import Unsupported
-from hansard.model import (
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -53,6 +40,19 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.errors import Unsupported
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
 )
 
 _INTERVAL = 0.05

@@ -13,8 +13,8 @@ from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import BUCKETS, Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import WRITE
+from hansard.contract.types import Context, Participation
 from hansard.model import NOT_YET, UsageRow, to_micros
-from hansard.requests import Context, Participation
 
 _PIECE = 200
 _FOREVER = "9999-99-99"

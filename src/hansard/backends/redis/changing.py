@@ -16,9 +16,8 @@ from hansard.backends.redis.heads import Ask, Tomb
 from hansard.backends.redis.saving import lines_of
 from hansard.backends.redis.writer import Gone, Write, Writer, needed
 from hansard.backends.redis.writing import find, refuse_deleted
+from hansard.contract.types import Context, Draft, Head, Lane, MessageChange, NewBranch, Remove, Removed, Replace
 from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros
-from hansard.requests import Context, Draft, Lane, MessageChange, NewBranch, Remove, Removed, Replace
-from hansard.rules import Head
 
 Place = tuple[int, int]
 """The line and seq of a message."""

@@ -10,10 +10,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec
+from hansard.contract.types import Draft, Head, Lane
 from hansard.errors import Corrupt
 from hansard.model import EPOCH, MICROSECOND, Conversation, Message, from_micros, to_micros
-from hansard.requests import Draft, Lane
-from hansard.rules import Head
 
 T = TypeVar("T")
 

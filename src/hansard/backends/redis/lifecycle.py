@@ -16,9 +16,9 @@ from hansard.backends.redis.records import Records
 from hansard.backends.redis.settling import Settling
 from hansard.backends.redis.writer import Write, Writer
 from hansard.backends.redis.writing import dropping
+from hansard.contract.types import Context, Swept
 from hansard.errors import HansardError
 from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
-from hansard.requests import Context, Swept
 
 
 class Lifecycle:

@@ -13,8 +13,8 @@ from hansard import rules
 from hansard.backends.redis.coding import Entry, entry_of
 from hansard.backends.redis.keys import Keys, stand, stands
 from hansard.backends.redis.nodes import Nodes
+from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation
-from hansard.requests import Context, ConversationQuery
 
 _PIECE = 200
 _TRIES = 5

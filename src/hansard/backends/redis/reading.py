@@ -18,8 +18,8 @@ from hansard.backends.redis.heads import Ask, Heads, Seen
 from hansard.backends.redis.saving import lines_of
 from hansard.backends.redis.writing import found_of
 from hansard.backends.values import own_conversation
+from hansard.contract.types import Context, Image, Lane, MessageQuery, Row, Slice
 from hansard.model import MAIN, Conversation, Message, Summary, to_micros
-from hansard.requests import Context, Image, Lane, MessageQuery, Row, Slice
 from hansard.threads import aside
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.saving import link
 from hansard.backends.redis.scripts import WRITE
 from hansard.backends.redis.writing import linked
+from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut
 from hansard.model import Record, to_micros
-from hansard.requests import Context, RecordQuery, RecordWrite
 
 _PIECE = 200
 _PATIENCE = 30.0

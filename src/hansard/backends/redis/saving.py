@@ -11,9 +11,8 @@ from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.coding import Entry, head_changes, micros_of
 from hansard.backends.redis.documents import usage_field
 from hansard.backends.redis.keys import shelves, stands, whom
+from hansard.contract.types import Context, Head
 from hansard.model import Conversation, Message, UsageRow, to_micros
-from hansard.requests import Context
-from hansard.rules import Head
 
 _NEVER = "-inf"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from hansard.backend import Durability
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
+from hansard.contract.backend import Durability
 from hansard.errors import Corrupt, Denied, FormatMismatch, Unavailable, Unsupported
 from hansard.model import Problem
 

@@ -24,8 +24,8 @@ from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.settling import Settling
 from hansard.backends.signals import Signals
+from hansard.contract.types import Context
 from hansard.errors import HansardError, TimedOut
-from hansard.requests import Context
 
 T = TypeVar("T")
 

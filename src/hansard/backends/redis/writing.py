@@ -14,10 +14,9 @@ from hansard.backends.redis.coding import Entry
 from hansard.backends.redis.heads import Tomb
 from hansard.backends.redis.writer import Duplicate, Write, Writer, needed, visible
 from hansard.backends.values import own_conversation
+from hansard.contract.types import Append, Context, ConversationChange, Draft, Head, Restore, RestoredRow
 from hansard.errors import Conflict
 from hansard.model import NOT_YET, Appended, Conversation, Message, Receipt, from_micros
-from hansard.requests import Append, Context, ConversationChange, Draft, Restore, RestoredRow
-from hansard.rules import Head
 
 _HOPEFUL = 10_000
 """Messages of a batch up to which the script checks each id. More of them would leave no room for what they bring."""

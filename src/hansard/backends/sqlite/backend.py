@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from hansard import rules
 from hansard.analysis import Lookup, Matches
-from hansard.backend import Capabilities
 from hansard.backends.sqlite import auditing, beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import translate
@@ -23,20 +22,8 @@ from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.writer import Writer
-from hansard.errors import Closed, Corrupt
-from hansard.model import (
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -55,6 +42,19 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.errors import Closed, Corrupt
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
 )
 from hansard.threads import aside
 

@@ -16,9 +16,9 @@ from hansard.backends.sqlite.errors import map_errors
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer
+from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite, Swept
 from hansard.errors import ValidationError
 from hansard.model import Conversation, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
-from hansard.requests import Context, Participation, RecordQuery, RecordWrite, Swept
 
 _FIND_RECORD = QUERIES["find_record"]
 _FIND_REVISION = QUERIES["find_revision"]

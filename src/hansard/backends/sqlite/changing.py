@@ -24,16 +24,16 @@ from hansard.backends.sqlite.writing import (
     tombstones,
     use_blobs,
 )
-from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros, to_micros
-from hansard.requests import (
+from hansard.contract.types import (
     Context,
+    Head,
     MessageChange,
     NewBranch,
     Remove,
     Removed,
     Replace,
 )
-from hansard.rules import Head
+from hansard.model import Appended, Branch, Message, Receipt, Summary, from_micros, to_micros
 
 # Messages
 

@@ -28,9 +28,9 @@ from hansard.backends.sqlite import indexing, schema
 from hansard.backends.sqlite.errors import map_errors, translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.writer import Writer
+from hansard.contract.types import Removed, Swept
 from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import Receipt
-from hansard.requests import Removed, Swept
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from msgspec import Struct, structs
 from hansard.backends.sqlite import indexing, rows
 from hansard.backends.sqlite.indexing import State
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.contract.types import Lane
 from hansard.model import Conversation
-from hansard.requests import Lane
 
 _MOST = 1000
 """Of each kind of fact."""

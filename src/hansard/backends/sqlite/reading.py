@@ -17,11 +17,10 @@ from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run, unpack
 from hansard.backends.sqlite.tails import At, Tail, Tails
 from hansard.backends.sqlite.writer import Entry, entry_of
+from hansard.contract.types import Context, ConversationQuery, Head, Image, Lane, MessageQuery, NewBranch, Slice
+from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
 from hansard.model import Conversation, ConversationSort, Message, from_micros, to_micros
-from hansard.requests import Context, ConversationQuery, Image, Lane, MessageQuery, NewBranch, Slice
-from hansard.requests import Row as StoredRow
-from hansard.rules import Head
 
 _FIND_HEAD = QUERIES["find_head"]
 _FIND_PLACE = QUERIES["find_place"]

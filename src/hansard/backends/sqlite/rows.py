@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from hansard import codec
+from hansard.contract.types import Draft, Head, Lane
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
@@ -22,8 +23,6 @@ from hansard.model import (
     from_micros,
     to_micros,
 )
-from hansard.requests import Draft, Lane
-from hansard.rules import Head
 
 NO_EXTRA = codec.Extra()
 _decode = msgspec.json.Decoder().decode

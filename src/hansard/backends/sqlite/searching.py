@@ -20,9 +20,9 @@ from hansard.backends.sqlite import facts, indexing, reading, rows
 from hansard.backends.sqlite.facts import Home, Reader
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, unpack
+from hansard.contract.types import Context, Lane
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
-from hansard.requests import Context, Lane
 
 TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""

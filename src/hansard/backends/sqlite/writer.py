@@ -17,8 +17,7 @@ from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.tails import Added, Tails
-from hansard.requests import Context, Lane
-from hansard.rules import Head
+from hansard.contract.types import Context, Head, Lane
 
 _MAX_HEADS = 4096
 

@@ -13,17 +13,17 @@ from hansard.backends.sqlite import indexing, rows
 from hansard.backends.sqlite.rows import pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.backends.values import own_conversation
-from hansard.errors import Conflict
-from hansard.model import Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
-from hansard.requests import (
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
     Draft,
+    Head,
     Restore,
     RestoredRow,
 )
-from hansard.rules import Head
+from hansard.errors import Conflict
+from hansard.model import Appended, Conversation, Message, Receipt, UsageRow, from_micros, to_micros
 
 Place = tuple[int, int]
 """The line and seq of a message."""

@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 
 from hansard import codec, wire
 from hansard.analysis import Lookup, Matches
-from hansard.backend import Indexed
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Append, Context, Draft, Image, MessageChange, Replace, Restore
 from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
-from hansard.requests import Append, Context, Draft, Image, MessageChange, Replace, Restore
 from hansard.search import scan
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.store import Store, checks

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hansard.backend import Capabilities
+from hansard.contract.backend import Capabilities
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hansard.assembly.window import Closing
+from hansard.contract.types import OnDuplicate
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
 from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
-from hansard.requests import OnDuplicate
 from hansard.server import repeating
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.server.routes.shapes import Id, MessagePage, NewMessage

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hansard.backend import Capabilities
+from hansard.contract.backend import Capabilities
 from hansard.model import Message
 from hansard.testing.clock import Clock
 from hansard.testing.targets import COLOURS, Colour, Driver, Target

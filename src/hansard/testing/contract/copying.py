@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from hansard import codec
+from hansard.contract.types import Context, Draft, Image, Restore, RestoredRow, Row
 from hansard.errors import Conflict
 from hansard.model import NOT_YET, Message, Participant, Usage
-from hansard.requests import Context, Draft, Image, Restore, RestoredRow, Row
 from hansard.testing.comparing import conversation_state, facts, state
 from hansard.testing.contract.base import Contract, assert_exact, history, require, say
 from hansard.testing.contract.blobs import data, picture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hansard.contract.types import RecordQuery
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Order, Record
-from hansard.requests import RecordQuery
 from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts

@@ -1,4 +1,4 @@
-"""What the Store asks of a backend: the arguments of `hansard.backend.Backend`'s methods, as frozen values.
+"""What the Store asks of a backend: the arguments of `hansard.contract.backend.Backend`'s methods, as frozen values.
 
 The Store has checked and converted everything here; a backend need not check it again.
 """
@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from hansard.errors import NotFound
 from hansard.model import (
     NOT_YET,
     Conversation,
@@ -245,6 +246,24 @@ class Lane(Struct, frozen=True, gc=False):
     parent: str | None = None
     from_seq: int | None = None
     created_at: datetime = NOT_YET
+
+
+class Head(Struct, frozen=True, gc=False):
+    """A conversation as its writers see it."""
+
+    conversation: Conversation
+    seq: int
+    lanes: dict[str, Lane]
+    buried: bool = False
+    """Some of its messages were deleted by id, and left tombstones."""
+
+    def lane(self, branch: str | None) -> Lane:
+        """The named branch, or the active one."""
+        name = self.conversation.branch if branch is None else branch
+        try:
+            return self.lanes[name]
+        except KeyError:
+            raise NotFound(f"conversation {self.conversation.id!r} has no branch {name!r}") from None
 
 
 class Image(Struct, frozen=True):

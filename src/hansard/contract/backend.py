@@ -2,7 +2,7 @@
 
 A backend stores and finds. What a write *means* (order, duplicates, versions, counts, quotas, branches) is decided by
 the pure functions of `hansard.rules`, which a backend calls inside its own transaction or lock. The arguments are the
-values of `hansard.requests`. `backends/memory.py` is the definition of truth: read it beside this page.
+values of `hansard.contract.types`. `backends/memory` is the definition of truth: read it beside this page.
 `hansard.testing.contract` proves a backend.
 
 What holds for every method:
@@ -34,19 +34,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from hansard.model import (
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
-from hansard.requests import (
+from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
@@ -65,6 +53,18 @@ from hansard.requests import (
     Row,
     Slice,
     Swept,
+)
+from hansard.model import (
+    Appended,
+    Branch,
+    Conversation,
+    Message,
+    Problem,
+    Receipt,
+    Record,
+    Stats,
+    Summary,
+    UsageRow,
 )
 
 if TYPE_CHECKING:
