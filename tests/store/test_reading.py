@@ -110,7 +110,7 @@ def test_a_changed_message_that_is_deleted_meanwhile(store: Driver, backend: Int
 
 
 def test_a_blob_that_is_lost_is_corruption(store: Driver, backend: Interrupted) -> None:
-    backend._tenants["default"].blobs.clear()
+    backend.storage.tenants["default"].blobs.clear()
     for read in (
         lambda: store.get_messages("c"),
         lambda: store.get_message("c", "p"),

@@ -12,6 +12,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, searchable
 from hansard.backends.memory import MemoryBackend
+from hansard.backends.memory.conversation import Kept
 from hansard.contract.backend import Capabilities
 from hansard.contract.types import (
     Append,
@@ -34,6 +35,12 @@ from hansard.search import scan
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
+def kept_of(backend: MemoryBackend, context: Context, id: str) -> Kept:
+    kept = backend.storage.find(context, id)
+    assert kept is not None
+    return kept
+
+
 class OrdersByTime(MemoryBackend):
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         return await super().get_messages(context, id, structs.replace(query, sort="time"))
@@ -42,7 +49,7 @@ class OrdersByTime(MemoryBackend):
 class ReusesSeq(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
         removed = await super().remove_messages(context, id, remove)
-        kept = self._need(context, id)
+        kept = kept_of(self, context, id)
         kept.head = structs.replace(kept.head, seq=max([seq for _, seq in kept.places.values()], default=0))
         return removed
 
@@ -93,7 +100,7 @@ class RefusesRetries(MemoryBackend):
 
 class Miscounts(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        kept = self._need(context, id)
+        kept = kept_of(self, context, id)
         before = kept.head.conversation.message_count
         removed = await super().remove_messages(context, id, remove)
         conversation = structs.replace(kept.head.conversation, message_count=before)
@@ -119,7 +126,7 @@ class ForgetsFilters(MemoryBackend):
 
 class SharesValues(MemoryBackend):
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        kept = self._find(context, id)
+        kept = self.storage.find(context, id)
         found = [kept.find(each) for each in message_ids] if kept else []
         return [message for message in found if message]
 
@@ -150,7 +157,7 @@ class IgnoresTenants(MemoryBackend):
 
 class TellsInErrors(MemoryBackend):
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
-        kept = self._tenant(context).conversations.get(id)
+        kept = self.storage.tenant(context).conversations.get(id)
         if kept is not None and context.user not in (None, kept.head.conversation.user_id):
             change = structs.replace(change, expected_version=10**9)
             context = structs.replace(context, user=None)
@@ -164,10 +171,10 @@ class NeverExpires(MemoryBackend):
 
 class KeepsRecords(MemoryBackend):
     async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
-        records = self._tenant(context).records
+        records = self.storage.tenant(context).records
         linked = {key: record for key, record in records.items() if record.conversation_id == id}
         for key in linked:
-            self._tenant(context).forget_record(key)
+            self.storage.tenant(context).forget_record(key)
         receipt = await super().delete_conversation(context, id, expected_version)
         for record in linked.values():
             await super().write_records(context, [RecordWrite(record.namespace, record.key, record.value)])
@@ -177,13 +184,13 @@ class KeepsRecords(MemoryBackend):
 class ForgetsTombstones(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
         removed = await super().remove_messages(context, id, remove)
-        self._tenant(context).tombstones.clear()
+        self.storage.tenant(context).tombstones.clear()
         return removed
 
 
 class KeepsSummaries(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        kept = self._need(context, id)
+        kept = kept_of(self, context, id)
         summaries = list(kept.summaries)
         removed = await super().remove_messages(context, id, remove)
         kept.summaries = summaries
@@ -195,7 +202,7 @@ class LeaksIntoBranches(MemoryBackend):
 
     async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
         made = await super().create_branch(context, id, new)
-        kept = self._need(context, id)
+        kept = kept_of(self, context, id)
         lane = kept.head.lanes[new.id]
         path = tuple((line, 10**9) for line, _ in lane.path)
         kept.head = structs.replace(kept.head, lanes={**kept.head.lanes, new.id: structs.replace(lane, path=path)})
@@ -218,7 +225,7 @@ class WritesRecordsOneByOne(MemoryBackend):
 class ForgetsUsage(MemoryBackend):
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         rows = await super().usage(context, since, until)
-        return rows if self._tenant(context).conversations else []
+        return rows if self.storage.tenant(context).conversations else []
 
 
 class PagesByOffset(MemoryBackend):
@@ -292,7 +299,7 @@ class IndexesLate(MemoryBackend):
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         found = await scan.find(self, context, lookup)
         newest = max(
-            each.seq for kept in self._tenant(context).conversations.values() for _, each in kept.all_messages()
+            each.seq for kept in self.storage.tenant(context).conversations.values() for _, each in kept.all_messages()
         )
         return structs.replace(found, found=[match for match in found.found if match.message.seq < newest])
 
@@ -324,7 +331,7 @@ class FindsParts(MemoryBackend):
         text = lookup.query.text.lower()
         found = [
             Match(kept.head.conversation, message)
-            for kept in self._tenant(context).conversations.values()
+            for kept in self.storage.tenant(context).conversations.values()
             for _, message in kept.all_messages()
             if text in searchable(message).lower()
         ]

@@ -315,7 +315,7 @@ def test_no_blobs_and_no_records() -> None:
         assert report.verified
         assert report.blobs == 0
         assert {loss.what for loss in report.losses} == {"memory keeps no records"}
-        assert not odd.inner._tenants["default"].blobs
+        assert not odd.inner.storage.tenants["default"].blobs
         for id in ("pictures", "pictures-too"):
             mine, theirs = await store.get_messages(id), await odd.store().get_messages(id)
             assert [message.content for message in mine] == [message.content for message in theirs]
@@ -359,7 +359,7 @@ def test_what_was_not_kept_is_found() -> None:
 def test_a_source_that_lost_a_blob() -> None:
     async def check() -> None:
         store = await rich()
-        cast(MemoryBackend, store.backend)._tenants["default"].blobs.clear()
+        cast(MemoryBackend, store.backend).storage.tenants["default"].blobs.clear()
         with pytest.raises(Corrupt, match="is missing"):
             await store.copy_to(memory())
 

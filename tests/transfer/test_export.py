@@ -185,7 +185,7 @@ def test_a_missing_blob_is_reported() -> None:
     async def check() -> None:
         store = Store(MemoryBackend())
         await fill(store)
-        store.backend._tenants["default"].blobs.clear()  # type: ignore[attr-defined]
+        store.backend.storage.tenants["default"].blobs.clear()  # type: ignore[attr-defined]
         with pytest.raises(Corrupt, match="is missing, but a message refers to it"):
             await exported(store)
 

@@ -263,16 +263,20 @@ class Backend(Protocol):
         """
 
 
-class Grouping(Backend, Protocol):
-    """A backend whose concurrent writes share commits: `capabilities.groups`."""
+class CommitCounts(Protocol):
+    """Where concurrent writes share commits: `capabilities.groups`."""
 
     @property
     def commits(self) -> tuple[int, int]:
         """How many commits this process has made, and how many writes they held."""
 
 
-class Indexed(Backend, Protocol):
-    """A backend with an index of its own: `capabilities.search` is `index`."""
+class Grouping(Backend, CommitCounts, Protocol):
+    """A backend whose concurrent writes share commits."""
+
+
+class Index(Protocol):
+    """An index of messages: `capabilities.search` is `index`."""
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         """Exactly the messages that match, by `Query.matches` over `analyse(searchable(message))`, newest first.
@@ -286,3 +290,7 @@ class Indexed(Backend, Protocol):
 
     def reindex(self) -> AsyncIterator[int]:
         """Builds the index anew, over all tenants; yields how many messages are done. Others may read and write."""
+
+
+class Indexed(Backend, Index, Protocol):
+    """A backend with an index of its own."""

@@ -154,6 +154,15 @@ def place(
     return placed, seq, last
 
 
+def tombstone_digests(context: Context, head: Head, drafts: Sequence[Draft]) -> list[str]:
+    """The tombstones that `refuse_deleted` may ask for."""
+    id = head.conversation.id
+    digests = [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id] if head.buried else []
+    if any(draft.message.created_at is not NOT_YET for draft in drafts):
+        digests.append(grave(context, id))
+    return digests
+
+
 def refuse_deleted(
     context: Context, head: Head, drafts: Sequence[Draft], tombstone: Callable[[str], datetime | None]
 ) -> None:

@@ -8,6 +8,7 @@ from datetime import date, datetime
 
 from msgspec import structs
 
+from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordWrite
 from hansard.errors import Conflict
 from hansard.model import Conversation, Message, Record, Usage, UsageRow
@@ -36,6 +37,24 @@ def plan_record(context: Context, write: RecordWrite, current: Record | None) ->
         expires_at=write.expires_at,
         conversation_id=write.conversation_id,
     )
+
+
+def plan_records(
+    context: Context, writes: Iterable[RecordWrite], current: Mapping[RecordKey, Record]
+) -> tuple[list[RecordChange], list[Record | None]]:
+    """All writes of one call: what to store for each key, and the answer for each write.
+
+    `current` holds the records that exist and have not expired. A later write builds on an earlier one of its key.
+    """
+    planned: dict[RecordKey, Record | None] = {}
+    results: list[Record | None] = []
+    for write in writes:
+        key = (write.namespace, write.key)
+        before = planned[key] if key in planned else current.get(key)
+        planned[key] = plan_record(context, write, before)
+        results.append(before if write.delete else planned[key])
+    revisions = {key: record.revision for key, record in current.items()}
+    return [RecordChange(key, revisions.get(key, 0), record) for key, record in planned.items()], results
 
 
 def is_alive(record: Record, now: datetime) -> bool:
@@ -100,14 +119,20 @@ def usage_of_replacing(
     A message counts once. One that is inserted anew takes back what it added when it was first stored.
     """
     before = {message.id: message for message in current if message.usage is not None}
-    rows: dict[UsageKey, UsageRow] = {}
+    changes = []
     for message in fresh:
-        changes = usage_change(conversation, message, None, message.usage)
+        changes += usage_change(conversation, message, None, message.usage)
         if (old := before.get(message.id)) is not None:
             changes += usage_change(conversation, old, old.usage, None)
-        for key, row in changes:
-            rows[key] = add_usage(rows[key], row) if key in rows else row
-    return [(key, row) for key, row in rows.items() if counts_anything(row)]
+    return [((row.day, row.user_id, row.agent_id, row.model), row) for row in total_usage(changes)]
+
+
+def total_usage(changes: Iterable[tuple[UsageKey, UsageRow]]) -> list[UsageRow]:
+    """The rows added up, each key once, without those that cancel out."""
+    rows: dict[UsageKey, UsageRow] = {}
+    for key, row in changes:
+        rows[key] = add_usage(rows[key], row) if key in rows else row
+    return [row for row in rows.values() if counts_anything(row)]
 
 
 def _usage_row(key: UsageKey, usage: Usage, sign: int) -> UsageRow:

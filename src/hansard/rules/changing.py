@@ -253,7 +253,13 @@ def shrunk(context: Context, head: Head, gone: int, newest: datetime | None) -> 
 
 
 def surviving(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[Summary]:
-    """The summaries that the loss of messages at these `(line, seq)` leaves. `head` is the one before the loss.
+    """The summaries that the loss of messages at these `(line, seq)` leaves. `head` is the one before the loss."""
+    lost = set(lost_summaries(head, summaries, gone))
+    return [summary for position, summary in enumerate(summaries) if position not in lost]
+
+
+def lost_summaries(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[int]:
+    """The positions of the summaries that go with messages at these `(line, seq)`. `head` is the one before the loss.
 
     A removed message takes every summary that covers it or may build on one that does, on the branches that read it.
     """
@@ -266,7 +272,7 @@ def surviving(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int
         lane = head.lanes.get(summary.branch)
         return lane is None or any(seq <= summary.to_seq and sees(lane, line, seq) for line, seq in first.items())
 
-    return [summary for summary in summaries if not is_lost(summary)]
+    return [position for position, summary in enumerate(summaries) if is_lost(summary)]
 
 
 def branches_of(head: Head) -> list[Branch]:

@@ -1,11 +1,17 @@
-"""Process memory: the definition of truth. Begin with `backend.py`."""
+"""Process memory: the definition of truth. Begin with `storage.py`; `transaction.py` is what operations see of it."""
 
 from __future__ import annotations
 
-from hansard.backends.memory.backend import MemoryBackend
+from hansard.backends.memory.storage import MemoryStorage
+from hansard.backends.stored import StoredBackend
 from hansard.urls import Url
 
-__all__ = ["MemoryBackend", "open_backend"]
+__all__ = ["MemoryBackend", "MemoryStorage", "open_backend"]
+
+
+class MemoryBackend(StoredBackend[MemoryStorage]):
+    def __init__(self, *, max_conversations: int | None = None, max_messages: int | None = None) -> None:
+        super().__init__(MemoryStorage(max_conversations=max_conversations, max_messages=max_messages))
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> MemoryBackend:

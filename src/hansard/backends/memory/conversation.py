@@ -8,11 +8,10 @@ from datetime import datetime
 from heapq import merge
 from operator import attrgetter
 
-from msgspec import structs
-
 from hansard import rules
 from hansard.backends.memory.listing import Listing
-from hansard.contract.types import Head, MessageQuery, NewBranch
+from hansard.contract.storage import Placed, Run, Span, Without
+from hansard.contract.types import Head, MessageQuery
 from hansard.model import Message, Summary
 
 _seq = attrgetter("seq")
@@ -84,29 +83,51 @@ class Kept:
         self.pinned.discard((line, seq))
         del self.sizes[message_id]
 
-    def remove_beyond(self, doomed: Sequence[Place]) -> list[Message]:
-        gone = []
-        for line, seq in doomed:
-            messages = self.lines.get(line, [])
-            gone += messages[bisect_right(messages, seq, key=_seq) :]
-        places = [self.places[message.id] for message in gone]
-        for message in gone:
-            self.remove(message.id)
-        self.forget_summaries(places)
-        return gone
+    def clear(self) -> None:
+        """Removes all messages and summaries."""
+        self.lines, self.places, self.sizes, self.pinned, self.summaries = {}, {}, {}, set(), []
 
-    def forget_summaries(self, gone: Sequence[Place]) -> int:
-        """Drops what the loss of these messages takes along; gives how many summaries that were."""
-        kept = rules.surviving(self.head, self.summaries, gone)
-        lost = len(self.summaries) - len(kept)
-        self.summaries = kept
-        if lost:
-            self.head = with_summary(self.head, kept[-1].text if kept else None)
-        return lost
+    # What an operation asks for
 
-    def newest(self) -> datetime | None:
-        last = max((messages[-1] for messages in self.lines.values() if messages), key=_seq, default=None)
+    def between(self, runs: Iterable[Run]) -> Iterator[Placed]:
+        """The messages of these runs, in order."""
+        for run in runs:
+            messages, low, high = self._run(run)
+            yield from ((run.segment, message) for message in messages[low:high])
+
+    def newest(self, runs: Sequence[Run], count: int) -> list[Placed]:
+        """The last messages of these runs taken together, in order."""
+        found: list[Placed] = []
+        for run in reversed(runs):
+            messages, low, high = self._run(run)
+            first = max(low, high - count + len(found))
+            found = [*((run.segment, message) for message in messages[first:high]), *found]
+        return found
+
+    def span(self, run: Run) -> Span:
+        messages, low, high = self._run(run)
+        return Span(high - low, messages[low].seq, messages[high - 1].seq) if low < high else Span()
+
+    def last_time(self, without: Without) -> datetime | None:
+        """The time of the newest message that would be left without these."""
+        left = (self._last_left(line, without) for line in self.lines)
+        last = max((message for message in left if message), key=_seq, default=None)
         return last.created_at if last else None
+
+    def _last_left(self, line: int, without: Without) -> Message | None:
+        runs = [run for run in without.runs if run.segment == line]
+        for message in reversed(self.lines[line]):
+            if message.id not in without.ids and not any(run.after < message.seq <= run.upto for run in runs):
+                return message
+        return None
+
+    def _run(self, run: Run) -> tuple[list[Message], int, int]:
+        """The messages of a segment, and where the run begins and ends in them."""
+        messages = self.lines.get(run.segment, [])
+        low = bisect_right(messages, run.after, key=_seq)
+        return messages, low, max(low, bisect_right(messages, run.upto, key=_seq))
+
+    # What readers ask for
 
     def read(
         self, branch: str | None, *, newest_first: bool = False, above: int = 0, below: int = rules.NO_END
@@ -127,21 +148,10 @@ class Kept:
             if rules.sees(lane, *place):
                 yield self.at(place)
 
-    def cut(self, new: NewBranch) -> rules.Cut:
-        """Where a new branch leaves its source."""
-        if new.empty:
-            return rules.Cut()
-        places = [(line, message.seq, message.id) for line, message in self.read(new.source)]
-        wanted = new.at or new.before
-        if wanted is not None:
-            index = next((index for index, place in enumerate(places) if place[2] == wanted), None)
-            if index is None:
-                raise rules.no_message(self.head.conversation.id, wanted)
-            places = places[: index + 1 if new.at else index]
-        return rules.Cut(places[-1][:2], len(places)) if places else rules.Cut()
-
-    def fresh_line(self) -> int:
-        return 1 + max([*self.lines, *(lane.line for lane in self.head.lanes.values())])
+    def last_segment(self) -> int:
+        """The highest number that a segment of this conversation has."""
+        branches = self.head.lanes.values()
+        return max([*self.lines, *(line for branch in branches for line, _ in rules.segments(branch))])
 
     def all_messages(self, after_seq: int = 0) -> Iterator[tuple[int, Message]]:
         """Every message after a seq with its line, whatever its branch, in the order of seq."""
@@ -151,16 +161,6 @@ class Kept:
         messages = self.lines[line]
         for index in range(bisect_right(messages, after_seq, key=_seq), len(messages)):
             yield line, messages[index]
-
-
-def beyond(kept: Kept, doomed: Sequence[Place]) -> list[Message]:
-    return [message for line, seq in doomed for message in kept.lines.get(line, []) if message.seq > seq]
-
-
-def with_summary(head: Head, summary: str | None) -> Head:
-    if head.conversation.summary == summary:
-        return head
-    return structs.replace(head, conversation=structs.replace(head.conversation, summary=summary))
 
 
 def select(kept: Kept, query: MessageQuery) -> Iterator[Message]:

@@ -11,8 +11,8 @@ from msgspec import Struct
 from hansard import codec, rules
 from hansard.backends.memory.conversation import Kept, digests, is_by
 from hansard.backends.memory.listing import Listing
-from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
-from hansard.model import Message, Receipt, Record, UsageRow
+from hansard.contract.types import Context, Head, Participation, RecordQuery, RecordWrite
+from hansard.model import Receipt, Record, UsageRow
 
 RecordKey = tuple[str, bytes, str]
 """Owner, packed namespace, key."""
@@ -41,6 +41,15 @@ class Tenant:
     @property
     def holds_anything(self) -> bool:
         return bool(self.conversations or self.records or self.blobs)
+
+    def add(self, state: Head) -> Kept:
+        """A new, empty conversation."""
+        kept = self.conversations[state.conversation.id] = Kept(state)
+        kept.enlist(self.listing)
+        return kept
+
+    def bury(self, digests: Iterable[str], at: datetime) -> None:
+        self.tombstones.update(dict.fromkeys(digests, at))
 
     def drop(self, context: Context, id: str) -> Receipt:
         """Removes a conversation and all that belongs to it."""
@@ -75,19 +84,18 @@ class Tenant:
         return rules.is_alive(record, context.now)
 
     def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        planned: dict[RecordKey, Record | None] = {}
-        results: list[Record | None] = []
-        for write in writes:
-            key = record_key(context, write.namespace, write.key)
-            current = planned[key] if key in planned else self.live_record(context, key)
-            planned[key] = rules.plan_record(context, write, current)
-            results.append(current if write.delete else planned[key])
-        for key, record in planned.items():
-            self.forget_record(key)
-            if record is not None:
-                self.records[key] = record
-                insort(self._record_order, key)
+        keys = {(write.namespace, write.key) for write in writes}
+        found = {key: self.live_record(context, record_key(context, *key)) for key in keys}
+        changes, results = rules.plan_records(context, writes, {key: each for key, each in found.items() if each})
+        for change in changes:
+            self.set_record(record_key(context, *change.key), change.record)
         return results
+
+    def set_record(self, key: RecordKey, record: Record | None) -> None:
+        self.forget_record(key)
+        if record is not None:
+            self.records[key] = record
+            insort(self._record_order, key)
 
     def forget_record(self, key: RecordKey) -> None:
         if self.records.pop(key, None) is not None:
@@ -129,14 +137,9 @@ class Tenant:
             del self.blobs[sha256]
         return len(lost)
 
-    def count_usage(self, kept: Kept, message: Message, before: Message | None) -> None:
-        old = before.usage if before else None
-        if old == message.usage:
-            return
-        self.add_usage(rules.usage_change(kept.head.conversation, message, old, message.usage))
-
-    def add_usage(self, changes: Iterable[tuple[rules.UsageKey, UsageRow]]) -> None:
-        for key, row in changes:
+    def add_usage(self, rows: Iterable[UsageRow]) -> None:
+        for row in rows:
+            key = (row.day, row.user_id, row.agent_id, row.model)
             self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
 
     def usage_rows(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:

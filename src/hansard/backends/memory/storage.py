@@ -1,0 +1,235 @@
+"""Process memory: the definition of truth.
+
+Every other storage must answer as this one does. It is written to be read: a conversation is its state and, for each
+segment, its messages in the order of seq. One lock makes every call one step. Two caps make it a cache
+(`max_conversations`: the least recently used goes; `max_messages`: the oldest go); what they evict is counted and
+reported by `stats`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.backends.memory import lifecycle
+from hansard.backends.memory.conversation import Kept, bounded, select
+from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
+from hansard.backends.memory.transaction import MemoryTransaction, answer
+from hansard.backends.signals import Signals
+from hansard.backends.values import own_conversation, own_message, own_record
+from hansard.contract.backend import Capabilities
+from hansard.contract.storage import Changes, Found, Operation, RecordKey, T, Wants, Without
+from hansard.contract.types import (
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.errors import Closed
+from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
+from hansard.rules.operations.common import places_of, without_summaries
+
+
+class MemoryStorage:
+    def __init__(self, *, max_conversations: int | None = None, max_messages: int | None = None) -> None:
+        self._max_conversations = max_conversations
+        self._max_messages = max_messages
+        self.tenants: dict[str, Tenant] = {}
+        self._lock = threading.RLock()
+        self._signals = Signals()
+        self._evicted_conversations = 0
+        self._evicted_messages = 0
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            name="memory",
+            durability="none",
+            blocking=True,
+            secure_delete=True,
+            evicts=self._max_conversations is not None or self._max_messages is not None,
+        )
+
+    async def close(self) -> None:
+        self._closed = True
+        self.tenants.clear()
+        self._signals.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this store was closed")
+
+    def tenant(self, context: Context) -> Tenant:
+        self._check_open()
+        return self.tenants.setdefault(context.tenant, Tenant())
+
+    def _chosen(self, tenant: str | None) -> dict[str, Tenant]:
+        self._check_open()
+        return lifecycle.chosen(self.tenants, tenant)
+
+    def find(self, context: Context, id: str) -> Kept | None:
+        """A conversation that the context may see. Looking at it is a use."""
+        conversations = self.tenant(context).conversations
+        kept = conversations.get(id)
+        if kept is None or not rules.is_visible(kept.head.conversation, context):
+            return None
+        conversations[id] = conversations.pop(id)
+        return kept
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        with self._lock:
+            self.find(context, id)
+            tenant = self.tenant(context)
+            value = await operation(MemoryTransaction(tenant, context, id))
+            await self._evict(tenant, context, id)
+            self._signals.notify((context.tenant, id))
+            return value
+
+    async def _evict(self, tenant: Tenant, context: Context, id: str) -> None:
+        while self._max_conversations is not None and len(tenant.conversations) > self._max_conversations:
+            tenant.drop(context, next(iter(tenant.conversations)))
+            self._evicted_conversations += 1
+        kept = tenant.conversations.get(id)
+        excess = len(kept.places) - self._max_messages if kept and self._max_messages is not None else 0
+        if kept is not None and excess > 0:
+            await MemoryTransaction(tenant, context, id).apply(_eviction(context, kept, excess))
+            self._evicted_messages += excess
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        with self._lock:
+            kept = self.find(context, id)
+            return (kept.head, answer(self.tenant(context), context, kept, wants)) if kept else None
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        with self._lock:
+            kept = self.find(context, id)
+            if kept is None:
+                return Slice([], False)
+            taken, more = bounded(select(kept, query), query, kept.sizes)
+            return Slice([own_message(message) for message in taken], more)
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        with self._lock:
+            kept = self.find(context, id)
+            if kept is None:
+                return []
+            later = list(islice(kept.all_messages(after_seq), limit))
+            query = MessageQuery(limit=limit, max_bytes=max_bytes)
+            taken, _ = bounded((message for _, message in later), query, kept.sizes)
+            return [Row(line, own_message(message)) for line, message in later[: len(taken)]]
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        self._check_open()
+        return await self._signals.wait((context.tenant, id), seen, timeout)
+
+    # Many conversations
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        with self._lock:
+            tenant = self.tenant(context)
+            walked = (tenant.conversations[id].head.conversation for id in tenant.listing.walk(query, context.user))
+            matching = (each for each in walked if rules.matches(each, query, context))
+            page = list(islice(matching, query.offset, query.offset + query.limit + 1))
+        return [own_conversation(each) for each in page[: query.limit]], len(page) > query.limit
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        with self._lock:
+            return self.tenant(context).participations(context, participant_id, limit)
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        with self._lock:
+            tenant = self.tenant(context)
+            found = [tenant.live_record(context, record_key(context, *key)) for key in keys]
+            return [own_record(record) if record else None for record in found]
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        with self._lock:
+            for write in writes:
+                id = write.conversation_id
+                if id is not None and not write.delete and self.find(context, id) is None:
+                    raise rules.not_found(id)
+            stored = self.tenant(context).write_records(context, writes)
+            return [own_record(record) if record else None for record in stored]
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        with self._lock:
+            found = list(islice(self.tenant(context).scan(context, query), query.limit + 1))
+            return [own_record(record) for record in found[: query.limit]], len(found) > query.limit
+
+    async def record_owners(self, context: Context) -> list[str]:
+        with self._lock:
+            return sorted({owner for owner, _, _ in self.tenant(context).records if owner})
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        with self._lock:
+            blob = self.tenant(context).blobs.setdefault(sha256, StoredBlob(data, keep_until))
+            blob.keep_until = max(blob.keep_until, keep_until)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        with self._lock:
+            blobs = self.tenant(context).blobs
+            return {sha256: blobs[sha256].data for sha256 in digests if sha256 in blobs}
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        with self._lock:
+            return self.tenant(context).usage_rows(context, since, until)
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        with self._lock:
+            return self.tenant(context).erase(context, user_id)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        with self._lock:
+            return lifecycle.sweep(self._chosen(None), context)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        with self._lock:
+            return lifecycle.stats(self._chosen(tenant), self._evicted_conversations, self._evicted_messages)
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        with self._lock:
+            kept = lifecycle.to_audit(self._chosen(tenant))
+        for where, state, messages in kept:
+            for problem in rules.audit(where, state, messages):
+                yield problem
+        yield len(kept)
+
+    async def list_tenants(self) -> list[str]:
+        with self._lock:
+            return lifecycle.list_tenants(self._chosen(None))
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        with self._lock:
+            watched = list(self.tenant(context).conversations)
+            receipt = lifecycle.delete_tenant(self.tenants, context)
+            for id in watched:
+                self._signals.notify((context.tenant, id))
+            return receipt
+
+
+def _eviction(context: Context, kept: Kept, excess: int) -> Changes:
+    """The loss of the oldest messages. It belongs to the write that made the conversation too long: no new version."""
+    oldest = list(islice(kept.all_messages(), excess))
+    places, newest = places_of(oldest), kept.last_time(Without(ids=[message.id for _, message in oldest]))
+    lost = rules.lost_summaries(kept.head, kept.summaries, places)
+    state = without_summaries(rules.without(context, kept.head, places, newest), kept.summaries, lost)
+    conversation = structs.replace(state.conversation, version=kept.head.conversation.version)
+    return Changes(state=structs.replace(state, conversation=conversation), remove=oldest, lost_summaries=lost)

@@ -1,0 +1,298 @@
+"""The Storage contract: what a storage brings so that Hansard can keep conversations in it.
+
+A storage finds and applies; it decides nothing. What a write means stands once, in `hansard.rules.operations`: an
+*operation* asks its `Transaction` what it must know, decides, and hands over one `Changes`. `backends.stored` makes a
+`Backend` of any storage. Read `backends/memory` beside this page: it is the shortest storage and the definition of
+truth. The promises to the Store are those of `contract.backend`, and `hansard.testing.contract` proves them.
+
+What a storage guarantees:
+
+- **Atomic.** The changes of an operation are stored in full or not at all, and readers see them in full or not at all.
+- **Serial.** Writes to one conversation apply one after another, across threads and processes. An operation decides on
+  a state, and its changes are stored only while the conversation is still in that state.
+- **Durable.** When `write` returns, the changes survive what `capabilities.durability` says, and every later read, in
+  any process, sees them.
+- **Order.** Messages are added to a segment in ascending `seq`, and read in it. Equal times never decide an order.
+- **Visible.** Reads apply the wall of `Context`: what has expired, or belongs to another user than the context's, does
+  not exist. Writes do not: `Transaction.state` is what is stored, and the operations decide what the context may see.
+- **Blocking.** With `capabilities.blocking`, no method but `wait` ever suspends, and then no operation does either.
+
+**Run again.** A storage may run an operation several times, and use only the last run: when a group commit failed and
+its writes are repeated one by one, when a compare-and-swap was lost, when a server asked for a retry. So an operation
+awaits nothing but its transaction, has no effect but one `apply`, and makes its answer from what `apply` returned.
+
+**Remembered state.** A storage may begin with a state that it remembers instead of asking for it. Then it must check
+when it applies that this state still holds (by a stamp that every write changes), and otherwise run the operation
+again. A run that ends without `apply`, by a refusal or because there is nothing to do, was checked by nobody: it counts
+only if the state was read for this run and no answer was assumed, else the storage runs it again on a fresh state.
+`backends.optimistic` does this.
+
+How the storages do it:
+
+- *SQLite*: an operation is a job of the writing thread, and `driving.step` runs it to its end inside the transaction of
+  a group commit. `get` and `apply` are plain statements, so they never suspend. A job that is refused must have changed
+  nothing: `new_segment` may reserve a number only in `apply` (see there), and `get` writes nothing but buffered rows.
+- *PostgreSQL*: appends are decided on remembered states and stored by one statement that compares stamps; `append` of
+  `backends.stored.StoredBackend` is the hook. Such a run answers `expects_none` without asking, and gives up when `get`
+  wants anything else. All other writes run in one transaction that locks the conversation's row; there `state` is
+  always fresh, and `get` sends its statements in one pipeline.
+- *Redis*: state remembered or read with `get`'s answers in one script, which also compares the stamp; `apply` sends one
+  script that compares it again. What belongs to other hash slots is settled as before: `apply` returns after that.
+- *Files*: the journal's lock is held for the run; `get` answers from the index, and `apply` writes one journal entry.
+- *Key-value*: state and answers are read under one version of the conversation's head, and `apply` swaps the head if it
+  still has that version; what a lost swap has written beside it must be invisible until a head names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from hansard.contract.backend import Capabilities
+from hansard.contract.types import (
+    Context,
+    ConversationQuery,
+    Draft,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, Summary, UsageRow
+
+T = TypeVar("T")
+
+Placed = tuple[int, Message]
+"""A message and the segment that it is on. A segment is what `Lane` calls a line: messages under one number."""
+RecordKey = tuple[tuple[str, ...], str]
+"""Namespace and key, in the space of the context's user, or in the shared one where the context has no user."""
+
+
+class Run(Struct, frozen=True, gc=False):
+    """The messages of one segment with `after < seq <= upto`."""
+
+    segment: int
+    after: int
+    upto: int
+
+
+class Span(Struct, frozen=True, gc=False):
+    """How many messages a run holds, and its first and last seq; zeros when it holds none."""
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+
+
+class Without(Struct, frozen=True):
+    """Messages to leave out: these ids, and those of these runs."""
+
+    ids: Sequence[str] = ()
+    runs: Sequence[Run] = ()
+
+
+class Wants(Struct, frozen=True, kw_only=True):
+    """What an operation or a read must know beyond the state. A storage answers all of it in one round trip."""
+
+    ids: Sequence[str] = ()
+    """Messages by id, on any branch."""
+    runs: Sequence[Run] = ()
+    newest: int | None = None
+    """Of the runs taken together, only so many messages from the end."""
+    spans: Sequence[Run] = ()
+    last_time_without: Without | None = None
+    """The time of the message with the highest seq, on any segment, that would be left without these."""
+    summaries: bool = False
+    tombstones: Sequence[str] = ()
+    """By digest, in the context's tenant."""
+    blobs: Sequence[str] = ()
+    records: Sequence[RecordKey] = ()
+    """Those that the context may see and that have not expired."""
+    expects_none: bool = False
+    """None of `ids` and `tombstones` should exist, and nothing else but records is asked for. A storage that can check
+    this when it applies may answer that there are none, without asking. If the check fails, or the run ends without
+    `apply`, it runs the operation again and answers truly."""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The answer to `Wants`: of one moment, and of the same moment as the state."""
+
+    by_id: Mapping[str, Placed] = {}
+    messages: Sequence[Placed] = ()
+    """Of the runs, in the order of the runs and ascending in each, also with `newest`."""
+    spans: Sequence[Span] = ()
+    """One for each run."""
+    last_time: datetime | None = None
+    summaries: Sequence[Summary] = ()
+    """Of all branches, oldest first."""
+    tombstones: Mapping[str, datetime] = {}
+    blobs: Mapping[str, bytes] = {}
+    records: Mapping[RecordKey, Record] = {}
+
+
+NOTHING = Found()
+
+Wipe = Literal["nothing", "messages", "everything"]
+
+
+class Update(Struct, frozen=True, kw_only=True):
+    """One message changed in its place; its id, seq and segment stay."""
+
+    segment: int
+    before: Message
+    after: Message
+    draft: Draft | None
+    """The new body and its size; None when the content stays."""
+
+
+class RecordChange(Struct, frozen=True):
+    """A record as it will be, or None where it goes."""
+
+    key: RecordKey
+    revision: int
+    """What it was decided on, 0 for no record: a storage that did not lock the record checks this when it applies."""
+    record: Record | None
+
+
+class Changes(Struct, frozen=True, kw_only=True):
+    """All that one write changes, in the order in which it applies.
+
+    Positions in listings follow from the old and the new state; search entries, pins, participants and uses of blobs
+    from the messages that come, change and go. So a storage reads nothing more than its own bookkeeping.
+    """
+
+    wipes: Wipe = "nothing"
+    """What goes first. `messages`: all messages and summaries. `everything`: also the records that belong to the
+    conversation, and the conversation itself."""
+    state: Head | None
+    """The conversation from now on; None when it is deleted. It is new where there was none, or `everything` went."""
+    remove: Sequence[Placed] = ()
+    remove_runs: Sequence[Run] = ()
+    """Not in the same changes as `remove`."""
+    insert: Sequence[tuple[int, Sequence[tuple[Message, Draft]]]] = ()
+    """Segments, each with what to add at its end. An id that `remove_runs` removes may come back."""
+    update: Update | None = None
+    lost_summaries: Sequence[int] = ()
+    """Positions in `Found.summaries` of this run."""
+    new_summary: Summary | None = None
+    tombstones: Sequence[str] = ()
+    """Digests to remember in the tenant, with the time of the context."""
+    usage: Sequence[UsageRow] = ()
+    """Amounts to add to the tenant's usage, each key (day, user, agent, model) once. They may be negative."""
+    blobs: Mapping[str, bytes] = {}
+    """Bytes for the new messages; some may be stored already. A blob goes with the last message that refers to it,
+    unless `put_blob` keeps it longer."""
+    records: Sequence[RecordChange] = ()
+
+
+class Applied(Struct, frozen=True, kw_only=True):
+    """How many of each went with the changes; records only with `wipes`."""
+
+    messages: int = 0
+    summaries: int = 0
+    records: int = 0
+    blobs: int = 0
+    physically_gone: bool = False
+    """What went cannot be recovered from the medium. A storage that learns it later corrects the receipt itself."""
+
+
+class Transaction(Protocol):
+    """One conversation as a write sees it. Valid only inside `Storage.write`."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def state(self) -> Head | None:
+        """What is stored under this id, even if it has expired or belongs to another user; None when nothing is.
+
+        Operations never change it, and never hand its mutable parts to callers.
+        """
+
+    def new_segment(self) -> int:
+        """A number that this conversation has never used, another one with each call.
+
+        It may be a placeholder that `apply` replaces in the state and in `insert`: callers never see it.
+        """
+
+    async def get(self, wants: Wants) -> Found:
+        """Answers at the moment of `state`. An operation calls it at most twice, and never after `apply`.
+
+        The transaction may keep what it read, for `apply`. Answers may be handed to callers, who may change them.
+        """
+
+    async def apply(self, changes: Changes) -> Applied:
+        """Called at most once, as the last await of the operation. The storage may commit here or after the operation.
+
+        It wakes those who `wait` for the conversation, also when the state stays the same.
+        """
+
+
+Operation = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class Storage(Protocol):
+    """What a storage brings. Errors are those of `hansard.errors`; driver exceptions are chained."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+    async def close(self) -> None: ...
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        """Runs the operation and stores its changes. Its errors change nothing and are raised as they are."""
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        """The state and the answers, of one moment; None when the context sees no such conversation."""
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice: ...
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        """For copying: see `Backend.read_rows`."""
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int: ...
+
+    # Many conversations: see the methods of the same names in `Backend`
+
+    async def list_conversations(
+        self, context: Context, query: ConversationQuery
+    ) -> tuple[list[Conversation], bool]: ...
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]: ...
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]: ...
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        """Decided by `rules.plan_records`, all or none. The only write outside `write` that callers decide on."""
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]: ...
+    async def record_owners(self, context: Context) -> list[str]: ...
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None: ...
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]: ...
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]: ...
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt: ...
+    async def sweep(self, context: Context, limit: int) -> Swept: ...
+    async def stats(self, tenant: str | None) -> Stats: ...
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]: ...
+    async def list_tenants(self) -> list[str]: ...
+    async def delete_tenant(self, context: Context) -> Receipt: ...
+
+
+class Backup(Protocol):
+    """With `capabilities.backup`. `Index` and `CommitCounts` of `contract.backend` are the other optional parts."""
+
+    async def backup(self, target: Path) -> None: ...

@@ -1,0 +1,86 @@
+"""What operations share: what the context sees, where a new conversation fits, and which summaries are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import structs
+
+from hansard.contract.storage import Placed, Run, Transaction, Wipe
+from hansard.contract.types import Head, Lane
+from hansard.model import Conversation, Message, Summary, UsageRow
+from hansard.rules.beside import total_usage, usage_change
+from hansard.rules.changing import NO_END, segments
+from hansard.rules.heads import is_visible, not_found
+
+Place = tuple[int, int]
+"""The segment and seq of a message."""
+
+
+def visible(tx: Transaction) -> Head | None:
+    """The state, if the context may see the conversation."""
+    state = tx.state
+    return state if state is not None and is_visible(state.conversation, tx.context) else None
+
+
+def require(tx: Transaction) -> Head:
+    state = visible(tx)
+    if state is None:
+        raise not_found(tx.id)
+    return state
+
+
+def wiped_by_creation(tx: Transaction) -> Wipe:
+    """What must go before a conversation is created where the context sees none: an expired one, or nothing.
+
+    A conversation of another owner must look as if it did not exist, and its id cannot be used.
+    """
+    if tx.state is None:
+        return "nothing"
+    expires = tx.state.conversation.expires_at
+    if expires is None or expires > tx.context.now:
+        raise not_found(tx.id)
+    return "everything"
+
+
+def runs_of(lane: Lane) -> list[Run]:
+    """All that a branch reads, oldest first."""
+    return [Run(segment, 0, upto) for segment, upto in segments(lane)]
+
+
+def runs_beyond(unreachable: Iterable[Place]) -> list[Run]:
+    return [Run(segment, seq, NO_END) for segment, seq in unreachable]
+
+
+def places_of(placed: Iterable[Placed]) -> list[Place]:
+    return [(segment, message.seq) for segment, message in placed]
+
+
+def is_beyond(place: Place, unreachable: Sequence[Place]) -> bool:
+    """Whether a message is on one of these segments after its seq."""
+    return any(place[0] == segment and place[1] > seq for segment, seq in unreachable)
+
+
+def with_text(state: Head, text: str | None) -> Head:
+    """The state with the text of its newest summary."""
+    if state.conversation.summary == text:
+        return state
+    return structs.replace(state, conversation=structs.replace(state.conversation, summary=text))
+
+
+def without_summaries(state: Head, summaries: Sequence[Summary], lost: Sequence[int]) -> Head:
+    """The state after the summaries at these positions went."""
+    if not lost:
+        return state
+    left = [summary for position, summary in enumerate(summaries) if position not in lost]
+    return with_text(state, left[-1].text if left else None)
+
+
+def usage_of(conversation: Conversation, messages: Iterable[Message]) -> list[UsageRow]:
+    """What new messages add to the usage rows."""
+    used = [message for message in messages if message.usage is not None]
+    if not used:
+        return []
+    return total_usage(
+        change for message in used for change in usage_change(conversation, message, None, message.usage)
+    )

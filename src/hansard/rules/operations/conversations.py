@@ -1,0 +1,97 @@
+"""Creating, changing, deleting and restoring conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from hansard.contract.storage import NOTHING, Changes, Transaction, Wants
+from hansard.contract.types import ConversationChange, Draft, Head, Image, Restore, RestoredRow
+from hansard.errors import Conflict, Corrupt
+from hansard.model import Conversation, Message, Receipt
+from hansard.rules.changing import segments
+from hansard.rules.copying import restored, restoring
+from hansard.rules.heads import check_version, created, graves, plan_change
+from hansard.rules.operations.common import require, usage_of, visible, wiped_by_creation
+
+
+async def create_conversation(tx: Transaction, given: Conversation) -> Conversation:
+    if visible(tx) is not None:
+        raise Conflict(f"conversation {tx.id!r} exists already")
+    wipes = wiped_by_creation(tx)
+    state = created(tx.context, given, tx.new_segment())
+    await tx.apply(Changes(state=state, wipes=wipes))
+    return state.conversation
+
+
+async def update_conversation(tx: Transaction, change: ConversationChange) -> Conversation:
+    state = plan_change(tx.context, require(tx), change)
+    await tx.apply(Changes(state=state))
+    return state.conversation
+
+
+async def delete_conversation(tx: Transaction, expected_version: int | None) -> Receipt:
+    state = visible(tx)
+    if state is None:
+        return Receipt(at=tx.context.now)
+    check_version(state.conversation, expected_version)
+    gone = await tx.apply(Changes(state=None, wipes="everything", tombstones=graves(state.conversation)))
+    return Receipt(
+        conversations=1,
+        messages=gone.messages,
+        branches=len(state.lanes),
+        summaries=gone.summaries,
+        records=gone.records,
+        blobs=gone.blobs,
+        at=tx.context.now,
+        physically_gone=gone.physically_gone,
+    )
+
+
+async def restore(tx: Transaction, restore: Restore) -> int:
+    before = visible(tx)
+    wipes = "nothing" if before else wiped_by_creation(tx)
+    state = before or _begun(tx, restore.image)
+    rows = _mapped([row for row in restore.rows if row.draft.message.seq > state.seq], restore.image, state)
+    ids = [row.draft.message.id for row in rows]
+    found = await tx.get(Wants(ids=ids, expects_none=True)) if before and ids else NOTHING
+    after = restored(state, restore, rows, found.by_id)
+    by_segment: dict[int, list[tuple[Message, Draft]]] = {}
+    for row in rows:
+        by_segment.setdefault(row.line, []).append((row.draft.message, row.draft))
+    usage = usage_of(state.conversation, (row.draft.message for row in rows))
+    await tx.apply(Changes(state=after, wipes=wipes, insert=list(by_segment.items()), usage=usage, blobs=restore.blobs))
+    return after.seq
+
+
+def _begun(tx: Transaction, image: Image) -> Head:
+    """The empty conversation that a copy fills. Every segment of the image gets a number of this storage."""
+    theirs = dict.fromkeys(segment for lane in image.lanes for segment, _ in segments(lane))
+    ours = {segment: tx.new_segment() for segment in theirs}
+    lanes = [
+        structs.replace(lane, line=ours[lane.line], path=tuple((ours[segment], upto) for segment, upto in lane.path))
+        for lane in image.lanes
+    ]
+    return restoring(image, lanes)
+
+
+def _mapped(rows: Sequence[RestoredRow], image: Image, state: Head) -> list[RestoredRow]:
+    """The rows with the numbers that their segments have here."""
+    ours = _numbers(image, state)
+    for row in rows:
+        if row.line not in ours:
+            what = f"message {row.draft.message.id!r} of conversation {image.conversation.id!r}"
+            raise Corrupt(f"{what} is on segment {row.line} of the copy, which none of its branches reads")
+    return [structs.replace(row, line=ours[row.line]) for row in rows]
+
+
+def _numbers(image: Image, state: Head) -> Mapping[int, int]:
+    """The number here for each segment of the image: the branches are the same in both, so their segments match."""
+    ours: dict[int, int] = {}
+    for lane in image.lanes:
+        theirs, here = segments(lane), state.lanes.get(lane.id)
+        if here is None or len(segments(here)) != len(theirs):
+            raise Conflict(f"branch {lane.id!r} of conversation {state.conversation.id!r} was changed during the copy")
+        ours |= {segment: own for (segment, _), (own, _) in zip(theirs, segments(here), strict=True)}
+    return ours

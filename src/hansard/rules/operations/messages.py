@@ -1,0 +1,128 @@
+"""Appending, replacing and changing messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChange, Transaction, Update, Wants, Without
+from hansard.contract.types import Append, Draft, Head, MessageChange, RecordWrite, Replace
+from hansard.errors import ValidationError
+from hansard.model import Appended, Message
+from hansard.rules.appending import check_quota, plan_append, refuse_deleted, tombstone_digests
+from hansard.rules.beside import plan_records, total_usage, usage_change
+from hansard.rules.changing import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
+from hansard.rules.heads import new_head, no_message, not_found
+from hansard.rules.operations.common import (
+    is_beyond,
+    places_of,
+    require,
+    runs_beyond,
+    runs_of,
+    usage_of,
+    visible,
+    wiped_by_creation,
+    without_summaries,
+)
+
+
+async def append(tx: Transaction, append: Append, records: Sequence[RecordWrite] = ()) -> Appended:
+    """Appends a batch and, in the same commit, writes records. It asks only where something may be stored already."""
+    before = visible(tx)
+    wipes = "nothing" if before else wiped_by_creation(tx)
+    state = before or _begun(tx, append)
+    found = await _stored(tx, before, state, append, records)
+    stored = {id: message for id, (_, message) in found.by_id.items()}
+    if not append.revive:
+        new = [draft for draft in append.drafts if draft.message.id not in stored] if stored else append.drafts
+        refuse_deleted(tx.context, state, new, found.tombstones.get)
+    plan = plan_append(tx.context, state, append, stored)
+    changed: Sequence[RecordChange] = plan_records(tx.context, records, found.records)[0] if records else ()
+    if before is None or plan.head is not state or changed:
+        usage = usage_of(plan.head.conversation, (each for each, _ in plan.fresh)) if append.count_usage else ()
+        insert = ((plan.lane.line, plan.fresh),) if plan.fresh else ()
+        blobs = append.blobs if plan.fresh else {}
+        await tx.apply(Changes(state=plan.head, wipes=wipes, insert=insert, usage=usage, blobs=blobs, records=changed))
+    return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), before is None)
+
+
+def _begun(tx: Transaction, append: Append) -> Head:
+    if append.new is None:
+        raise not_found(tx.id)
+    return new_head(tx.context, tx.id, append.new, tx.new_segment())
+
+
+async def _stored(
+    tx: Transaction, before: Head | None, state: Head, append: Append, records: Sequence[RecordWrite]
+) -> Found:
+    for write in records:
+        if write.conversation_id not in (None, tx.id):
+            raise ValidationError(
+                f"record {write.key!r} names conversation {write.conversation_id!r}: "
+                f"with an append to {tx.id!r} it may name only that one"
+            )
+    ids = [draft.message.id for draft in append.drafts if draft.given_id] if before else []
+    digests = [] if append.revive else tombstone_digests(tx.context, state, append.drafts)
+    if not (ids or digests or records):
+        return NOTHING
+    keys = list(dict.fromkeys((write.namespace, write.key) for write in records))
+    return await tx.get(Wants(ids=ids, tombstones=digests, records=keys, expects_none=True))
+
+
+async def update_message(tx: Transaction, message_id: str, change: MessageChange) -> Message:
+    state = require(tx)
+    found = (await tx.get(Wants(ids=[message_id]))).by_id.get(message_id)
+    if found is None:
+        raise no_message(tx.id, message_id)
+    segment, before = found
+    after, message = plan_update(tx.context, state, before, change)
+    same = before.usage == message.usage
+    changes = [] if same else usage_change(after.conversation, message, before.usage, message.usage)
+    update = Update(segment=segment, before=before, after=message, draft=change.draft)
+    await tx.apply(Changes(state=after, update=update, usage=total_usage(changes), blobs=change.blobs))
+    return message
+
+
+async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
+    """Asks for the branch, and then only where a new message may be stored or deleted already, or none is new."""
+    state = require(tx)
+    found = await tx.get(Wants(runs=runs_of(state.lane(replace.branch)), summaries=True))
+    plan = plan_replace(tx.context, state, replace, found.messages, tx.new_segment)
+    rest = found.messages[len(plan.kept) :]
+    gone = [placed for placed in rest if is_beyond((placed[0], placed[1].seq), plan.doomed)]
+    newest = await _check_new(tx, state, replace, plan, gone)
+    check_quota(state.conversation, len(plan.fresh) - len(gone), replace.max_messages)
+    lost = lost_summaries(state, found.summaries, places_of(gone)) if gone else []
+    after = without_summaries(replaced(tx.context, plan, len(gone), newest), found.summaries, lost)
+    await tx.apply(
+        Changes(
+            state=after,
+            remove_runs=runs_beyond(plan.doomed) if gone else (),
+            insert=((plan.lane.line, plan.fresh),) if plan.fresh else (),
+            lost_summaries=lost,
+            usage=[row for _, row in plan.usage],
+            blobs=replace.blobs,
+        )
+    )
+    result = [*plan.kept, *(message for message, _ in plan.fresh)]
+    return Appended(result, after.conversation.version, len(plan.fresh))
+
+
+async def _check_new(
+    tx: Transaction, state: Head, replace: Replace, plan: ReplacePlan, gone: Sequence[Placed]
+) -> datetime | None:
+    """Refuses what is in use on another branch, or was deleted; returns the time of the newest message that is left."""
+    ids = {message.id for _, message in gone}
+    new: list[Draft] = [draft for _, draft in plan.fresh if draft.message.id not in ids]
+    given = [draft.message.id for draft in new if draft.given_id]
+    digests = [] if replace.revive else tombstone_digests(tx.context, state, new)
+    without = Without(runs=runs_beyond(plan.doomed)) if gone and not plan.fresh else None
+    found = NOTHING
+    if given or digests or without:
+        found = await tx.get(Wants(ids=given, tombstones=digests, last_time_without=without))
+    used_elsewhere(id for id in given if id in found.by_id)
+    if not replace.revive:
+        refuse_deleted(tx.context, state, new, found.tombstones.get)
+    if plan.fresh:
+        return plan.fresh[-1][0].created_at
+    return found.last_time if gone else state.conversation.last_message_at
