@@ -19,6 +19,22 @@ PATIENCE = 30_000
 needs_chromium = pytest.mark.skipif(chromium.why_absent() is not None, reason=chromium.why_absent() or "")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
+PATHS = (
+    "/",
+    "/conversations",
+    "/search?q=parcel",
+    "/c/sample-parcel",
+    "/c/sample-parser",
+    "/c/sample-chart",
+    "/c/sample-address-ar",
+    "/c/sample-heating",
+    "/c/sample-team/why?agent=scout",
+    "/c/sample-parcel/m/sample-parcel-2",
+    "/admin",
+    "/nothing",
+)
+"""Every kind of page, on a site that is filled with the sample."""
+
 
 class Visitor:
     """Opens pages, and remembers what went wrong on them."""

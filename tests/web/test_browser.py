@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Route, expect
-from tests.web.browsing import DESKTOP, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
+from tests.web.browsing import DESKTOP, PATHS, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
@@ -21,21 +21,6 @@ from hansard.web import files
 
 pytestmark = needs_chromium
 expect.set_options(timeout=PATIENCE)
-
-PATHS = (
-    "/",
-    "/conversations",
-    "/search?q=parcel",
-    "/c/sample-parcel",
-    "/c/sample-parser",
-    "/c/sample-chart",
-    "/c/sample-address-ar",
-    "/c/sample-heating",
-    "/c/sample-team/why?agent=scout",
-    "/c/sample-parcel/m/sample-parcel-2",
-    "/admin",
-    "/nothing",
-)
 
 
 def eventually(page: Page, condition: str) -> None:
@@ -58,17 +43,6 @@ def test_every_page_can_be_read(sample: Site, visitor: Visitor, colours: str) ->
         page.wait_for_load_state("load")
         low = [each for each in contrasts(page) if each[1] < 4.5]
         assert low == [], path
-
-
-@pytest.mark.parametrize("width", [320, 360, 768, 1280, 1920])
-def test_nothing_is_wider_than_the_window(sample: Site, visitor: Visitor, width: int) -> None:
-    visitor.expected = ("404",)
-    page = visitor.open(sample.api.address, viewport={"width": width, "height": 800})
-    for path in PATHS:
-        page.goto(sample.api.address + path)
-        page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true; })")
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, path
 
 
 def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> None:
