@@ -46,7 +46,8 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
-        self.environment = {name: value for name, value in os.environ.items() if name != "HANSARD_URL"}
+        left_out = ("HANSARD_URL", "PYTHONUNBUFFERED")  # the second would hide what only a buffer gets wrong
+        self.environment = {name: value for name, value in os.environ.items() if name not in left_out}
         self.environment |= {"TZ": "UTC", "COLUMNS": "120"}
 
     def __call__(self, *arguments: str, stdin: str | bytes = "") -> Done:

@@ -7,6 +7,7 @@ for machines; everything else goes to stderr. It ends with the exit code of the 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -21,6 +22,7 @@ from hansard.errors import HansardError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+NARROWEST = 40
 
 app = App(
     name="hansard",
@@ -100,6 +102,7 @@ def _end_of_options(tokens: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line, and gives its exit code."""
     as_json = "--json" in arguments[: _end_of_options(arguments)]
+    _leave_room()
     try:
         code: int | None = app.meta(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -110,9 +113,24 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read has gone. Python would complain once more when it flushes stdout at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
     except OSError as error:
+        _drop_output()
         return failing.system(error, as_json=as_json)
     return code or 0
+
+
+def _leave_room() -> None:
+    """Sets the least width: cyclopts fails to print a help that is 0 columns wide, and never ends one of 1 column."""
+    columns = shutil.get_terminal_size().columns
+    if columns < NARROWEST or os.environ.get("COLUMNS") == "0":
+        os.environ["COLUMNS"] = str(max(columns, NARROWEST))
+
+
+def _drop_output() -> None:
+    """Drops what stdout does not take: Python would fail once more, with another exit code, to write it at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

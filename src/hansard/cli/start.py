@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 EXTRA = "hansard: the command line needs an extra: pip install 'hansard[cli]'"
 
 
 def main() -> None:
+    _open_closed_streams()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["version"]):
         from hansard import __version__
@@ -23,3 +25,15 @@ def main() -> None:
             raise
         sys.exit(EXTRA)
     sys.exit(run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Opens the null device for each standard stream that the caller has closed, as `2>&-` and some daemons do.
+
+    Python has None for such a stream, and the next file that is opened, such as a store's, would take its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free: the one that the stream would have.
+            number = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # until the end
