@@ -14,6 +14,8 @@ UPGRADE =
 
 BIN = .venv/bin
 UV := $(shell command -v uv || echo .tools/bin/uv)
+# make splits names at spaces, so only a path of this project can be something to make.
+OWN_UV = $(filter .tools/bin/uv,$(UV))
 
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
@@ -23,7 +25,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/.tools/pycache
 
-COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+COMPILE = '$(UV)' pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
@@ -65,7 +67,7 @@ fmt: .venv/.ready
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m benchmarks $(BENCH_ARGS)
 
-constraints: $(UV)
+constraints: $(OWN_UV)
 	$(COMPILE) pyproject.toml --extra all --extra embeddings --group dev -o constraints.txt
 	$(COMPILE) pyproject.toml --extra all --extra embeddings --group bench -o constraints-bench.txt
 	$(COMPILE) pyproject.toml --extra crewai --extra testing --group crewai -o constraints-crewai.txt
@@ -78,8 +80,8 @@ clean:
 # The first step checks every package against its hash. The second builds nothing but the link to src,
 # with the build backend that the first one installed.
 define install
-	$(UV) pip sync --quiet --python $(@D) --require-hashes $<
-	$(UV) pip install --quiet --python $(@D) --no-deps --no-build-isolation --editable .
+	'$(UV)' pip sync --quiet --python $(@D) --require-hashes $<
+	'$(UV)' pip install --quiet --python $(@D) --no-deps --no-build-isolation --editable .
 	@touch $@
 endef
 
@@ -97,11 +99,11 @@ endef
 .venv-bench/.ready: constraints-bench.txt pyproject.toml | .venv-bench/bin/python
 	$(install)
 
-.venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(UV)
+.venv/bin/python .venv-bench/bin/python .venv-crewai/bin/python: | $(OWN_UV)
 	$(require-python)
 	@# Python has left bytecode in the folder by now, and uv clears none that is no environment yet.
 	rm -rf $(@D:/bin=)
-	$(UV) venv --quiet --python "$$($(PYTHON) -B -c 'import sys; print(sys.executable)')" $(@D:/bin=)
+	'$(UV)' venv --quiet --python "$$($(PYTHON) -B -c 'import sys; print(sys.executable)')" $(@D:/bin=)
 
 .tools/bin/uv: tools/uv.txt
 	$(require-python)
