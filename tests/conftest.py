@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import ABSENT, NO_SERVER, PRESENT
-from tests.servers import chromium, postgres, runs
+from tests.absences import absences
+from tests.contract.backends import PRESENT
+from tests.servers import postgres, runs
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test. And what one run tries, every run
 # tries: a fault that nobody has met yet is looked for with $HANSARD_EXAMPLES, not found by whoever comes next.
@@ -48,10 +49,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """A backend or server that is absent is named, so that a green run cannot be taken for more than it is."""
-    absent = [f"{name} ({NO_SERVER[name]})" if name in NO_SERVER else name for name in ABSENT]
-    absent += [f"chromium ({reason})"] if (reason := chromium.why_absent()) else []
-    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(absent) or 'none'}"]
+    """What is absent is named, so that a green run cannot be taken for more than it is."""
+    return [f"backends: {', '.join(PRESENT)}", f"absent: {', '.join(absences()) or 'none'}"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,14 +3,34 @@
 import os
 import shutil
 import subprocess
+from functools import cache
 
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = ("install", "--yes", "--no-install-recommends", "chromium")
 PATIENCE = 300
 
 
+@cache
+def path() -> str | None:
+    """The one that $HANSARD_TEST_CHROMIUM names, else the first on the PATH that starts."""
+    named = os.environ.get("HANSARD_TEST_CHROMIUM")
+    return named or next((found for name in NAMES if (found := shutil.which(name)) and _starts(found)), None)
+
+
+def _starts(program: str) -> bool:
+    """Ubuntu has a `chromium-browser` that only says how to install one."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
 def why_not() -> str | None:
     """Installs it where it is missing. None when it is there in the end, else the reason."""
-    if os.environ.get("HANSARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
+    if path() is not None:
         return None
     if shutil.which("apt-get") is None:
         return "there is no apt-get to install it with"

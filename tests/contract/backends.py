@@ -7,7 +7,6 @@ header of the run says so. One that is there but cannot be imported is a failure
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.contract import many
-from tests.servers import postgres
+from tests.servers import postgres, runs
 from tests.servers import redis as redis_servers
 
 from hansard.opening import SCHEMES
@@ -63,8 +62,7 @@ def quick_folder() -> Iterator[Path]:
     Nothing here depends on the disk: what a crash of a process leaves, and that is all that these tests can make, is in
     the hands of the system either way.
     """
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="hansard-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder = Path(tempfile.mkdtemp(prefix="hansard-", dir=runs.memory()))
     try:
         yield folder
     finally:

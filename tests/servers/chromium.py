@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
-
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def path() -> str | None:
-    named = os.environ.get("HANSARD_TEST_CHROMIUM")
-    return named or next((found for name in _NAMES if (found := shutil.which(name))), None)
+from tools.browser import path
 
 
 def why_absent() -> str | None:

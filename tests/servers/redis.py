@@ -6,7 +6,6 @@ A `redis-server` or `valkey-server` on the PATH is preferred; else the binary th
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import socket
 import subprocess
@@ -201,8 +200,7 @@ def _info(server: Server) -> dict[str, str]:
 
 def scratch() -> Path:
     """A folder in memory where there is one, gone with the test run."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="redis-servers-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder = Path(tempfile.mkdtemp(prefix="redis-servers-", dir=runs.memory()))
     runs.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     return folder
 

@@ -15,6 +15,20 @@ from pathlib import Path
 
 _VARIABLE = "HANSARD_TEST_RUN"
 _MEMORY = Path("/dev/shm")
+_ROOM = 2 * 1024**3
+"""A whole run keeps less than this there. Containers often have only 64 MB, too little for a PostgreSQL."""
+
+
+def memory() -> Path | None:
+    """A folder in memory, where tests need not wait for a disk; None where there is none, or too little room in it."""
+    if not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _ROOM:
+        return None
+    return _MEMORY
+
+
+def free() -> int:
+    """How many bytes the servers of a run may fill."""
+    return shutil.disk_usage(memory() or tempfile.gettempdir()).free
 
 
 def folder() -> Path:
@@ -26,7 +40,7 @@ def begin() -> bool:
     """Makes the folder; False when another process has, and will clear it up."""
     if _VARIABLE in os.environ:
         return False
-    home = Path(tempfile.mkdtemp(prefix="hansard-run-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+    home = Path(tempfile.mkdtemp(prefix="hansard-run-", dir=memory()))
     # A server that runs as somebody else has to find its own folder in it.
     home.chmod(0o755)
     os.environ[_VARIABLE] = str(home)

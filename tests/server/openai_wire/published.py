@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -21,10 +20,10 @@ import jsonschema
 import yaml
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
+from tests.server.openai_wire.kept import DOCUMENT, DOCUMENT_HASH
 
 CRATE = "openai-oxide"
 VERSION = "0.17.0"
-HASH = "0b6aa15de4b9e8b3d278a00be7c287dba48e60c6ba55579fb715d40d1ad97c59"
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _ADDRESS = "urn:openai"
@@ -37,7 +36,7 @@ class Absent(Exception):
 @cache
 def document() -> dict[str, Any]:
     """The document, with its unions made decidable."""
-    kept = Path(sys.prefix) / "share" / f"openai-openapi-{HASH[:16]}.json"
+    kept = DOCUMENT
     if not kept.exists():
         whole = yaml.load(_fetched(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +68,7 @@ def _fetched() -> bytes:
     if found is None:
         raise Absent(f"cargo has not kept the sources of {CRATE} {VERSION}, which hold OpenAI's document")
     data = found.read_bytes()
-    assert hashlib.sha256(data).hexdigest() == HASH, f"{CRATE} {VERSION} holds another document"
+    assert hashlib.sha256(data).hexdigest() == DOCUMENT_HASH, f"{CRATE} {VERSION} holds another document"
     return data
 
 

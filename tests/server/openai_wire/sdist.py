@@ -10,17 +10,17 @@ import io
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import tomllib
 import urllib.request
 from http.client import HTTPException
-from importlib.metadata import version
 from pathlib import Path
 
+from tests.server.openai_wire.kept import GENERATED_TESTS
+
 ROOT = Path(__file__).parents[3]
-NAME = f"openai-{version('openai')}"
+NAME = GENERATED_TESTS.name
 
 
 class Absent(Exception):
@@ -29,7 +29,7 @@ class Absent(Exception):
 
 def folder() -> Path:
     """Where the archive is unpacked."""
-    kept = Path(sys.prefix) / "share" / NAME
+    kept = GENERATED_TESTS
     if not kept.exists():
         data = _fetch()
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.server.kit import serving
+from tests.server.openai_wire.kept import NODE, NPM_PACKAGES
 
-VERSIONS = ("openai@7.53.0", "node@22.23.3")
 SCRIPT = """
 import OpenAI from "openai";
 const client = new OpenAI({ baseURL: process.argv[2], apiKey: "anything", maxRetries: 0 });
@@ -60,23 +59,22 @@ console.log(JSON.stringify({
 
 def installed() -> Path:
     """The folder with both packages."""
-    kept = Path(sys.prefix) / "share" / "npm-{}".format("-".join(VERSIONS).replace("@", "-"))
-    if kept.exists():
-        return kept
+    if NODE.exists():
+        return NODE
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+    NODE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=NODE.parent) as scratch:
         folder = Path(scratch) / "npm"
         folder.mkdir()
-        asked = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *VERSIONS]
+        asked = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *NPM_PACKAGES]
         try:
             subprocess.run(asked, capture_output=True, timeout=240, check=True)
         except subprocess.SubprocessError as error:
-            pytest.skip(f"the npm packages {', '.join(VERSIONS)} cannot be had: {error}")
-        folder.rename(kept)
-    return kept
+            pytest.skip(f"the npm packages {', '.join(NPM_PACKAGES)} cannot be had: {error}")
+        folder.rename(NODE)
+    return NODE
 
 
 def test_the_package_for_node() -> None:
