@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,5 +12,11 @@ DOCUMENT_HASH = "0b6aa15de4b9e8b3d278a00be7c287dba48e60c6ba55579fb715d40d1ad97c5
 
 _FOLDER = Path(sys.prefix) / "share"
 GENERATED_TESTS = _FOLDER / f"openai-{version('openai')}"
-NODE = _FOLDER / "npm-{}".format("-".join(NPM_PACKAGES).replace("@", "-"))
 DOCUMENT = _FOLDER / f"openai-openapi-{DOCUMENT_HASH[:16]}.json"
+
+
+def npm_folder(packages: Sequence[str]) -> Path:
+    return _FOLDER / "npm-{}".format("-".join(packages).replace("@", "-").replace("/", "-"))
+
+
+NODE = npm_folder(NPM_PACKAGES)

@@ -6,16 +6,18 @@ cannot be, the test is skipped and says why.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.server.kit import serving
-from tests.server.openai_wire.kept import NODE, NPM_PACKAGES
+from tests.server.openai_wire.kept import NPM_PACKAGES, npm_folder
 
 SCRIPT = """
 import OpenAI from "openai";
@@ -57,40 +59,46 @@ console.log(JSON.stringify({
 """
 
 
-def installed() -> Path:
-    """The folder with both packages."""
-    if NODE.exists():
-        return NODE
+def installed(versions: Sequence[str] = NPM_PACKAGES) -> Path:
+    """The folder with the packages."""
+    kept = npm_folder(versions)
+    if kept.exists():
+        return kept
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
-    NODE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=NODE.parent) as scratch:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
         folder = Path(scratch) / "npm"
         folder.mkdir()
-        asked = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *NPM_PACKAGES]
+        asked = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *versions]
         try:
             subprocess.run(asked, capture_output=True, timeout=240, check=True)
         except subprocess.SubprocessError as error:
-            pytest.skip(f"the npm packages {', '.join(NPM_PACKAGES)} cannot be had: {error}")
-        folder.rename(NODE)
-    return NODE
+            pytest.skip(f"the npm packages {', '.join(versions)} cannot be had: {error}")
+        folder.rename(kept)
+    return kept
+
+
+def run(folder: Path, script: str, *arguments: str) -> Any:
+    """What a script prints as JSON."""
+    path = folder / f"{hashlib.sha256(script.encode()).hexdigest()[:16]}.mjs"
+    path.write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [folder / "node_modules/node/bin/node", path, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_package_for_node() -> None:
     folder = installed()
-    script = folder / "wire.mjs"
-    script.write_text(SCRIPT, encoding="utf-8")
     with serving() as api:
-        done = subprocess.run(
-            [folder / "node_modules/node/bin/node", script, api.address + "/v1"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
+        said = run(folder, SCRIPT, api.address + "/v1")
     numbers = ["one", *map(str, range(2, 42))]
     assert said["asc"] == numbers
     assert said["desc"] == numbers[::-1]

@@ -105,9 +105,40 @@ class TestTools:
         asked = model.asked[-1]["input"]
         assert [(item["type"], item["call_id"]) for item in asked[1:]] == [
             *(("function_call", "call_a"), ("function_call", "call_b")),
-            *(("function_call_output", "call_a"), ("function_call_output", "call_b")),
+            *(("function_call_output", "call_b"), ("function_call_output", "call_a")),
         ]
-        assert [item.get("output") for item in asked[3:]] == ["a", "b"]
+        assert [item.get("output") for item in asked[3:]] == ["b", "a"]
+
+    def test_the_input_goes_in_the_order_in_which_it_was_sent(self, client: openai.OpenAI, model: Endpoint) -> None:
+        """A model answers what comes last: here, the result of its tool."""
+        id = client.conversations.create().id
+        model.output = [CALL]
+        question: Any = {"role": "user", "content": "Where is it?"}
+        client.responses.create(model="m", input=[question], conversation=id)
+        model.output = None
+        given: Any = [question, {"role": "developer", "content": "Be brief."}, ANSWER]
+        client.responses.create(model="m", input=given, conversation=id)
+        asked = model.asked[-1]["input"]
+        assert [item.get("type") for item in asked[:2]] == [None, "function_call"]
+        assert asked[2:] == given
+        kept = client.conversations.items.list(id, order="asc").data
+        assert [item.type for item in kept][2:5] == ["message", "message", "function_call_output"]
+
+    def test_the_id_of_a_call_that_is_written_anew_is_that_of_its_answer(
+        self, client: openai.OpenAI, model: Endpoint, api: Served
+    ) -> None:
+        """Another provider's call: its id holds a character that this one refuses, and is there twice."""
+        id = client.conversations.create().id
+        call = {"type": "tool_use", "id": "toolu.1", "name": "find", "input": {}}
+        done = {"type": "tool_result", "tool_use_id": "toolu.1", "content": "16"}
+        said = [("assistant", call), ("user", done), ("assistant", call)]
+        messages = [{"role": role, "content": [part], "format": "anthropic"} for role, part in said]
+        assert api.post(f"/conversations/{id}/messages", json={"messages": messages}).is_success
+        given: Any = [{"role": "user", "content": "Well?"}, {**ANSWER, "call_id": "toolu.1"}]
+        client.responses.create(model="m", input=given, conversation=id)
+        *_, second, question, answer = model.asked[-1]["input"]
+        assert (second["type"], question, answer["output"]) == ("function_call", given[0], "17")
+        assert second["call_id"] == answer["call_id"] != model.asked[-1]["input"][0]["call_id"]
 
     def test_a_call_that_nobody_answers_is_left_out(self, client: openai.OpenAI, model: Endpoint) -> None:
         id = client.conversations.create().id

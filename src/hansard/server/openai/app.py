@@ -27,6 +27,7 @@ from hansard.server.openai.answers import Answers
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, unknown_url, wire_error
 from hansard.server.openai.pages import Deleted
+from hansard.server.openai.references import References
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import ClientGone, Upstream
 from hansard.server.parts import Parts
@@ -62,6 +63,7 @@ class OpenAiWire:
         self._retries = Retries()
         self._answers = Answers()
         self._deleted = Deleted()
+        self._references = References(parts.store)
         self._upstream = Upstream(parts.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +106,7 @@ class OpenAiWire:
             retries=self._retries,
             answers=self._answers,
             deleted=self._deleted,
+            references=self._references,
             upstream=self._upstream,
         )
         call.headers, call.gone = exchange.headers, body.gone

@@ -16,6 +16,7 @@ from hansard.server.openai.failures import invalid, missing
 if TYPE_CHECKING:
     from hansard.server.openai.answers import Answers
     from hansard.server.openai.pages import Deleted
+    from hansard.server.openai.references import References
     from hansard.server.openai.retries import Retries
     from hansard.server.openai.upstream import Gone, Upstream
     from hansard.store import Store
@@ -57,6 +58,7 @@ class WireCall:
         retries: Retries,
         answers: Answers,
         deleted: Deleted,
+        references: References,
         upstream: Upstream,
     ) -> None:
         self.store = store
@@ -67,6 +69,7 @@ class WireCall:
         self.retries = retries
         self.answers = answers
         self.deleted = deleted
+        self.references = references
         self.upstream = upstream
         self.headers: dict[bytes, bytes] = {}
         self.body: dict[str, Any] = {}

@@ -77,6 +77,7 @@ async def create_conversation(call: WireCall) -> dict[str, Any]:
         return shown(await call.store.create_conversation(id, metadata=metadata))
     messages = messages_given(items, retries.marked(retries.mark_of(call, id)))
     await call.store.append(id, messages, metadata=metadata)
+    await call.references.add(call.store, id, [message.id for message in messages])
     return shown(await need(call.store, id))
 
 

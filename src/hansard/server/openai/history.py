@@ -7,8 +7,12 @@ than this code. A call that the input answers belongs to it, and so stays; one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Container, Iterable, Sequence
+from itertools import groupby
 from typing import Any
+
+from msgspec import structs
 
 from hansard.formats import openai_items, registry
 from hansard.formats.openai_responses import FORMAT, PAIRED
@@ -39,11 +43,16 @@ NOT_SAID = ("compaction_trigger",)
 """Items that ask the endpoint to do something, and are no part of what is said."""
 
 
-def items(history: Sequence[Message], given: Sequence[Message], sent: Sequence[Any]) -> list[Any]:
-    """The history and, behind it, what was sent: `given` are the same items as messages."""
+def items(
+    history: Sequence[Message], given: Sequence[Message], sent: Sequence[Any], named: Container[int] = ()
+) -> list[Any]:
+    """The history and, behind it, what was sent, in the order in which it was sent: `given` are the same as messages.
+
+    `named` are the numbers of those that the caller did not send itself, but named by a reference. They are written as
+    the history is.
+    """
     said = [(message, registry.read(message)) for message in history]
     asked = [(message, registry.read(message)) for message in given]
-    answering = _answering([reading for _, reading in said], [reading for _, reading in asked])
     native = [message.content if _is_native(message, reading) else None for message, reading in said]
     lone = _lone([*native, *(message.content for message in given)])
     readings = [
@@ -51,9 +60,44 @@ def items(history: Sequence[Message], given: Sequence[Message], sent: Sequence[A
         for number, (message, reading) in enumerate(said)
         if number not in lone
     ]
-    answers = [asked[number] for number in answering]
-    rest = [item for number, item in enumerate(sent) if number not in answering]
-    return [*registry.convert_readings([*readings, *answers], FORMAT), *rest]
+    answering = _answering([reading for _, reading in said], [reading for _, reading in asked])
+    before, answers = _with_answers(readings, {number: asked[number] for number in answering})
+    behind: list[Any] = []
+    for is_named, numbers in groupby(range(len(sent)), key=lambda number: number in named and number not in answers):
+        if is_named:
+            behind += _written([asked[number] for number in numbers])
+        else:
+            behind += [{**sent[number], **answers[number]} if number in answers else sent[number] for number in numbers]
+    return [*before, *behind]
+
+
+def _with_answers(
+    readings: Sequence[tuple[Message, Reading]], answers: dict[int, tuple[Message, Reading]]
+) -> tuple[list[Any], dict[int, dict[str, Any]]]:
+    """The history as items, with the calls that are answered behind it; and how each answer names its call.
+
+    The ids of calls may be written anew. So the answers are converted with their calls, each as a token by which it is
+    found again, and taken out: they stand where they were sent.
+    """
+    tokens = {f"{secrets.token_hex(16)} {number}": number for number in answers}
+    marked = [
+        (message, structs.replace(reading, parts=[structs.replace(reading.parts[0], output=token)]))
+        for token, (message, reading) in zip(tokens, answers.values(), strict=True)
+    ]
+    kept, found = [], {}
+    for item in registry.convert_readings([*readings, *marked], FORMAT):
+        number = tokens.get(output) if isinstance(output := item.get("output"), str) else None
+        if number is None:
+            kept.append(item)
+        else:
+            found[number] = {"type": item["type"], "call_id": item["call_id"]}
+    return kept, found
+
+
+def _written(named: Sequence[tuple[Message, Reading]]) -> list[Any]:
+    """Stored messages as items. Calls among them stay: what answers them may stand elsewhere in the input."""
+    readings = [(message, _native(message) if _is_native(message, reading) else reading) for message, reading in named]
+    return list(registry.convert_readings(readings, FORMAT, dangling="keep"))
 
 
 def _answering(said: Iterable[Reading], asked: Sequence[Reading]) -> list[int]:

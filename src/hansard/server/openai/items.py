@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, ValidationError
+from hansard.errors import Conflict, ConversationNotFound
 from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import repeating
@@ -47,6 +47,7 @@ async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Me
             raise not_found("Conversation", conversation_id) from None
         except Conflict as error:
             raise conversations.duplicate(error) from error
+        await call.references.add(call.store, conversation_id, [message.id for message in messages])
     return appended.messages
 
 
@@ -86,14 +87,9 @@ async def delete_item(call: WireCall) -> dict[str, Any]:
 
 
 async def _find(call: WireCall, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
-    for id in pages.message_ids(item_id):
-        try:
-            message = await call.store.get_message(conversation_id, id)
-        except (MessageNotFound, ValidationError):
-            continue
-        for item in openai_items.items_of(message):
-            if item["id"] == item_id:
-                return message, item
+    found = await pages.find_item(call.store, conversation_id, item_id)
+    if found is not None:
+        return found
     await conversations.need(call.store, conversation_id)
     raise not_found("Item", item_id)
 

@@ -20,6 +20,19 @@ def message_ids(item_id: str) -> list[str]:
     return [item_id] if part is None else [item_id, part[0]]
 
 
+async def find_item(store: Store, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]] | None:
+    """An item of a conversation, on whichever branch, and the message that it is or is a part of."""
+    for id in message_ids(item_id):
+        try:
+            message = await store.get_message(conversation_id, id)
+        except (MessageNotFound, ValidationError):
+            continue
+        for item in openai_items.items_of(message):
+            if item["id"] == item_id:
+                return message, item
+    return None
+
+
 class Deleted:
     """Where items were that are deleted: whoever deletes while paging goes on from there.
 

@@ -52,6 +52,8 @@ class Plan(Struct, frozen=True):
     """The conversation does already."""
     at: Message | None = None
     """The message after which it goes on, which need not be the newest."""
+    copies: frozenset[str] = frozenset()
+    """Those of `given` that a reference named: they are known where they were first."""
 
 
 async def create_response(call: WireCall) -> Answer:
@@ -97,16 +99,18 @@ async def _plan(call: WireCall) -> Plan:
         history = [message async for message in call.store.iter_messages(conversation, branch=branch)]
         if at is not None:
             history = [message for message in history if message.seq <= at.seq]
-    given = _given(call, id)
+    input = await call.references.resolve(call.store, _input(body), history, conversation)
+    given = _given(call, id, input.items)
     if conversation is not None:
         await _refuse_known(call, conversation, given)
     asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
-    items = items_before(history, given, _input(body))
+    items = items_before(history, given, input.items, input.named)
     if items or body.get("input") is not None:
         asked["input"] = items
     named = isinstance(body.get("conversation"), str | dict)
     recorded = [message for message in given if message.content["type"] not in NOT_SAID]
-    return Plan(id, named, recorded, asked, conversation is not None, at)
+    copies = frozenset(given[number].id for number in input.named)
+    return Plan(id, named, recorded, asked, conversation is not None, at, copies)
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
@@ -138,12 +142,11 @@ def _input(body: dict[str, Any]) -> list[Any]:
         return []
     if not isinstance(given, list):
         raise missing("input") if given is None else invalid("Invalid type for 'input'.", "input", "invalid_type")
-    # What a reference names stands in the history already.
-    return [item for item in given if not isinstance(item, dict) or openai_items.kind_of(item) != "item_reference"]
+    return given
 
 
-def _given(call: WireCall, id: str) -> list[Message]:
-    return conversations.messages_given(_input(call.body), retries.marked(retries.mark_of(call, id)), "input")
+def _given(call: WireCall, id: str, items: list[Any]) -> list[Message]:
+    return conversations.messages_given(items, retries.marked(retries.mark_of(call, id)), "input")
 
 
 async def _refuse_known(call: WireCall, id: str, given: list[Message]) -> None:
@@ -228,6 +231,7 @@ async def _record(
                 await retries.give_way(attempt)
         if not plan.exists:
             response = await _remember(call, plan, response, batch[-1].id)
+        await call.references.add(store, id, [message.id for message in batch if message.id not in plan.copies])
         if branch is not None and (await conversations.need(store, id)).branch != branch:
             # Last: where nothing was said, nobody is to be taken.
             await store.switch_branch(id, branch)

@@ -1,0 +1,115 @@
+"""Items that the input of a response names by their ids instead of sending them: `{"type": "item_reference", "id"}`.
+
+Ids of messages are unique in a conversation, not in a tenant. So an index in records says in which conversations an
+item is: the namespace ends in the item's id, the key is the conversation's id, and the record goes when its
+conversation goes. It lies in the tenant's space and holds ids only; the item itself is read through the caller's own
+view, which is the wall. A look into the index is one bounded scan, however much is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from hansard.errors import ValidationError
+from hansard.formats import openai_items
+from hansard.model import Message
+from hansard.server.openai import pages
+from hansard.server.openai.failures import WireError, invalid
+from hansard.store.records import Put
+
+if TYPE_CHECKING:
+    from hansard.store import Store
+
+_ITEMS = ("openai", "items")
+_MOST_PLACES = 20
+"""Conversations that are looked into for one item."""
+_KIND = "item_reference"
+
+
+class Input(Struct, frozen=True):
+    """The input of a response with items in the place of references."""
+
+    items: list[Any]
+    named: frozenset[int]
+    """The numbers of those that a reference named."""
+
+
+class References:
+    """The index of items, and what references name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, view: Store, conversation_id: str, ids: Iterable[str]) -> None:
+        """Remembers where items are, for as long as their conversation is there."""
+        if not view.capabilities.records:
+            return
+        batch = [Put((*_ITEMS, id), conversation_id, True, conversation_id=conversation_id) for id in ids]
+        await self._store.tenant(view.tenant_id).records.write(batch)
+
+    async def resolve(
+        self, view: Store, given: list[Any], history: Iterable[Message], conversation_id: str | None
+    ) -> Input:
+        """The input with every reference replaced by its item. What the history holds already is left out."""
+        if not any(_is_reference(item) for item in given):
+            return Input(given, frozenset())
+        said = {message.id for message in history}
+        items: list[Any] = []
+        named: dict[str, int] = {}
+        for number, item in enumerate(given):
+            if not _is_reference(item):
+                items.append(item)
+                continue
+            id = _id_of(item, f"input[{number}]")
+            if id in named or any(each in said for each in pages.message_ids(id)):
+                continue
+            named[id] = len(items)
+            items.append(await self._find(view, id, conversation_id))
+        return Input(items, frozenset(named.values()))
+
+    async def _find(self, view: Store, id: str, conversation_id: str | None) -> dict[str, Any]:
+        """The item, from the conversation or any other that the caller sees."""
+        if conversation_id is not None and (here := await pages.find_item(view, conversation_id, id)) is not None:
+            # Stored on another branch: a copy of it needs an id of its own.
+            return {name: value for name, value in here[1].items() if name != "id"}
+        found: list[dict[str, Any]] = []
+        for place in await self._places(view, id):
+            stored = await pages.find_item(view, place, id)
+            if stored is not None and stored[1] not in found:
+                found.append(stored[1])
+        if not found:
+            raise WireError(404, f"Item with id '{id[:256]}' not found.", param="input", code="not_found")
+        if len(found) > 1:
+            raise invalid(
+                f"Item id '{id}' names different items in several conversations: send the item itself.", "input"
+            )
+        return found[0]
+
+    async def _places(self, view: Store, id: str) -> list[str]:
+        if not view.capabilities.records:
+            return []
+        records = self._store.tenant(view.tenant_id).records
+        places: list[str] = []
+        for message_id in pages.message_ids(id):
+            try:
+                page = await records.scan((*_ITEMS, message_id), exact=True, limit=_MOST_PLACES)
+            except ValidationError:
+                continue  # no id of ours: empty, or too long
+            places += [record.key for record in page.items if record.key not in places]
+        return places
+
+
+def _is_reference(item: Any) -> bool:
+    return isinstance(item, dict) and openai_items.kind_of(item) == _KIND
+
+
+def _id_of(item: dict[str, Any], where: str) -> str:
+    id = item.get("id")
+    if isinstance(id, str) and id:
+        return id
+    if id is None and item.get("type") is None:
+        raise invalid(f"Missing required parameter: '{where}.type'.", f"{where}.type", "missing_required_parameter")
+    raise invalid(f"Invalid '{where}.id': expected the id of an item.", f"{where}.id", "invalid_type")
