@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+import openapi_spec_validator
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -65,6 +70,65 @@ def server() -> Iterator[Served]:
 )
 def test_requests_made_from_the_document(case: Any, server: Served) -> None:
     case.call_and_validate(base_url=server.address, checks=CHECKS)
+
+
+def test_the_document_is_valid() -> None:
+    openapi_spec_validator.validate(json.loads(msgspec.json.encode(openapi.document(PUBLIC))))
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from references(each)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    document = openapi.document(PUBLIC)
+    found = set(references(document))
+    assert found
+    for reference in found:
+        at: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            assert step in at, reference
+            at = at[step]
+
+
+def test_every_error_is_a_problem_and_its_body_is_checked(server: Served) -> None:
+    """A document whose errors could not be resolved would let any body pass."""
+    operation = schema["/api/v1/conversations/{conversation_id}"]["GET"]
+    case = operation.Case(path_parameters={"conversation_id": "never"})
+    answer = case.call(base_url=server.address)
+    assert answer.status_code == 404
+    case.validate_response(answer, checks=[response_schema_conformance])
+    answer = case.call(base_url=server.address)
+    answer.content = b'{"code": 5}'
+    with pytest.raises(FailureGroup, match="schema"):
+        case.validate_response(answer, checks=[response_schema_conformance])
+
+
+def test_headers_that_name_a_tenant_or_a_user(server: Served) -> None:
+    """The pattern in the document is the rule of the server."""
+    for name in ("Hansard-Tenant", "Hansard-User"):
+        pattern = openapi.document(PUBLIC)["components"]["parameters"][name]["schema"]["pattern"]
+        for value in ("u_1", "u%201", "m%C3%BCnchen", "{}", "z/|I", "ann@example.com"):
+            assert re.search(pattern, value)
+            assert server.get("/conversations", headers={name: value}).status_code == 200, value
+        for value in ("", "u 1", "100%", "%4", "%zz"):
+            assert not re.search(pattern, value)
+            answer = server.get("/conversations", headers={name: value})
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), value
+
+
+def test_a_day_is_one_of_the_calendar(server: Served) -> None:
+    parameters = openapi.document(PUBLIC)["paths"]["/api/v1/usage"]["get"]["parameters"]
+    since = next(each["schema"] for each in parameters if each.get("name") == "since")
+    assert since == {"type": "string", "format": "date"}
+    for day, status in (("2026-02-28", 200), ("0000-00-00", 400), ("2026-02-30", 400), ("2026-2-1", 400)):
+        assert server.get("/usage", params={"since": day}).status_code == status, day
 
 
 def test_the_document_is_served(server: Served) -> None:

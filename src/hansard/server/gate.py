@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,6 +21,9 @@ from hansard.server.tokens import Tokens
 from hansard.store import Store
 
 T = TypeVar("T")
+ENCODED = "^([!-$&-~]|%[0-9A-Fa-f]{2})+$"
+"""What a header may hold that names a tenant or a user: visible ASCII, and everything else percent-encoded."""
+_ENCODED = re.compile(ENCODED.encode())
 LOCAL = Caller("local", frozenset(SCOPES))
 """Whoever reaches a server that needs no key: an operator, on this machine."""
 
@@ -142,7 +146,8 @@ class Gate:
 
     def view(self, store: Store, caller: Caller, headers: dict[bytes, bytes]) -> Store:
         """The store as the caller sees it: a key's tenant and user are walls, headers only choose inside of them."""
-        tenant = _chosen(headers, b"hansard-tenant", caller.tenant, "tenant") or DEFAULT_TENANT
+        tenant = _chosen(headers, b"hansard-tenant", caller.tenant, "tenant")
+        tenant = DEFAULT_TENANT if tenant is None else tenant
         user = _chosen(headers, b"hansard-user", caller.user, "user")
         view = self._views.get((tenant, user))
         if view is None:
@@ -158,6 +163,11 @@ def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: s
     given = headers.get(name)
     if given is None:
         return bound
+    if not _ENCODED.fullmatch(given):
+        raise ValidationError(
+            f"the header of the {what} is {'empty' if not given else 'not percent-encoded'}: "
+            f"name a {what}, percent-encoded, or leave the header out"
+        )
     chosen = parameters.unquote(given, f"the header of the {what}")
     if bound is not None and chosen != bound:
         raise Denied(f"this key is bound to another {what}")

@@ -21,6 +21,7 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.server.calls import BYTES, JSON, NDJSON, Endpoint
+from hansard.server.gate import ENCODED
 from hansard.server.problems import MEDIA_TYPE, Problem
 
 _EVERYWHERE: tuple[type[HansardError], ...] = (
@@ -97,7 +98,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "responses": {
             str(endpoint.status): _success(endpoint, schemas),
             **_more_successes(endpoint),
-            **_errors(endpoint),
+            **_errors(endpoint, schemas),
         },
     }
     if endpoint.body is not None:
@@ -148,7 +149,8 @@ def _header(name: str, text: str) -> dict[str, Any]:
     if name == "If-Match":
         schema = {"type": "string", "pattern": '^"[0-9]{1,18}"$'}
     elif name.startswith("Hansard-"):
-        schema["pattern"] = "^[A-Za-z0-9._~-]+$"
+        # An id of 256 bytes, each of which may be percent-encoded.
+        schema |= {"pattern": ENCODED, "maxLength": 3 * 256}
     return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
 
 
@@ -169,7 +171,7 @@ def _more_successes(endpoint: Endpoint) -> dict[str, Any]:
     return more
 
 
-def _errors(endpoint: Endpoint) -> dict[str, Any]:
+def _errors(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     """Every answer that is not a success, by status: the classes of the one table that it may be."""
     found: dict[int, list[str]] = {}
     kinds: list[type[HansardError]] = [*_EVERYWHERE, *endpoint.errors, *([NotFound] if endpoint.parameters else [])]
@@ -185,7 +187,7 @@ def _errors(endpoint: Endpoint) -> dict[str, Any]:
         more[422] = "corrupt"
     for status, code in more.items():
         found.setdefault(status, []).append(code)
-    content = {MEDIA_TYPE.decode(): {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {MEDIA_TYPE.decode(): {"schema": schemas.of(Problem)}}
     return {
         str(status): {"description": ", ".join(dict.fromkeys(codes)), "content": content}
         for status, codes in sorted(found.items())

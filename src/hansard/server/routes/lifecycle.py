@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,8 +15,6 @@ from hansard.model import Problem, Receipt, Report, Stats, UsageRow
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.server.problems import Refused
 from hansard.server.routes.shapes import Id
-
-Day = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 
 
 class About(Struct, frozen=True):
@@ -31,8 +29,8 @@ class About(Struct, frozen=True):
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    since: Day | None = None
-    until: Day | None = None
+    since: date | None = None
+    until: date | None = None
 
 
 class UsageRows(Struct, frozen=True):
@@ -75,7 +73,8 @@ async def about(call: Call[NoQuery, None]) -> About:
 
 async def usage(call: Call[UsageQuery, None]) -> UsageRows:
     """Tokens and cost by day, user, agent and model. `since` is inclusive, `until` is not."""
-    return UsageRows(await call.store.usage(since=call.query.since, until=call.query.until))
+    since, until = (None if day is None else day.isoformat() for day in (call.query.since, call.query.until))
+    return UsageRows(await call.store.usage(since=since, until=until))
 
 
 async def stats(call: Call[NoQuery, None]) -> Stats:
