@@ -18,6 +18,7 @@ from tests.server.test_gate import bearer
 from hansard import sync
 from hansard.model import Message, Participant
 from hansard.server.keys import KeyFile
+from hansard.server.mcp import server
 from hansard.server.settings import Settings
 
 
@@ -59,6 +60,16 @@ async def the_scene(client: Client) -> None:
         "read_conversation",
         "search_conversations",
     }
+    for tool in listed.tools:
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is True
+        assert tool.input_schema["additionalProperties"] is False
+        limit = tool.input_schema["properties"]["limit"]
+        assert (limit["minimum"], limit["maximum"]) == (1, 100)
+    for unknown in ({"cursor": "x"}, {"tenant": "other"}):
+        refused = await client.call_tool("list_conversations", unknown)
+        assert refused.is_error
+        assert next(iter(unknown)) in str(refused.content)
     found = await ask(client, "list_conversations")
     assert [(each["id"], each["title"]) for each in found["conversations"]] == [("hers", "T")]
     page = await ask(client, "read_conversation", conversation_id="hers", limit=2)
@@ -70,7 +81,9 @@ async def the_scene(client: Client) -> None:
         False,
     )
     for id in ("others", "elsewhere", "never"):
-        assert (await ask(client, "read_conversation", conversation_id=id))["messages"] == []
+        missing = await client.call_tool("read_conversation", {"conversation_id": id})
+        assert missing.is_error
+        assert f"there is no conversation '{id}'" in str(missing.content)
     hits = await ask(client, "search_conversations", query="said 3")
     assert [(hit["conversation_id"], hit["text"]) for hit in hits["hits"]] == [("hers", "**said** **3**")]
     assert (await ask(client, "search_conversations", query="SECRET"))["hits"] == []
@@ -90,7 +103,7 @@ def test_over_http(url: str) -> None:
         async def scene(client: Client) -> None:
             found = await ask(client, "list_conversations")
             assert [each["id"] for each in found["conversations"]] == ["elsewhere"]
-            assert (await ask(client, "read_conversation", conversation_id="hers"))["messages"] == []
+            assert (await client.call_tool("read_conversation", {"conversation_id": "hers"})).is_error
 
         play(f"{api.address}/mcp", scene)
 
@@ -136,3 +149,26 @@ def test_what_models_read_is_audited_and_limited(url: str, tmp_path: Path) -> No
     assert (entries[0]["caller"], entries[0]["tenant"]) == (key.id, "acme")
     assert entries[0]["on"] == {"tool": "read_conversation", "conversation_id": "hers"}
     assert entries[1]["on"]["tool"] == "search_conversations"
+
+
+def test_the_tools_are_made_once() -> None:
+    assert server() is server()
+
+
+def test_callers_at_the_same_time_see_each_their_own(url: str, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    tokens = {user: keys.create(user, ["read"], tenant="acme", user=user)[1] for user in ("ada", "bob")}
+    body = CALL | {"params": {"name": "list_conversations", "arguments": {}}}
+
+    async def run(address: str) -> list[tuple[str, str]]:
+        async with httpx.AsyncClient(timeout=60) as client:
+
+            async def asked(user: str) -> tuple[str, str]:
+                answer = await client.post(f"{address}/mcp", json=body, headers=bearer(tokens[user]) | ACCEPT)
+                found = answer.json()["result"]["structuredContent"]["conversations"]
+                return user, ",".join(each["id"] for each in found)
+
+            return await asyncio.gather(*(asked(user) for user in ("ada", "bob") * 20))
+
+    with serving(url, Settings(keys=keys.path)) as api:
+        assert set(asyncio.run(run(api.address))) == {("ada", "hers"), ("bob", "others")}

@@ -1,21 +1,25 @@
 """Conversations as tools of the Model Context Protocol: to list, to search and to read, fixed to one view.
 
-Over HTTP every request stands alone: the key that it brings opens a view, and the tools are made for that view. So
+Over HTTP every request stands alone: the key that it brings opens a view, and the tools see that view and no other. So
 there is no session that could outlive a key, and nothing that a model says can leave the view.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import ToolAnnotations
 from msgspec import Struct
+from pydantic import Field, create_model
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
@@ -43,40 +47,74 @@ _SHOWN = 256
 _TRUST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
-def tools(store: Store, noted: dict[str, str] | None = None) -> MCPServer[Any]:
-    """The tools, for one view of a store. What a call is about is written into `noted`, for the audit."""
-    about = {} if noted is None else noted
-    server: MCPServer[Any] = MCPServer(
-        "hansard", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING", subscriptions=False
+class View(NamedTuple):
+    """What the tools see while one request is answered."""
+
+    store: Store
+    noted: dict[str, str]
+    """What a call is about is written here, for the audit."""
+
+
+_VIEW: ContextVar[View] = ContextVar("hansard_mcp_view")
+Limit = Annotated[int, Field(ge=1, le=100)]
+
+
+async def list_conversations(limit: Limit = 20, after: str | None = None) -> dict[str, Any]:
+    """Lists conversations, newest first. `after` takes the `next_cursor` of the page before."""
+    store, noted = _VIEW.get()
+    noted["tool"] = "list_conversations"
+    page = await _told(store.list_conversations(limit=limit, after=after))
+    return {"conversations": [_head(each) for each in page.items], "next_cursor": page.next_cursor}
+
+
+async def read_conversation(conversation_id: str, limit: Limit = 50, before: str | None = None) -> dict[str, Any]:
+    """Reads the newest messages of a conversation, oldest first. `before` takes `first_cursor`, to go back."""
+    store, noted = _VIEW.get()
+    noted.update(tool="read_conversation", conversation_id=conversation_id[:_SHOWN])
+    # Backwards from the end, so that a page can go on where the last one ended.
+    found = await _told(store.get_messages(conversation_id, order="desc", limit=limit, after=before))
+    if not found and await _told(store.get_conversation(conversation_id)) is None:
+        raise ToolError(f"there is no conversation {conversation_id[:_SHOWN]!r}")
+    messages = found[::-1]
+    first = messages[0].cursor if messages else None
+    return {"messages": [_said(each) for each in messages], "has_more": found.has_more, "first_cursor": first}
+
+
+async def search_conversations(
+    query: str, conversation_id: str | None = None, limit: Limit = 10, after: str | None = None
+) -> dict[str, Any]:
+    """Finds messages by words, "phrases", prefix*, -not, a OR b; the best first. `after` takes `next_cursor`."""
+    store, noted = _VIEW.get()
+    noted.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
+    hits = await _told(store.search(query, conversation_id=conversation_id, limit=limit, cursor=after))
+    return {"hits": [_found(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
+
+
+@cache
+def server() -> MCPServer[Any]:
+    """The tools, made once: their schemas take longer to make than a call takes. They see the view of the request."""
+    functions = (list_conversations, read_conversation, search_conversations)
+    return MCPServer(
+        "hansard",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        tools=[_tool(each) for each in functions],
+        log_level="WARNING",
+        subscriptions=False,
     )
 
-    @server.tool()
-    async def list_conversations(limit: int = 20, after: str | None = None) -> dict[str, Any]:
-        """Lists conversations, newest first. `after` takes the `next_cursor` of the page before."""
-        about["tool"] = "list_conversations"
-        page = await _told(store.list_conversations(limit=limit, after=after))
-        return {"conversations": [_head(each) for each in page.items], "next_cursor": page.next_cursor}
 
-    @server.tool()
-    async def read_conversation(conversation_id: str, limit: int = 50, before: str | None = None) -> dict[str, Any]:
-        """Reads the newest messages of a conversation, oldest first. `before` takes `first_cursor`, to go back."""
-        about.update(tool="read_conversation", conversation_id=conversation_id[:_SHOWN])
-        # Backwards from the end, so that a page can go on where the last one ended.
-        found = await _told(store.get_messages(conversation_id, order="desc", limit=limit, after=before))
-        messages = found[::-1]
-        first = messages[0].cursor if messages else None
-        return {"messages": [_said(each) for each in messages], "has_more": found.has_more, "first_cursor": first}
-
-    @server.tool()
-    async def search_conversations(
-        query: str, conversation_id: str | None = None, limit: int = 10, after: str | None = None
-    ) -> dict[str, Any]:
-        """Finds messages by words, "phrases", prefix*, -not, a OR b; the best first. `after` takes `next_cursor`."""
-        about.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
-        hits = await _told(store.search(query, conversation_id=conversation_id, limit=limit, cursor=after))
-        return {"hits": [_found(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
-
-    return server
+def _tool(function: Callable[..., Any]) -> Tool:
+    """A tool that only reads, and that refuses arguments which it does not know."""
+    hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+    tool = Tool.from_function(function, annotations=hints)
+    known = tool.fn_metadata.arg_model
+    strict = create_model(known.__name__, __base__=known)
+    strict.model_config["extra"] = "forbid"
+    strict.model_rebuild(force=True)
+    tool.fn_metadata.arg_model = strict
+    tool.parameters = strict.model_json_schema(by_alias=True)
+    return tool
 
 
 async def _told(work: Awaitable[T]) -> T:
@@ -116,15 +154,20 @@ class Asked(Struct, frozen=True):
 
 async def use_tools(asked: Asked) -> Answer:
     """Lets a model use the tools. Not a route of the API, but let in, counted and audited as one."""
-    server = tools(asked.view, asked.exchange.more)
-    app = server.streamable_http_app(
+    app = server().streamable_http_app(
         streamable_http_path=asked.exchange.scope["path"],
         stateless_http=True,
         json_response=True,
         transport_security=_TRUST,
     )
-    async with server.session_manager.run():
-        return await _collected(app, asked)
+    # That of this application: the next request makes another.
+    sessions = server().session_manager
+    before = _VIEW.set(View(asked.view, asked.exchange.more))
+    try:
+        async with sessions.run():
+            return await _collected(app, asked)
+    finally:
+        _VIEW.reset(before)
 
 
 _ENDPOINT = Endpoint(method="POST", path=PATH, handler=use_tools, scope="read")
@@ -191,4 +234,5 @@ async def run_stdio(url: str, tenant: str | None, user: str | None) -> None:
     """Serves the tools on stdin and stdout, until stdin ends."""
     async with connect(url) as store:
         view = store.tenant(tenant or DEFAULT_TENANT)
-        await tools(view if user is None else view.user(user)).run_stdio_async()
+        _VIEW.set(View(view if user is None else view.user(user), {}))
+        await server().run_stdio_async()
