@@ -62,7 +62,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if scope["type"] == "websocket":
-            handler = self._openai if inside == openai_wire.REALTIME else self._sockets
+            handler = self._openai if inside.startswith(openai_wire.PREFIX) else self._sockets
         elif inside.startswith(openai_wire.PREFIX):
             handler = self._openai
         else:

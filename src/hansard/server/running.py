@@ -19,6 +19,7 @@ from hansard.server import logs
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
+from hansard.server.websocket_protocol import WebSocketProtocol
 from hansard.server.workers import Task, supervise
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         lifespan="off",
         http=_protocol(),
-        ws="websockets-sansio",
+        ws=WebSocketProtocol,
         timeout_graceful_shutdown=_GRACE,
         backlog=_BACKLOG,
     )

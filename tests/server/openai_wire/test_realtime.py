@@ -320,3 +320,17 @@ def test_a_part_that_is_no_object_cannot_be_truncated() -> None:
 
     with serving() as api:
         asyncio.run(run(api))
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/realtime/", "/v1/nothing"])
+def test_there_is_no_other_socket(path: str) -> None:
+    async def refused(api: Served, headers: dict[str, str]) -> None:
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            await websockets.connect(api.address.replace("http", "ws") + path, additional_headers=headers)
+        response = caught.value.response
+        assert response.status_code == 404
+        assert json.loads(response.body or b"")["error"]["code"] == "unknown_url"
+
+    with serving() as api:
+        for headers in ({}, {"Authorization": "Bearer sk-anything"}):
+            asyncio.run(refused(api, headers))

@@ -127,6 +127,8 @@ class OpenAiWire:
         try:
             given = realtime.with_key(exchange.headers, scope.get("subprotocols", ()))
             caller = exchange.caller = await admit(self._gate, given, scope.get("client"))
+            if exchange.path != realtime.PATH.encode():
+                raise unknown_url(404, exchange.method, scope["path"])
             exchange.endpoint = _REALTIME_ROUTE
             self._gate.allow(caller, _REALTIME_ROUTE)
             view = self._gate.view(self._store, caller, exchange.headers)
