@@ -106,7 +106,7 @@ class Api:
         bodies.need_type(headers, JSON)
         raw = await body.whole()
         try:
-            return decoder.decode(raw)
+            return bodies.decode(raw, decoder)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise ValidationError(f"the body is wrong: {error}") from error
 

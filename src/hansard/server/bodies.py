@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import msgspec
 from starlette.types import Receive
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.deadlines import Deadlines
 from hansard.server.problems import Refused
+
+_MOST_INTEGERS = 10
+"""Numbers of one body that may be written as `4.0`: the body is read once more for each."""
+_MOST_READ_AGAIN = 1_000_000
+"""Bytes of such a body."""
+_NO_INTEGER = re.compile(r"Expected `int(?: \| null)?`, got `float` - at `\$((?:\.\w+|\[\d+\])+)`")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 class Gone(Exception):
@@ -89,6 +99,38 @@ class Body:
                 begun, held = [rest[-1]], len(rest[-1])
         if last := b"".join(begun).rstrip(b"\r"):
             yield [last]
+
+
+def decode(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """A JSON body. Where an integer is wanted, `4.0` is one, as JSON Schema says."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        if len(raw) > _MOST_READ_AGAIN:
+            raise
+        body, wrong = msgspec.json.decode(raw), error
+    for _ in range(_MOST_INTEGERS):
+        if not _make_integer(body, str(wrong)):
+            break
+        try:
+            return decoder.decode(msgspec.json.encode(body))
+        except msgspec.ValidationError as error:
+            wrong = error
+    raise wrong
+
+
+def _make_integer(body: Any, wrong: str) -> bool:
+    """Makes the number that was refused an integer, if it is a whole one."""
+    found = _NO_INTEGER.fullmatch(wrong)
+    if found is None:
+        return False
+    *path, last = [name or int(number) for name, number in _STEP.findall(found[1])]
+    for step in path:
+        body = body[step]
+    if not body[last].is_integer():
+        return False
+    body[last] = int(body[last])
+    return True
 
 
 def _too_large(size: int, most: int) -> Refused:
