@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -251,3 +252,43 @@ def test_many_connections(api: Served) -> None:
         return await asyncio.gather(*(ask(number) for number in range(1000)))
 
     assert set(asyncio.run(ask_all())) == {b"HTTP/1.1 200 OK"}
+
+
+def test_a_whole_number_is_an_integer_however_it_is_written(api: Served) -> None:
+    """JSON Schema has one kind of number: 4.0 is an integer."""
+    said = [{"role": "user", "content": {"n": 4.0}} for _ in range(5)]
+    assert api.post(MESSAGES, json={"messages": said}).is_success
+    path = MESSAGES.replace("/messages", "/summaries")
+    body = b'{"text": "s", "from_seq": %s, "to_seq": 2.0}'
+    made = api.post(path, content=body % b"1.0", headers=JSON)
+    assert made.is_success, made.text
+    assert (made.json()["from_seq"], made.json()["to_seq"]) == (1, 2)
+    for wrong in (b"1.5", b'"1"', b"1e999", b"[1.0]"):
+        problem(api.post(path, content=body % wrong, headers=JSON), 400, "invalid")
+    kept = api.get(MESSAGES).text
+    assert '{"n":4.0}' in kept, "content stays as it was written"
+
+
+@pytest.mark.parametrize("upgrade", [False, True])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_head_that_is_too_long(api: Served, pieces: int, upgrade: bool) -> None:
+    """64 KB, also where it arrives in one read: a server reads up to 256 KB at once."""
+    line = b"GET /api/v1/conversations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    if upgrade:
+        line = line.replace(b"close", b"Upgrade") + b"Upgrade: websocket\r\n"
+    for size, status in ((60_000, b"200"), (66_000, b"431"), (130_000, b"431"), (300_000, b"431")):
+        if upgrade and status == b"200":
+            continue
+        head = line + b"X-Long: " + b"x" * size + b"\r\n\r\n"
+        with connected(api) as wire:
+            wire.sendall(head[: len(head) // pieces])
+            if pieces > 1:
+                time.sleep(0.05)
+                with suppress(ConnectionError):  # refused already
+                    wire.sendall(head[len(head) // pieces :])
+            assert wire.recv(12) == b"HTTP/1.1 " + status, size
+
+
+def test_a_body_in_the_same_read_is_no_part_of_the_head(api: Served) -> None:
+    body = b'{"messages":[{"role":"user","content":"' + b"x" * 100_000 + b'"}]}'
+    raw_exchange(api, f"POST /api/v1{MESSAGES}", body)

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from tests.cli.shell import Shell
 from tests.server.kit import Served, serving
 from tests.server.test_rest import ok, problem, say
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from hansard.backends.memory import MemoryBackend
 from hansard.errors import RateLimited, ValidationError
@@ -43,7 +45,7 @@ def bearer(token: str) -> dict[str, str]:
 def test_a_key_is_kept_as_a_hash_and_readable_by_its_owner_alone(keys: KeyFile) -> None:
     key, token = keys.create("x", ["write", "read"], tenant="acme")
     text = keys.path.read_text()
-    assert token.rpartition("_")[2] not in text
+    assert token.split("_", 2)[2] not in text
     assert key.scopes == ("read", "write")
     assert stat.S_IMODE(keys.path.stat().st_mode) == 0o600
     with pytest.raises(ValidationError):
@@ -76,6 +78,8 @@ def test_keys_by_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("keys", "revoke", "app").code == 0
     assert shell.run("keys", "--json").json["items"][0]["revoked_at"]
     assert shell.run("keys", "revoke", "nobody").code == 4
+    for name in ("--keys", "--file"):
+        assert shell.run("keys", "--json", name, "other.json").json["items"] == []
     for wrong in (["create"], ["create", "x", "--rate", "0"], ["create", "x", "--scopes", "all"], ["frobnicate"]):
         assert shell.run("keys", *wrong).code == 2
     assert shell.run("keys", "create", "x", "--operator", "--tenant", "t").code == 2
@@ -201,6 +205,10 @@ def test_tokens(tmp_path: Path) -> None:
         wrong = {
             "expired": provider.token(exp=time.time() - 1),
             "no end": provider.token(exp=None),
+            "an end that is text": provider.token(exp=str(int(time.time() + 60))),
+            "an end that is a list": provider.token(exp=[1]),
+            "an end that is none": provider.token(exp=float("inf")),
+            "a beginning that is a list": provider.token(nbf=[1]),
             "for another": provider.token(aud="other"),
             "from another": provider.token(iss="other"),
             "no tenant": provider.token(hansard_tenant=None),
@@ -318,3 +326,36 @@ def test_what_the_storage_says_is_for_the_operator_alone(keys: KeyFile, tmp_path
         told: httpx.Response = api.get("/conversations/c/messages", headers=bearer(operators))
         assert "xyzzy" not in told.text
         assert told.json()["details"]["where"]
+
+
+@pytest.mark.parametrize("header", ["Hansard-Tenant", "Hansard-User"])
+def test_an_empty_header_names_nobody(header: str) -> None:
+    """An unset variable in a script must not mean the tenant `default`."""
+    models = {"Accept": "application/json, text/event-stream", header: ""}
+    with serving() as api:
+        say(api, "c", "hello", user_id="zed")
+        problem(api.post("/users/zed/erase", headers={header: ""}), 400, "invalid")
+        wire = api.get(api.address + "/v1/conversations", headers={header: ""})
+        assert (wire.status_code, wire.json()["error"]["code"]) == (400, "invalid")
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert api.post(api.address + "/mcp", json=call, headers=models).status_code == 400
+        for path in ("/api/v1/conversations/c/tail", "/v1/realtime"):
+            with pytest.raises(InvalidStatus) as refused:
+                connect(api.address.replace("http", "ws") + path, additional_headers={header: ""})
+            assert refused.value.response.status_code == 400
+        assert api.get(api.address + "/t//").status_code == 400, "the page names the tenant in the path"
+        assert ok(api.get("/stats"))["messages"] == 1
+
+
+def test_a_refused_handshake_is_no_error_of_the_server(keys: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody without a key can fill the log."""
+    keys.create("x", ["read"], tenant="acme")
+    paths = ("/api/v1/conversations/c/tail", "/v1/realtime", "/v1/responses", "/elsewhere")
+    with serving(settings=Settings(keys=keys.path)) as api, caplog.at_level(logging.INFO):
+        for path in paths:
+            with pytest.raises(InvalidStatus) as refused:
+                connect(api.address.replace("http", "ws") + path)
+            assert refused.value.response.status_code == 401
+            assert refused.value.response.body
+        assert api.get("/conversations").status_code == 401, "it goes on"
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []

@@ -32,7 +32,10 @@ def keys(
     rate: Annotated[int | None, Parameter(help="Requests a minute.")] = None,
     daily_bytes: Annotated[int | None, Parameter(help="Bytes that it may send a day.")] = None,
     days: Annotated[float | None, Parameter(help="How long it is valid. Without it: until it is revoked.")] = None,
-    file: Annotated[Path | None, Parameter(help="The file of keys: $HANSARD_KEYS, else hansard-keys.json.")] = None,
+    file: Annotated[
+        Path | None,
+        Parameter(name=("--keys", "--file"), help="The file of keys: $HANSARD_KEYS, else hansard-keys.json."),
+    ] = None,
     session: Given,
 ) -> None:
     """Make, list and revoke the keys of a server.

@@ -17,6 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hansard.server.exchanges import EXTENSION
 
 _LONGEST_HEAD = 64 * 1024
+_PUNCTUATION = len(": \r\n")
+"""Of each header."""
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-type: text/plain\r\ncontent-length: 20\r\nconnection: close\r\n\r\n"
@@ -29,18 +31,30 @@ class Protocol(HttpToolsProtocol):
         self._together = Together(transport)
         self._head_since: float | None = self.loop.time()
         """Since when a head is awaited; None after it has come."""
-        self._head_size = 0
+        self._head_size = self._read_size = 0
+        self._is_refused = False
+        """A head was too long: whatever follows it is not looked at."""
         self._unread: tuple[int, float] | None = None
         """How much the client has not taken yet, and since when it is just so much."""
         super().connection_made(self._together)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
+        self._read_size = len(data)
         super().data_received(data)
         if self._head_since is not None:
             self._head_size += len(data)
             if self._head_size > _LONGEST_HEAD and not self.transport.is_closing():
-                self.transport.write(_TOO_LONG)
-                self.transport.close()
+                self._refuse()
+
+    def _is_head_too_long(self) -> bool:
+        """Of a head that has come: what is read at once may hold the body, too, and other requests."""
+        fields = sum(len(name) + len(value) + _PUNCTUATION for name, value in self.headers)
+        return len(self.url) + fields > _LONGEST_HEAD
+
+    def _refuse(self) -> None:
+        self._is_refused = True
+        self.transport.write(_TOO_LONG)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -49,7 +63,22 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_since = None
-        super().on_headers_complete()
+        if self._head_size + self._read_size > _LONGEST_HEAD and not self._is_refused and self._is_head_too_long():
+            self._refuse()
+        if not self._is_refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        if not self._is_refused:
+            super().handle_websocket_upgrade()
 
     def on_response_complete(self) -> None:
         self._together.flush()  # an answer to HEAD has no second write

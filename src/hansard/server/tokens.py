@@ -28,6 +28,8 @@ _AGAIN = 30.0
 """Seconds before a token with an unknown key makes the keys be fetched again."""
 _PATIENCE = 5.0
 _MOST_BYTES = 1_000_000
+_MALFORMED = (ValueError, TypeError, OverflowError, RecursionError)
+"""What the library raises for claims of the wrong type, such as a list for a time."""
 _LAST = 253_402_300_799
 """The last second that a time can name, in the year 9999."""
 
@@ -60,7 +62,7 @@ class Tokens:
                 audience=self._audience,
                 options={"require": ["exp", "sub"]},
             )
-        except self._jwt.PyJWTError as error:
+        except (self._jwt.PyJWTError, *_MALFORMED) as error:
             raise Unauthenticated("the token does not hold") from error
         return _caller(claims)
 
@@ -96,7 +98,10 @@ def _caller(claims: dict[str, Any]) -> Caller:
     scope = claims.get("scope", "")
     if not isinstance(tenant, str) or not tenant or not isinstance(user, str | None) or user == "":
         raise Unauthenticated("the token names no tenant, or a user that is none")
+    ends = claims["exp"]
+    if not isinstance(ends, int | float) or isinstance(ends, bool):
+        raise Unauthenticated("the token's exp is not a number")
     words = scope.split() if isinstance(scope, str) else []
     scopes = frozenset(each for each in SCOPES if f"hansard:{each}" in words)
-    until = datetime.fromtimestamp(min(claims["exp"], _LAST), UTC)
+    until = datetime.fromtimestamp(min(ends, _LAST), UTC)
     return Caller(f"token:{claims['sub']}", scopes, tenant, user, until)

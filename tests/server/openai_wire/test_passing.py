@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,51 @@ class TestTools:
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(model="m", input="x", background=True)
         assert (caught.value.param, model.count) == ("background", 0)
+
+
+def test_an_answer_that_is_nested_too_deeply() -> None:
+    deep = b"[" * 200_000 + b"]" * 200_000
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["content-length"])
+            self.send_response(400 if b"refuse" in self.rfile.read(length) else 200)
+            self.send_header("Content-Length", str(len(deep)))
+            self.end_headers()
+            self.wfile.write(deep)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        try:
+            with serving(settings=Settings(upstream=address)) as own:
+                for path, body in (
+                    ("/responses", {"model": "m", "input": "hi"}),
+                    ("/responses", {"model": "m", "input": "hi", "stream": True}),
+                    ("/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
+                ):
+                    named = {"Hansard-Conversation": "deep"}
+                    answer = own.post(f"{own.address}/v1{path}", json=body, headers=named)
+                    assert answer.status_code == 502 or b"upstream" in answer.content, (path, body, answer.content[:99])
+                refused = own.post(f"{own.address}/v1/responses", json={"model": "refuse", "input": "hi"})
+                assert refused.status_code == 400
+                assert own.get("/stats").json()["messages"] == 0
+        finally:
+            server.shutdown()
+            thread.join(60)
+
+
+@pytest.mark.parametrize("path", ["/responses/compact", "/responses/input_tokens"])
+def test_what_is_not_passed_on_says_so(api: Served, path: str) -> None:
+    answer = api.post(f"{api.address}/v1{path}", json={"model": "m", "input": "hi"})
+    error = answer.json()["error"]
+    assert answer.status_code == 404
+    assert "not passed on" in error["message"]
+    assert "not kept" not in error["message"]
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:

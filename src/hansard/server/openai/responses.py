@@ -25,7 +25,7 @@ from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
-from hansard.server.openai.upstream import event, events, whole
+from hansard.server.openai.upstream import UNREADABLE, event, events, whole
 
 _RESPONSES = ("openai", "responses")
 _RECORDED = ("completed", "incomplete")
@@ -392,7 +392,7 @@ def object_of(raw: bytes) -> dict[str, Any]:
     """The endpoint's answer."""
     try:
         found = msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         found = None
     if not isinstance(found, dict):
         raise WireError(502, "The model endpoint did not answer with JSON.", code="upstream", type="server_error")

@@ -30,6 +30,8 @@ _LARGEST = 16 * 1024 * 1024
 """Bytes of an event, either way: audio comes in pieces."""
 _MOST = 100 * 1024 * 1024
 """Bytes of an answer, or of one event of a stream: twice what the content of a message may hold."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What is raised for bytes that are no JSON, or nested deeper than anybody could read."""
 _EVENT = b"\n\n"
 _END = re.compile(rb"\r?\n\r?\n")
 _LONGEST_END = 3
@@ -178,7 +180,7 @@ def _refused(status: int, raw: bytes, headers: Any) -> WireError:
         error = msgspec.json.decode(raw)["error"]
         message, kind = str(error["message"]), str(error.get("type"))
         param, code = error.get("param"), error.get("code")
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+    except (*UNREADABLE, KeyError, TypeError, AttributeError):
         message, kind, param, code = f"The model endpoint answered {status}.", "server_error", None, None
     if status in (401, 403) or status < 400:
         # To ask again would meet the same.
@@ -277,7 +279,7 @@ def _need_end(size: int) -> None:
 def _data(event: bytes) -> Any:
     try:
         return msgspec.json.decode(_said(event))
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
