@@ -8,8 +8,8 @@ values of `hansard.contract.types`. `backends/memory` is the definition of truth
 What holds for every method:
 
 - **Context.** The first argument says who asks and when. `tenant` is part of every key. When `user` is set, a
-  conversation of another owner does not exist: not in reads, not in lists, not in errors. `now` is the only clock; what
-  expires at or before it does not exist.
+  conversation of another owner does not exist: not in reads, not in lists, not in errors. `now` is the only clock; a
+  conversation that expires at or before `horizon` does not exist. That is `now`, except for an erasure.
 - **Atomic.** A write applies in full or not at all, and may be seen by readers only in full. It is stored when the
   method returns: `capabilities.durability` says against what.
 - **Serial.** Writes to one conversation apply one after another, across threads and processes. Writers of different

@@ -6,7 +6,7 @@ The Store has checked and converted everything here; a backend need not check it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -26,6 +26,8 @@ from hansard.model import (
 )
 
 OnDuplicate = Literal["first", "error"]
+BEGINNING = datetime.min.replace(tzinfo=UTC)
+"""Before anything can have expired."""
 
 
 class Context(Struct, frozen=True, gc=False):
@@ -34,6 +36,13 @@ class Context(Struct, frozen=True, gc=False):
     tenant: str
     now: datetime
     user: str | None = None
+    with_expired: bool = False
+    """What has expired exists as well. For erasure, which must take what nobody can see any longer."""
+
+    @property
+    def horizon(self) -> datetime:
+        """What expires at or before this moment does not exist."""
+        return BEGINNING if self.with_expired else self.now
 
 
 class Draft(Struct, frozen=True, gc=False):

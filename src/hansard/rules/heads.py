@@ -31,7 +31,7 @@ BLOB_GRACE = timedelta(hours=1)
 def is_visible(conversation: Conversation, context: Context) -> bool:
     """Not expired, and not behind the wall of a user's view."""
     expires = conversation.expires_at
-    return (expires is None or expires > context.now) and (context.user is None or context.user == conversation.user_id)
+    return (expires is None or expires > context.horizon) and context.user in (None, conversation.user_id)
 
 
 def not_found(id: str) -> ConversationNotFound:

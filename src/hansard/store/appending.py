@@ -250,9 +250,9 @@ class Appending(Core):
             checks.flag(revive, "revive"),
         )
         context = self._view.context()
-        appended = await self._backend.replace_messages(context, id, replace)
-        with after_a_write():
-            await vectoring.forget_missing(self._backend, context, id)
+        async with vectoring.removal(self._backend, context, id) as removal:
+            appended = await self._backend.replace_messages(context, id, replace)
+            await removal.forget_missing()
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         return await self._whole(context, appended, made.blobs)

@@ -79,9 +79,9 @@ class Branches(MessageParts):
         name = checks.id_of(branch, "branch", self.limits)
         expected = checks.optional_count(expected_version, "expected_version")
         context = self._view.context()
-        receipt = await self._backend.delete_branch(context, id, name, expected)
-        with after_a_write():
-            await vectoring.forget_missing(self._backend, context, id)
+        async with vectoring.removal(self._backend, context, id) as removal:
+            receipt = await self._backend.delete_branch(context, id, name, expected)
+            await removal.forget_missing()
         return receipt
 
     async def fork(

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from hansard.contract.types import Context, ConversationQuery, Remove
+from hansard.contract.types import Context, ConversationQuery, Participation, Remove
 from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import vectoring
@@ -20,21 +20,24 @@ _SWEEP = 1000
 
 async def user(view: View, user_id: str) -> Receipt:
     """The conversations that the user owns, the user's messages in others, and what is kept beside them."""
-    # What has expired is invisible to all that follows, but it is still there. A view may not sweep others' things.
-    if not view.walled:
-        await sweep(view)
-    context = Context(view.tenant, view.clock())
+    # What has expired nobody can see any longer, but it is still there.
+    context = Context(view.tenant, view.clock(), with_expired=True)
     total = Receipt(at=context.now, physically_gone=True)
     async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
         total += await view.backend.delete_conversation(context, conversation.id)
+    await vectoring.settle(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
-            remove = Remove("ids", tuple(each.message_ids))
-            removed = await view.backend.remove_messages(context, each.conversation_id, remove)
-            seqs = {message.seq for message in removed.messages}
-            await vectoring.forget(view.backend, context, each.conversation_id, seqs)
-            total += removed.receipt
+            total += await _messages(view, context, each)
     return total + await view.backend.erase_user_data(context, user_id)
+
+
+async def _messages(view: View, context: Context, of: Participation) -> Receipt:
+    async with vectoring.removal(view.backend, context, of.conversation_id) as removal:
+        remove = Remove("ids", tuple(of.message_ids))
+        removed = await view.backend.remove_messages(context, of.conversation_id, remove)
+        await removal.forget({message.seq for message in removed.messages})
+        return removed.receipt
 
 
 async def older_than(view: View, until: datetime, *, dry_run: bool = False) -> Receipt:

@@ -122,18 +122,17 @@ class MessageParts(Appending):
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()
         expected = checks.optional_count(expected_version, "expected_version")
-        try:
-            removed = await self._backend.remove_messages(
-                context, id, structs.replace(remove, expected_version=expected)
-            )
-        except ConversationNotFound:
-            if expected is not None:
-                raise
-            return Removed([], Receipt(at=context.now), 0)
-        with after_a_write():
+        async with vectoring.removal(self._backend, context, id) as removal:
+            try:
+                removed = await self._backend.remove_messages(
+                    context, id, structs.replace(remove, expected_version=expected)
+                )
+            except ConversationNotFound:
+                if expected is not None:
+                    raise
+                return Removed([], Receipt(at=context.now), 0)
             gone = None if remove.what == "all" else {message.seq for message in removed.messages}
-            if gone is None or gone:
-                await vectoring.forget(self._backend, context, id, gone)
+            await removal.forget(gone)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, gone or ())
         return removed

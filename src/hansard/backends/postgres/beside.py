@@ -21,7 +21,7 @@ Key = tuple[bytes, str]
 
 
 async def list_summaries(link: Link, context: Context, id: str, branch: str | None) -> list[Summary]:
-    found = await link.all("read_summaries", context.tenant, id, to_micros(context.now), context.user)
+    found = await link.all("read_summaries", context.tenant, id, to_micros(context.horizon), context.user)
     return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
 
 
@@ -111,7 +111,7 @@ async def scan_records(link: Link, context: Context, query: RecordQuery) -> tupl
 
 
 _CONVERSATION_IS_SEEN = (
-    "(r.conversation IS NULL OR (c.id IS NOT NULL AND (c.expires_at IS NULL OR c.expires_at > $3)"
+    "(r.conversation IS NULL OR (c.id IS NOT NULL AND (c.expires_at IS NULL OR c.expires_at > $7)"
     " AND ($4::text IS NULL OR c.user_id = $4)))"
 )
 
@@ -119,14 +119,14 @@ _CONVERSATION_IS_SEEN = (
 def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]]:
     """A page of those that are alive, one longer if there are more. Made of constant fragments."""
     prefix = codec.pack_namespace(query.prefix)
-    now = to_micros(context.now)
-    values: list[Any] = [context.tenant, context.user or "", now, context.user, query.limit + 1, prefix]
+    now, horizon = to_micros(context.now), to_micros(context.horizon)
+    values: list[Any] = [context.tenant, context.user or "", now, context.user, query.limit + 1, prefix, horizon]
     conditions = ["r.tenant = $1", "r.owner = $2", "(r.expires_at IS NULL OR r.expires_at > $3)", _CONVERSATION_IS_SEEN]
     if query.exact:
         conditions.append("r.namespace = $6")
     else:
         values.append(prefix + b"\xff")
-        conditions.append("r.namespace >= $6 AND r.namespace < $7")
+        conditions.append("r.namespace >= $6 AND r.namespace < $8")
     if query.after is not None:
         values += key_of(*query.after)
         sign = "<" if query.newest_first else ">"
@@ -148,7 +148,7 @@ def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]
 
 
 async def participations(link: Link, context: Context, participant_id: str, limit: int) -> list[Participation]:
-    values = (rows.escaped(participant_id), context.user, to_micros(context.now), limit)
+    values = (rows.escaped(participant_id), context.user, to_micros(context.horizon), limit)
     found: dict[str, list[str]] = {}
     for conversation, id in await link.all("participations", context.tenant, *values):
         found.setdefault(conversation, []).append(id)

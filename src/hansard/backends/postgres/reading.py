@@ -51,7 +51,15 @@ def select_plain(context: Context, id: str, query: MessageQuery) -> tuple[str, l
     same statement finds out.
     """
     limit = None if query.limit is None else query.limit + 1
-    values: list[Any] = [context.tenant, id, query.branch, limit, query.max_bytes, to_micros(context.now), context.user]
+    values: list[Any] = [
+        context.tenant,
+        id,
+        query.branch,
+        limit,
+        query.max_bytes,
+        to_micros(context.horizon),
+        context.user,
+    ]
     direction = "DESC" if query.newest_first else "ASC"
     sql = f"""
         SELECT m.*, place.state FROM (
@@ -168,7 +176,7 @@ async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
 async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
     # An id has no NUL: one that was asked for is not there.
     wanted = [each for each in message_ids if "\0" not in each]
-    found = await link.all("read_messages", context.tenant, id, wanted, to_micros(context.now), context.user)
+    found = await link.all("read_messages", context.tenant, id, wanted, to_micros(context.horizon), context.user)
     by_id = {message.id: message for message in rows.messages_of(found, id)}
     return [by_id[each] for each in message_ids if each in by_id]
 
@@ -229,7 +237,7 @@ def select_conversations(
     context: Context, query: ConversationQuery, limit: int | None, offset: int
 ) -> tuple[str, list[Any]]:
     column = "active_at" if query.sort == "last_message_at" else "updated_at"
-    values: list[Any] = [context.tenant, to_micros(context.now)]
+    values: list[Any] = [context.tenant, to_micros(context.horizon)]
     conditions = ["tenant = $1", "(expires_at IS NULL OR expires_at > $2)"]
     for name, value in (("user_id", query.user_id), ("user_id", context.user), ("agent_id", query.agent_id)):
         if value is not None:

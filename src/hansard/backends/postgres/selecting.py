@@ -71,7 +71,7 @@ class Statement:
         )
 
     def _conversation(self) -> Iterator[str]:
-        yield f" AND (expires_at IS NULL OR expires_at > {self.value(to_micros(self.context.now), 'bigint')})"
+        yield f" AND (expires_at IS NULL OR expires_at > {self.value(to_micros(self.context.horizon), 'bigint')})"
         names = {"user_id": self.lookup.user_id, "agent_id": self.lookup.agent_id}
         for column, value in (*names.items(), ("user_id", self.context.user)):
             if value is not None:

@@ -79,7 +79,7 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
     """`rules.is_visible` for a row, without making a Conversation of it."""
-    return (expires_at is None or from_micros(expires_at) > context.now) and context.user in (None, user_id)
+    return (expires_at is None or from_micros(expires_at) > context.horizon) and context.user in (None, user_id)
 
 
 # Messages
@@ -278,7 +278,7 @@ def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]
         if value is not None:
             named.append(name)
             filters.append(value)
-    filters.append(to_micros(context.now))
+    filters.append(to_micros(context.horizon))
     for place in (query.above, query.below):
         if place is not None:
             filters += place

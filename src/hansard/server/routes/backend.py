@@ -58,6 +58,8 @@ def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
         _guard_tenant(call, context)
     elif (context.tenant, context.user) != (call.store.tenant_id, call.store.user_id):
         raise Denied("the call is for another tenant or user than its headers")
+    elif context.with_expired and "admin" not in call.caller.scopes:
+        raise Denied("only an erasure sees what has expired, and that needs the scope admin")
 
 
 def _bound_to_user() -> Denied:

@@ -83,15 +83,42 @@ class TestEraseUser(Contract):
         assert history(store, "c", branch="main") == ["1"]
         assert_exact(store, "c")
 
-    def test_what_has_expired_as_well(self, target: Target, store: Driver, clock: Clock) -> None:
+    @pytest.mark.parametrize("how", ["store", "tenant", "user"])
+    def test_what_has_expired_as_well(self, store: Driver, clock: Clock, how: str) -> None:
+        # Catches an erasure that looks only at what can be seen: what has expired is invisible, but still there.
+        acme = store if how == "store" else store.tenant("acme")
+        ada = acme.user("ada") if how == "user" else acme
+        fill(acme)
+        for conversation in ("ada's", "ada's second", "bob's", "nobody's"):
+            acme.update_conversation(conversation, expires_at=clock.now + HOUR)
+        say(acme, "eve's", "stays until it is swept", user_id="eve", expires_at=clock.now + HOUR)
+        clock.advance(2 * HOUR)
+        receipt = ada.erase_user("ada")
+        assert (receipt.conversations, receipt.messages) == (2, 6)
+        assert not ada.erase_user("ada")
+        assert acme.stats().messages == 3, "bob's two messages and eve's one"
+        assert store.purge().messages == 3
+
+    @pytest.mark.parametrize("how", ["store", "tenant", "user"])
+    def test_nothing_that_has_expired_is_left_in_the_files(
+        self, target: Target, store: Driver, clock: Clock, how: str
+    ) -> None:
         require(store, "durability")
         require_folder(target)
         secret = f"secret-xyzzy-{'q' * 40}"
-        say(store, "c", secret, user_id="ada", expires_at=clock.now + HOUR)
+        acme = store if how == "store" else store.tenant("acme")
+        ada = acme.user("ada") if how == "user" else acme
+        options = {"expires_at": clock.now + HOUR}
+        say(acme, "c", f"1{secret}", user_id="ada", title=f"2{secret}", metadata={"k": f"3{secret}"}, **options)
+        acme.append("bob's", [by(ADA, f"4{secret}"), by(Participant("user", "bob"), "stays")], user_id="bob", **options)
+        if store.capabilities.records:
+            acme.records.put(["n"], "k", f"5{secret}", conversation_id="c")
         clock.advance(2 * HOUR)
-        receipt = store.erase_user("ada")
+        receipt = ada.erase_user("ada")
         store.close()
-        assert not receipt.physically_gone or secret.encode() not in target.raw()
+        raw = target.raw()
+        assert b"stays" in raw
+        assert not receipt.physically_gone or secret.encode() not in raw
 
     def test_a_user_may_erase_only_themselves(self, store: Driver) -> None:
         fill(store)

@@ -6,13 +6,16 @@ was applied, nothing has changed; and an operation that may be repeated ends, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from hansard.errors import NotFound
 from hansard.model import Message, Participant
-from hansard.store import Put
+from hansard.search import vectors
+from hansard.store import Put, vectoring
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import state
 from hansard.testing.contract.base import DAY, Contract, assert_exact, require
@@ -55,6 +58,46 @@ MAY_BE_REPEATED: dict[str, Act] = {
     "write records": lambda store: store.records.write([Put(["n"], "k", 2), Put(["n"], "l", 3, conversation_id="d")]),
 }
 
+
+class Lengths:
+    """An embedder that needs no model."""
+
+    name = "lengths"
+    dimensions = 2
+
+    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return [[1.0, float(len(text))] for text in texts]
+
+
+def prepare_embedded(store: Driver) -> None:
+    prepare(store)
+    if store.capabilities.branches:
+        store.append("c", Message("user", "aside", id="s"), branch="side")
+    store.again(tenant=store.tenant_id, embedder=Lengths()).embed()
+
+
+def embedded(store: Driver) -> set[tuple[str, str]]:
+    """The messages that have a vector, by conversation and id, as they lie in the records."""
+    return {
+        (record.namespace[2], row.id)
+        for record in store.records.iter(vectoring.VECTORS)
+        if record.key != vectoring.STATE
+        for row in vectors.unpack(record.value, "")
+    }
+
+
+REMOVED: dict[str, tuple[Act, set[tuple[str, str]]]] = {
+    "erase_user": (lambda store: store.erase_user("ada"), {("c", "b"), ("d", "x"), ("e", "h")}),
+    "delete_message": (lambda store: store.delete_message("c", "b"), {("c", "b")}),
+    "clear_messages": (lambda store: store.clear_messages("c"), {("c", id) for id in "abcs"}),
+    "replace_messages": (
+        lambda store: store.replace_messages("c", [{"role": "user", "content": "z", "id": "z"}]),
+        set(),
+    ),
+    "delete_branch": (lambda store: store.delete_branch("c", "side"), {("c", "s")}),
+    "delete_conversation": (lambda store: store.delete_conversation("c"), {("c", id) for id in "abcs"}),
+}
+
 MAY_NOT: dict[str, Act] = {
     "append without ids": lambda store: store.append("c", [Message("user", "new"), Message("user", "new")]),
     "pop_message": lambda store: store.pop_message("c"),
@@ -94,6 +137,28 @@ class TestFaults(Contract):
         for strike in strikes(store, prepare, MAY_BE_REPEATED[act]):
             MAY_BE_REPEATED[act](strike.store)
             assert state(strike.store, leave_out=REPEATED) == after, strike
+
+    @pytest.mark.parametrize("how", REMOVED)
+    def test_no_embedding_is_left_when_it_is_repeated(self, store: Driver, clock: Clock, how: str) -> None:
+        # Catches vectors that are looked for by what the first attempt has removed already.
+        clock.stop()
+        act, gone = REMOVED[how]
+        prepare_embedded(store.tenant("untouched"))
+        before = embedded(store.tenant("untouched"))
+        assert before >= gone
+        for strike in strikes(store, prepare_embedded, act):
+            with suppress(NotFound):  # the branch that it had deleted
+                act(strike.store)
+            left = embedded(strike.store)
+            assert not left & gone, strike
+            there = {
+                (each.id, message.id)
+                for each in strike.store.list_conversations().items
+                for branch in strike.store.list_branches(each.id)
+                for message in strike.store.iter_messages(each.id, branch=branch.id)
+            }
+            assert left <= there, strike
+            assert left >= before & there, f"{strike}: what stayed keeps its vector"
 
     def test_a_fork_is_whole_or_not_there(self, store: Driver) -> None:
         whole = 0
