@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -92,6 +93,21 @@ def test_erase_user(shell: Shell) -> None:
     assert "pass --yes" in shell.fails(2, "erase-user", "u_1")
     assert shell("erase-user", "u_1", "--yes").out.startswith("erased: 1 conversation, 2 messages")
     assert shell("erase-user", "u_1", "--yes").out == "erased: nothing\n"
+
+
+def test_a_store_that_is_too_damaged_to_be_opened(shell: Shell) -> None:
+    fill(shell)
+    path = shell.folder / "hansard.db"
+    with closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'search_state'").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    path.write_bytes(content)
+    for command in ("check", "stats", "conversations"):
+        said = shell.fails(6, command)
+        assert "is damaged" in said
+        assert "restore a backup" in said
+        assert "Traceback" not in said
 
 
 def test_upgrade_of_a_store_that_needs_none(shell: Shell) -> None:

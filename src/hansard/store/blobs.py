@@ -46,4 +46,6 @@ class Blobs(Core):
         found = await self._backend.get_blobs(context, [digest])
         if digest not in found:
             raise NotFound(f"there is no blob {digest}")
-        return found[digest]
+        data = found[digest]
+        codec.check_blob(digest, data, f"tenant {context.tenant!r}")
+        return data

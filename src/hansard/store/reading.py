@@ -103,10 +103,17 @@ async def with_blobs(
     if mode == "refs" or not any(message.blobs for message in messages):
         return messages
     digests = dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs if ref.sha256 not in known)
-    found = {**known, **(await view.backend.get_blobs(context, list(digests)) if digests else {})}
+    found = {**known, **await _read_blobs(view, context, list(digests))}
     if any(ref.sha256 not in found for message in messages for ref in message.blobs):
         return await _with_blobs_still(view, context, messages, found)
     return [_whole(message, found) for message in messages]
+
+
+async def _read_blobs(view: View, context: Context, digests: list[str]) -> dict[str, bytes]:
+    found = await view.backend.get_blobs(context, digests) if digests else {}
+    for sha256, data in found.items():
+        codec.check_blob(sha256, data, f"tenant {context.tenant!r}")
+    return found
 
 
 async def _with_blobs_still(
@@ -136,4 +143,9 @@ async def _with_blobs_still(
 def _whole(message: Message, found: Mapping[str, bytes]) -> Message:
     if not message.blobs:
         return message
-    return structs.replace(message, content=codec.restore(message.content, message.blobs, found), blobs=())
+    try:
+        content = codec.restore(message.content, message.blobs, found)
+    except (LookupError, TypeError) as error:
+        where = f"message {message.id!r} of conversation {message.conversation_id!r}"
+        raise Corrupt(f"{where} has no place for its blobs", where=where) from error
+    return structs.replace(message, content=content, blobs=())

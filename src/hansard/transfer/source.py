@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
-from hansard import cursors, rules
+from hansard import codec, cursors, rules
 from hansard.contract.types import Context, ConversationQuery, RecordQuery, Row
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
@@ -31,6 +31,16 @@ def pieces(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
                 start, size = index + 1, 0
     if start < len(rows):
         yield rows[start:]
+
+
+def _checked_last(rows: Sequence[Row], after: int, id: str) -> int:
+    """The last seq of a page. `Corrupt` when it does not go upwards: whoever reads on from there would never end."""
+    for row in rows:
+        if row.message.seq <= after:
+            where = f"message {row.message.id!r} of conversation {id!r}"
+            raise Corrupt(f"{where} is not in the order of seq", where=where)
+        after = row.message.seq
+    return after
 
 
 class Choice(Struct, frozen=True):
@@ -101,7 +111,7 @@ class Source:
             rows = await self._backend.read_rows(self._view.context(), of.image.conversation.id, last, ROWS, BYTES)
             if not rows:
                 return
-            last = rows[-1].message.seq
+            last = _checked_last(rows, last, of.image.conversation.id)
             if last > end:
                 rows = [row for row in rows if row.message.seq <= end]
             of.check(rows)
@@ -114,6 +124,7 @@ class Source:
         for sha256 in wanted:
             if sha256 not in found:
                 raise Corrupt(f"blob {sha256} is missing, but a message refers to it", where=f"blob {sha256}")
+            codec.check_blob(sha256, found[sha256], f"tenant {self._view.tenant!r}")
         return found
 
     async def summaries(self, id: str) -> list[Summary]:

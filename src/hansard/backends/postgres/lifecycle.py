@@ -85,6 +85,8 @@ async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | i
     for found in (fault, strays):
         if found is not None:
             yield found
+    for name, sha256 in await engine.read(tenant, lambda link: link.all("damaged_blobs", tenant)):
+        yield Problem(name, f"blob {sha256} is damaged: its bytes have another hash")
     after, seen = ("", ""), 0
     while True:
         page = await engine.read(tenant, partial(_page_after, tenant=tenant, after=after))

@@ -422,6 +422,11 @@ SELECT sha256, data FROM hansard.blobs WHERE tenant = $1 AND sha256 = ANY($2::te
 SELECT wanted.sha256 FROM unnest($2::text[]) AS wanted (sha256)
 WHERE NOT EXISTS (SELECT 1 FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = wanted.sha256);
 
+-- damaged_blobs --
+-- The blobs of a tenant, or of all, whose bytes have another hash.
+SELECT tenant, sha256 FROM hansard.blobs
+WHERE ($1::text IS NULL OR tenant = $1) AND encode(sha256(data), 'hex') <> sha256 ORDER BY tenant, sha256;
+
 -- unused_blobs --
 -- Blobs that nothing refers to and nobody keeps, over all tenants.
 SELECT b.tenant, b.sha256 FROM hansard.blobs b WHERE b.keep_until <= $1

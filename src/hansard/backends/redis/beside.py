@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from hansard import rules
+from hansard import codec, rules
 from hansard.backends.redis import coding, documents, reading
 from hansard.backends.redis.batch import Operations
 from hansard.backends.redis.coding import Entry
@@ -51,6 +51,15 @@ async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str
 async def has_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> list[bool]:
     names = [f"{keys.bucket(tenant, sha256)}:data:{sha256}" for sha256 in digests]
     return [bool(each) for each in await nodes.ask_many([(name, ("EXISTS", name)) for name in names])]
+
+
+async def damaged_blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[str]:
+    """The hashes of blobs whose bytes have another."""
+    async for _, digests in _blobs(nodes, keys, tenant):
+        for sha256 in digests:
+            data = (await get_blobs(nodes, keys, tenant, [sha256])).get(sha256)
+            if data is not None and codec.sha256_of(data) != sha256:
+                yield sha256
 
 
 async def has_any_blob(nodes: Nodes, keys: Keys, tenant: str) -> bool:

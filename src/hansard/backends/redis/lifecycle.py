@@ -196,6 +196,8 @@ class Lifecycle:
                         yield problem
                 seen += len(members)
                 yield seen
+            async for sha256 in beside.damaged_blobs(self._nodes, self._keys, name):
+                yield Problem(name, f"blob {sha256} is damaged: its bytes have another hash")
         if not seen:
             yield 0
 

@@ -14,15 +14,18 @@ from collections.abc import Iterator
 from itertools import count, islice
 from operator import mul
 
-from hansard import rules
+from hansard import codec, rules
 from hansard.backends.sqlite import indexing, reading, rows
+from hansard.backends.sqlite.errors import UNREADABLE, translate
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.writer import entry_of
-from hansard.errors import HansardError
+from hansard.errors import Corrupt, HansardError
 from hansard.model import Problem
 
 _PAGE = 20
 """Conversations that are looked at in one step."""
+_BLOBS = 4
+"""Blobs that are looked at in one step: each may be large."""
 _TERMS = 200_000
 """Terms of the index that are looked at in one step, when all messages were."""
 _SOME = 1_000
@@ -69,9 +72,21 @@ class Audit:
                 after = pk
             self.seen += len(page)
             yield problems + index.keep_step()
+        yield from self._blobs()
         while index.is_open:
             yield index.walk(_TERMS)
         yield index.differences()
+
+    def _blobs(self) -> Iterator[list[Problem]]:
+        """Every blob, a few at a time, also those that no message refers to."""
+        after = 0
+        while page := self._connection.execute(QUERIES["blobs_of_tenant"], (self._tenant, after, _BLOBS)).fetchall():
+            yield [
+                Problem(tenant, f"blob {sha256} is damaged: its bytes have another hash")
+                for _, tenant, sha256, data in page
+                if not isinstance(data, bytes) or codec.sha256_of(data) != sha256
+            ]
+            after = page[-1][0]
 
 
 class Index:
@@ -182,16 +197,18 @@ def _check_conversation(
 ) -> Iterator[Problem]:
     """Our own look at a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"
-    row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
     try:
+        row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
+        if row is None:
+            raise Corrupt("it is not found by its id: the index of conversations is damaged", where=where)
         entry = entry_of(connection, row, tenant)
         found = [
             (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]
         index.add(pk, entry.head.conversation.user_id)
-    except (HansardError, sqlite3.DatabaseError) as error:
+    except (HansardError, sqlite3.DatabaseError, *UNREADABLE) as error:
         index.leave_out(pk)
-        yield Problem(where, str(error))
+        yield Problem(where, str(translate(error, where)))
         return
     yield from rules.audit(where, entry.head, found)
     for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:

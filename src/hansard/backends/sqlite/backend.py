@@ -17,7 +17,7 @@ from hansard import rules
 from hansard.analysis import Lookup, Matches
 from hansard.backends.sqlite import auditing, beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
-from hansard.backends.sqlite.errors import translate
+from hansard.backends.sqlite.errors import UNREADABLE, translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
@@ -43,7 +43,7 @@ from hansard.contract.types import (
     Slice,
     Swept,
 )
-from hansard.errors import Closed, Corrupt
+from hansard.errors import Closed, Corrupt, HansardError
 from hansard.model import (
     Appended,
     Branch,
@@ -307,7 +307,9 @@ class SqliteBackend:
                 for problem in found:
                     yield problem
                 yield audit.seen
-        except sqlite3.Error as error:
+        except HansardError:
+            raise
+        except (sqlite3.Error, *UNREADABLE) as error:
             translated = translate(error, str(self.path))
             if not isinstance(translated, Corrupt):
                 raise translated from error

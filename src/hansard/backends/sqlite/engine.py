@@ -25,7 +25,7 @@ from msgspec import structs
 
 from hansard.backends.signals import Signals
 from hansard.backends.sqlite import indexing, schema
-from hansard.backends.sqlite.errors import map_errors, translate
+from hansard.backends.sqlite.errors import UNREADABLE, map_errors, translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.writer import Writer
 from hansard.contract.types import Removed, Swept
@@ -110,7 +110,12 @@ class Engine:
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
         self._writer = Writer(self._connection)
         self.tails = self._writer.tails
-        self._writer.unindexed = indexing.state_of(self._connection).tail
+        try:
+            with map_errors(str(path)):
+                self._writer.unindexed = indexing.state_of(self._connection).tail
+        except BaseException:
+            self._connection.close()
+            raise
         self._lock = threading.RLock()
         self._readers: list[Reader] = []
         self._gathering: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
@@ -158,10 +163,9 @@ class Engine:
         """A connection for one read, on one snapshot: the newest commit. It never waits for a writer."""
         connection = self._take_reader()
         try:
-            connection.execute("BEGIN")
-            yield connection
-        except sqlite3.Error as error:
-            raise translate(error, str(self.path)) from error
+            with map_errors(str(self.path)):
+                connection.execute("BEGIN")
+                yield connection
         finally:
             self._give_back(connection)
 
@@ -171,8 +175,12 @@ class Engine:
         try:
             connection.execute("BEGIN")
             return run(connection)
-        except sqlite3.Error as error:
-            raise translate(error, str(self.path)) from error
+        except (sqlite3.Error, *UNREADABLE) as error:
+            # As `map_errors` does, without its generator: nothing but `append` is called as often.
+            translated = translate(error, str(self.path))
+            if translated is error:
+                raise
+            raise translated from error
         finally:
             self._give_back(connection)
 
@@ -320,9 +328,10 @@ class Engine:
             writer.commit()
         except BaseException as error:
             writer.rollback()
-            if isinstance(error, sqlite3.Error):
-                raise translate(error, str(self.path)) from error
-            raise
+            translated = translate(error, str(self.path)) if isinstance(error, Exception) else error
+            if translated is error:
+                raise
+            raise translated from error
         self._tell(writer, 1)
         return sealed(value, physically_gone=self._wipe() and cleaned) if erases else value
 

@@ -5,14 +5,39 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from hansard.errors import Corrupt, Denied, FormatMismatch, HansardError, TimedOut, Unavailable, ValidationError
 
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What is raised where a damaged file has other values than we wrote: NULL for a text, a number that is no time."""
 
-def translate(error: sqlite3.Error, where: str) -> HansardError:
-    """By SQLite's primary result code; what is not in the table was not applied."""
+
+def translate(error: Exception, where: str) -> Exception:
+    """Ours for one of SQLite's or of a damaged row; any other error as it is.
+
+    By SQLite's primary result code; what is not in the table was not applied.
+    """
+    if isinstance(error, HansardError | UnicodeEncodeError):
+        return error
+    if isinstance(error, UNREADABLE):
+        return _unreadable(error, where)
+    if not isinstance(error, sqlite3.Error):
+        return error
+    if str(error).startswith(_DAMAGED_SCHEMA):
+        return _corrupt(error, where)
     make = _TABLE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _other)
     return make(error, where)
+
+
+_DAMAGED_SCHEMA = (
+    "no such ",
+    "vtable constructor failed",
+    "malformed ",
+    "Could not decode to UTF-8",
+    "SQL logic error",
+)
+"""How SQLite's messages begin when our own statements meet tables that are not as we made them; they have no code."""
 
 
 def _busy(error: sqlite3.Error, where: str) -> HansardError:
@@ -32,11 +57,34 @@ def _cannot_open(error: sqlite3.Error, where: str) -> HansardError:
 
 
 def _foreign(error: sqlite3.Error, where: str) -> HansardError:
-    return FormatMismatch(f"{where} is not a SQLite database", found="another file", wanted="a Hansard store")
+    if _was_ours(where):
+        return _corrupt(error, where)
+    what = "is not a SQLite database, or its first page is lost"
+    return FormatMismatch(f"{where} {what}", found="another file", wanted="a Hansard store")
 
 
-def _corrupt(error: sqlite3.Error, where: str) -> HansardError:
+def _was_ours(where: str) -> bool:
+    """Whether the header still has SQLite's mark or ours: then it is damaged, and not another kind of file."""
+    try:
+        with Path(where).open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return header.startswith(b"SQLite format 3\0") or header[68:72] == b"HANS"
+
+
+def _corrupt(error: Exception, where: str) -> HansardError:
     return Corrupt(f"{where} is damaged: {error}. Run `hansard check`, restore a backup", where=where)
+
+
+def _unreadable(error: Exception, where: str) -> HansardError:
+    what = f"a row has other values than Hansard writes ({type(error).__name__}: {error})"
+    return Corrupt(f"{where} is damaged: {what}. Run `hansard check`, restore a backup", where=where)
+
+
+def _contradictory(error: sqlite3.Error, where: str) -> HansardError:
+    what = f"its indexes contradict its tables ({error})"
+    return Corrupt(f"{where} is damaged: {what}. Run `hansard check`, restore a backup", where=where)
 
 
 def _too_big(error: sqlite3.Error, where: str) -> HansardError:
@@ -63,6 +111,8 @@ _TABLE: dict[int, Callable[[sqlite3.Error, str], HansardError]] = {
     sqlite3.SQLITE_CORRUPT: _corrupt,
     sqlite3.SQLITE_TOOBIG: _too_big,
     sqlite3.SQLITE_IOERR: _disk,
+    sqlite3.SQLITE_CONSTRAINT: _contradictory,
+    sqlite3.SQLITE_MISMATCH: _contradictory,
 }
 
 
@@ -70,5 +120,8 @@ _TABLE: dict[int, Callable[[sqlite3.Error, str], HansardError]] = {
 def map_errors(where: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        raise translate(error, where) from error
+    except (sqlite3.Error, *UNREADABLE) as error:
+        translated = translate(error, where)
+        if translated is error:
+            raise
+        raise translated from error

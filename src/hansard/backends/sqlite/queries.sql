@@ -226,6 +226,10 @@ DELETE FROM blobs WHERE pk = ?1 AND keep_until <= ?2 AND NOT EXISTS (SELECT 1 FR
 -- The bytes of a blob.
 SELECT data FROM blobs WHERE tenant = ? AND sha256 = ?;
 
+-- blobs_of_tenant --
+-- The blobs of a tenant, or of all, a page after a pk.
+SELECT pk, tenant, sha256, data FROM blobs WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
+
 -- unused_blobs --
 -- Blobs that nothing refers to and nobody keeps.
 SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk) LIMIT ?;

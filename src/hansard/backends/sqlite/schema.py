@@ -33,6 +33,9 @@ CREATE TABLE migrations (
 ) STRICT, WITHOUT ROWID
 """
 
+_OURS = {"migrations", "conversations", "branches", "messages"}
+"""Tables of every version. With all of them it is our file, even if its header does not say so."""
+
 C = TypeVar("C", bound=sqlite3.Connection)
 
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "off": "OFF"}
@@ -89,7 +92,10 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Looks before it writes: not one byte changes in a file that is not ours."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
-    if tables and (mark != APPLICATION_ID or "migrations" not in tables):
+    is_marked, is_ours = mark == APPLICATION_ID, tables >= _OURS
+    if is_marked != is_ours:
+        raise Corrupt(f"{str(path)!r} is damaged: its header or its list of tables is wrong", where=str(path))
+    if tables and not is_ours:
         raise FormatMismatch(
             f"{str(path)!r} is a SQLite database of another program: choose another file",
             found="a foreign database",

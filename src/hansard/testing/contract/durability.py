@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from hansard.errors import Corrupt, HansardError
@@ -88,6 +92,28 @@ class TestCorruption(Contract):
         # By opening or by reading; never by skipping what cannot be read, or making it up.
         with pytest.raises(Corrupt):
             history(target.open(colour, clock=clock), "c")
+
+    @pytest.mark.parametrize("how", ["get", "message", "export", "check"])
+    def test_of_a_blob_is_reported(self, target: Target, store: Driver, colour: Colour, clock: Clock, how: str) -> None:
+        require(store, "blobs")
+        require_folder(target)
+        data = b"damaged-xyzzy" * 300
+        say(store, "c", {"image": base64.b64encode(data).decode()})
+        (message,) = store.get_messages("c", blobs="refs")
+        store.close()
+        if not target.damage(b"damaged-xyzzy", b"damaged-xyzzz"):
+            pytest.skip("its content is not readable from outside")
+        again = target.open(colour, clock=clock)
+        if how == "check":
+            assert message.blobs[0].sha256 in str(again.check())
+            return
+        read: dict[str, Callable[[], Any]] = {
+            "get": lambda: again.blobs.get(message.blobs[0].sha256),
+            "message": lambda: again.get_messages("c"),
+            "export": lambda: list(again.export()),
+        }
+        with pytest.raises(Corrupt, match=message.blobs[0].sha256):
+            read[how]()
 
     def test_is_found_by_check(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
         require_folder(target)

@@ -91,7 +91,7 @@ REMOVED: dict[str, tuple[Act, set[tuple[str, str]]]] = {
     "delete_message": (lambda store: store.delete_message("c", "b"), {("c", "b")}),
     "clear_messages": (lambda store: store.clear_messages("c"), {("c", id) for id in "abcs"}),
     "replace_messages": (
-        lambda store: store.replace_messages("c", [{"role": "user", "content": "z", "id": "z"}]),
+        lambda store: store.replace_messages("c", [Message("user", "z", id="z")]),
         set(),
     ),
     "delete_branch": (lambda store: store.delete_branch("c", "side"), {("c", "s")}),
