@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from hansard import rules
 from hansard.analysis import Lookup, Matches
-from hansard.backends.sqlite import auditing, beside, changing, indexing, reading, searching, writing
+from hansard.backends.sqlite import auditing, backup, beside, changing, indexing, reading, searching, writing
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import UNREADABLE, translate
 from hansard.backends.sqlite.facts import Reader
@@ -324,7 +324,7 @@ class SqliteBackend:
         return await self._write(lambda writer: beside.delete_tenant(writer, context), erases=True)
 
     async def backup(self, target: Path) -> None:
-        await self._long_read(partial(beside.backup, target=target))
+        await self._long_read(partial(backup.backup, target=target))
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         return await self._poll.wait((context.tenant, id), seen, timeout)

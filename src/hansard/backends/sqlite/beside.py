@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.sqlite import indexing, reading, rows, writing
-from hansard.backends.sqlite.errors import map_errors
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite, Swept
-from hansard.errors import ValidationError
 from hansard.model import Conversation, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
 
 _FIND_RECORD = QUERIES["find_record"]
@@ -243,10 +239,3 @@ def delete_tenant(writer: Writer, context: Context) -> Receipt:
     writer.run("delete_tenant_tombstones", context.tenant)
     writer.run("delete_search_tenant", context.tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
-
-
-def backup(connection: sqlite3.Connection, target: Path) -> None:
-    if target.exists():
-        raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
-    with map_errors(str(target)), closing(sqlite3.connect(target)) as copy:
-        connection.backup(copy)
