@@ -44,6 +44,7 @@ from hansard.model import (
     Summary,
     Usage,
     UsageRow,
+    Vacuumed,
 )
 from hansard.opening import connect
 from hansard.search import Hit, Hits, Snippet
@@ -102,6 +103,7 @@ __all__ = [
     "Unsupported",
     "Usage",
     "UsageRow",
+    "Vacuumed",
     "ValidationError",
     "connect",
 ]

@@ -325,6 +325,13 @@ class Stats(Struct, frozen=True, kw_only=True):
     evicted_messages: int = 0
 
 
+class Vacuumed(Struct, frozen=True):
+    """The size of the store on disk before and after a vacuum, where that can be told."""
+
+    bytes_before: int | None
+    bytes_after: int | None
+
+
 class Problem(Struct, frozen=True):
     """Something that `check` found wrong."""
 

@@ -169,6 +169,7 @@ class Admin(_Blocking):
     stats = blocking(admin.Admin.stats)
     check = iterating(admin.Admin.check)
     reindex = iterating(admin.Admin.reindex, waits=_embeds)
+    vacuum = blocking(admin.Admin.vacuum)
     copy_to = between(admin.Admin.copy_to)
 
 

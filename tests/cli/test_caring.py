@@ -14,6 +14,7 @@ from hansard.cli.output import preview, size
 from hansard.cli.values import moment, visible
 from hansard.errors import ValidationError
 
+CLEAN = "Nothing that was deleted before is left in the storage.\n"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -80,19 +81,70 @@ def test_purge(shell: Shell) -> None:
     fill(shell)
     assert shell("purge", "--older-than", "30d", "--dry-run").out == "would delete: 1 conversation, 2 messages\n"
     assert "pass --yes" in shell.fails(2, "purge", "--older-than", "30d")
-    assert shell("purge", "--older-than", "3000w", "--yes").out == "deleted: nothing\n"
+    assert shell("purge", "--older-than", "3000w", "--yes").out == f"deleted: nothing\n{CLEAN}"
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        store.append("imported", Message("user", "old", created_at=LONG_AGO))
+    assert shell("purge", "--older-than", "30d", "--by", "updated", "--dry-run").out.startswith("would delete: 1 ")
+    assert shell("purge", "--older-than", "30d", "--dry-run").out.startswith("would delete: 2 conversations")
+    shell("delete", "imported", "--yes")
     assert shell("purge", "--older-than", "2021-01-01", "--all-tenants", "--dry-run", "--json").json["messages"] == 3
     assert shell("purge", "--older-than", "30d", "--yes", "--json").json["conversations"] == 1
     assert shell("purge", "--older-than", "30d", "--all-tenants", "--yes").out.startswith("deleted: 1 conversation")
-    assert shell("purge").out == "deleted: nothing\n"
+    assert shell("purge").out == f"deleted: nothing\n{CLEAN}"
     assert [each["id"] for each in shell("conversations", "--json").json["items"]] == ["new"]
 
 
 def test_erase_user(shell: Shell) -> None:
     fill(shell)
     assert "pass --yes" in shell.fails(2, "erase-user", "u_1")
-    assert shell("erase-user", "u_1", "--yes").out.startswith("erased: 1 conversation, 2 messages")
+    said = shell("erase-user", "u_1", "--yes").out
+    assert said.startswith("erased: 1 conversation, 2 messages")
+    assert said.endswith("The bytes are physically gone.\n")
     assert shell("erase-user", "u_1", "--yes").out == "erased: nothing\n"
+
+
+def test_a_receipt_says_what_finishes_it(shell: Shell) -> None:
+    fill(shell)
+    with closing(sqlite3.connect(shell.folder / "hansard.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM messages").fetchall()
+        said = shell("delete", "new", "--yes").out
+        assert "not all physically gone" in said
+        assert "`hansard purge`" in said
+        assert "not all physically gone" in shell("purge").out
+        assert shell("erase-user", "u_1", "--yes", "--json").json["physically_gone"] is False
+    assert shell("purge").out == f"deleted: nothing\n{CLEAN}"
+
+
+def test_erase_user_takes_what_has_expired_in_a_tenant(shell: Shell) -> None:
+    path = shell.folder / "hansard.db"
+    with sync.connect(f"sqlite:///{path}", clock=lambda: LONG_AGO) as store:
+        later = LONG_AGO + timedelta(days=1)
+        store.tenant("acme").append("c", Message("user", "canary-xyzzy"), user_id="ann", expires_at=later)
+    said = shell("erase-user", "ann", "--tenant", "acme", "--yes").out
+    assert said.startswith("erased: 1 conversation, 1 message")
+    assert b"canary-xyzzy" not in path.read_bytes()
+
+
+def test_vacuum(shell: Shell) -> None:
+    path = shell.folder / "hansard.db"
+    with sync.connect(f"sqlite:///{path}") as store:
+        store.append("large", [Message("user", f"{number} " + "word " * 500) for number in range(400)])
+        store.append("small", Message("user", "stays"))
+        store.delete_conversation("large")
+        before = path.stat().st_size
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("SELECT count(*) FROM messages").fetchone()
+            assert shell("vacuum").out.startswith("vacuumed: ")
+        assert path.stat().st_size < before / 3
+        assert [message.text for message in store.get_messages("small")] == ["stays"]
+        store.append_message("small", "user", "on")
+        assert store.check() == []
+    done = shell("vacuum", "--json").json
+    assert done["bytes_before"] == done["bytes_after"]
+    assert "memory backend cannot vacuum: what is deleted is let go of at once" in shell.fails(
+        8, "vacuum", "--url", "memory://"
+    )
 
 
 def test_a_store_that_is_too_damaged_to_be_opened(shell: Shell) -> None:

@@ -345,6 +345,11 @@ def test_statistics_erasure_and_purging(api: Served) -> None:
     assert ok(api.post("/users/ada/erase"))["conversations"] == 1
     assert ok(api.post("/purge", json={"older_than_seconds": 0, "dry_run": True}))["conversations"] == 1
     assert ok(api.post("/purge", json={"older_than_seconds": 3600}))["conversations"] == 0
+    old = {"role": "user", "content": "x", "created_at": "2020-01-01T00:00:00Z"}
+    ok(api.post("/conversations/old/messages", json={"messages": [old]}))
+    assert ok(api.post("/purge", json={"older_than_seconds": 3600, "by": "updated"}))["conversations"] == 0
+    assert ok(api.post("/purge", json={"older_than_seconds": 3600}))["conversations"] == 1
+    problem(api.post("/purge", json={"by": "size"}), 400, "invalid")
     problem(api.post("/purge", json={"older_than_seconds": 1, "before": "2020-01-01T00:00:00Z"}), 400, "invalid")
     about = ok(api.get("/about"))
     assert (about["tenant"], about["capabilities"]["name"]) == ("default", "memory")

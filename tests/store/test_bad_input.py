@@ -166,6 +166,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "cut and empty": (lambda s: s.branch("c", at="a", empty=True), "at and empty cannot"),
     # Lifecycle
     "age": (lambda s: s.purge("yesterday"), "older_than must be a datetime, not a str"),
+    "age by": (lambda s: s.purge(timedelta(1), by="size"), "by is 'size': one of"),
     "naive age": (lambda s: s.purge(NAIVE), "older_than has no time zone"),
     "endless age": (lambda s: s.purge(timedelta.max), "older_than lies"),
     "day": (lambda s: s.usage(since="yesterday"), "since must be a date"),

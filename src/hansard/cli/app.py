@@ -61,6 +61,7 @@ for _command in (
     caring.reindex,
     caring.upgrade,
     caring.purge,
+    caring.vacuum,
     caring.erase_user,
     measuring.bench,
     serving.serve,

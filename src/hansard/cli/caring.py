@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import embedding, output, progress
@@ -16,7 +17,11 @@ from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
 from hansard.rules import add_usage
+from hansard.store.erasing import PurgeBy
 from hansard.urls import shown
+
+if TYPE_CHECKING:
+    from hansard import sync
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
 Grouping = Literal["day", "user", "agent", "model"]
@@ -124,7 +129,7 @@ def tenants(
             raise NotFound(f"there is no tenant {delete!r}")
         count = store.tenant(delete).stats().conversations
         confirm(f"Delete tenant {delete!r} with {output.counted(count, 'conversation')}?", yes=yes)
-        _print_receipt("deleted", store.admin.delete_tenant(delete), session)
+        _print_receipt("deleted", store.admin.delete_tenant(delete), session, store)
 
 
 def _print_tenants(names: list[str], session: Given) -> None:
@@ -135,11 +140,13 @@ def _print_tenants(names: list[str], session: Given) -> None:
             output.say(name)
 
 
-def _print_receipt(verb: str, receipt: Receipt, session: Given) -> None:
+def _print_receipt(verb: str, receipt: Receipt, session: Given, store: sync.Store | None) -> None:
     if session.json:
         output.emit(receipt)
-    else:
-        output.say(f"{verb}: {output.receipt(receipt)}")
+        return
+    output.say(f"{verb}: {output.receipt(receipt)}")
+    if store is not None:
+        output.physically(receipt, store.capabilities)
 
 
 _SURVIVES = {
@@ -231,8 +238,12 @@ def purge(
     *,
     older_than: Annotated[
         str | None,
-        Parameter(help="Delete conversations without activity for this long (30d, 12h, 2w) or since a date."),
+        Parameter(help="Delete conversations whose last message is older than this (30d, 12h, 2w) or a date."),
     ] = None,
+    by: Annotated[
+        Literal["last-message", "updated"],
+        Parameter(help="What is compared: the last message, or the last change of any kind, imports among them."),
+    ] = "last-message",
     all_tenants: Annotated[
         bool, Parameter(negative="", show_default=False, help="In every tenant, not only one.")
     ] = False,
@@ -247,19 +258,39 @@ def purge(
     if all_tenants and (session.tenant or session.user):
         raise ValidationError("--all-tenants is everything: leave --tenant and --user out")
     since = None if older_than is None else moment(older_than, "--older-than")
+    what: PurgeBy = "updated" if by == "updated" else "last_message"
     with session.open_whole() as store:
         views = [store.tenant(name) for name in store.admin.tenants()] if all_tenants else [session.view(store)]
         total = Receipt(physically_gone=True)
         if since is not None:
-            total = sum((view.purge(since, dry_run=True) for view in views), total)
+            total = sum((view.purge(since, by=what, dry_run=True) for view in views), total)
         if not dry_run:
             if total:
                 confirm(f"Delete {output.receipt(total)}?", yes=yes)
-            total = sum((view.purge(since) for view in views), Receipt(physically_gone=True))
+            receipts = [view.purge(since, by=what) for view in views]
             if all_tenants:
                 # What has expired is swept over all tenants at once, from outside of them.
-                total += store.purge()
-    _print_receipt("would delete" if dry_run else "deleted", total, session)
+                receipts.append(store.purge())
+            is_gone = all(each.physically_gone for each in receipts)
+            total = structs.replace(sum(receipts, Receipt()), physically_gone=is_gone)
+    _print_receipt("would delete" if dry_run else "deleted", total, session, None if dry_run else store)
+    swept = not dry_run and session.tenant is None and session.user is None
+    if swept and total.physically_gone and store.capabilities.secure_delete and not session.json:
+        output.say("Nothing that was deleted before is left in the storage.")
+
+
+def vacuum(*, session: Given) -> None:
+    """Give back the disk space of what was deleted.
+
+    Others may read meanwhile; on SQLite, writers wait until it is done.
+    """
+    session.refuse_user()
+    with session.open_whole() as store:
+        done = store.admin.vacuum()
+    if session.json:
+        output.emit(done)
+    else:
+        output.say(f"vacuumed: {output.size(done.bytes_before)} before, {output.size(done.bytes_after)} after")
 
 
 def erase_user(
@@ -276,7 +307,7 @@ def erase_user(
     with session.open() as store:
         confirm(f"Erase everything of user {id!r}?", yes=yes)
         receipt = store.erase_user(id)
-    _print_receipt("erased", receipt, session)
+    _print_receipt("erased", receipt, session, store)
 
 
 def version(*, session: Given) -> None:

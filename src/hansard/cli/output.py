@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hansard.cli.values import visible
+from hansard.contract.backend import Capabilities
 from hansard.model import Receipt, Report
 
 if TYPE_CHECKING:
@@ -143,6 +144,15 @@ def receipt(receipt: Receipt) -> str:
         if getattr(receipt, name)
     ]
     return ", ".join(parts) or "nothing"
+
+
+def physically(receipt: Receipt, capabilities: Capabilities) -> None:
+    """Whether the deleted bytes are gone and, where they are not, what finishes it."""
+    if receipt.physically_gone:
+        if receipt:
+            say("The bytes are physically gone.")
+    elif receipt or capabilities.secure_delete:
+        say(f"The bytes are not all physically gone: they may remain {capabilities.remnants}")
 
 
 def _singular(name: str) -> str:

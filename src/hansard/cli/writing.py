@@ -117,7 +117,9 @@ def delete(
             count = output.counted(conversation.message_count, "message")
             confirm(f"Delete conversation {id!r} with {count}?", yes=yes)
             receipt = store.delete_conversation(id)
+        capabilities = store.capabilities
     if session.json:
         output.emit(receipt)
     else:
         output.say(f"deleted: {output.receipt(receipt)}")
+        output.physically(receipt, capabilities)

@@ -100,6 +100,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     backup: bool = False
     secure_delete: bool = False
     """What was deleted is overwritten, not only unlinked."""
+    remnants: str = "where the storage keeps them: see its page in the documentation."
+    """Where deleted bytes may remain when a receipt does not say that they are physically gone, and what removes them:
+    the end of a sentence, for people."""
+    vacuum: bool = False
+    """The storage can give back the space of what was deleted, on request."""
     blocking: bool = False
     evicts: bool = False
     """The backend was told to drop the oldest when it is full."""
@@ -273,6 +278,13 @@ class CommitCounts(Protocol):
 
 class Grouping(Backend, CommitCounts, Protocol):
     """A backend whose concurrent writes share commits."""
+
+
+class Vacuuming(Backend, Protocol):
+    """A backend that can give back the space of what was deleted: `capabilities.vacuum`."""
+
+    async def vacuum(self) -> None:
+        """Does so, while others read and write."""
 
 
 class Index(Protocol):

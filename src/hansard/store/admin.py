@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, cast
 
-from hansard.contract.backend import Indexed
+from hansard.contract.backend import Indexed, Vacuuming
 from hansard.contract.types import Context
 from hansard.errors import ValidationError
-from hansard.model import Problem, Receipt, Report, Stats
+from hansard.model import Problem, Receipt, Report, Stats, Vacuumed
 from hansard.store import checks, transfers
 from hansard.store.core import Core
 
 if TYPE_CHECKING:
     from hansard.transfer.target import OnConflict, Progress
+
+
+_NOTHING = {
+    "memory": "what is deleted is let go of at once",
+    "files": "what is deleted takes no space any longer, and `purge` clears up the rest",
+    "redis": "Redis reuses its memory, and rewrites its files itself (BGREWRITEAOF)",
+    "http": "run `hansard vacuum` where the server's store is",
+}
 
 
 class Admin(Core):
@@ -51,6 +59,17 @@ class Admin(Core):
             for tenant in tenants:
                 async for done in self._view.embeddings.rebuild(tenant, forget_others=forget_others):
                     yield done
+
+    async def vacuum(self) -> Vacuumed:
+        """Gives back the space of what was deleted, while others read; on some backends writers wait meanwhile.
+
+        `Unsupported` unless `capabilities.vacuum`.
+        """
+        name = self.capabilities.name
+        self._view.need(self.capabilities.vacuum, "vacuum", f"vacuum: {_NOTHING.get(name, 'it has no such operation')}")
+        before = (await self.stats()).bytes
+        await cast(Vacuuming, self._backend).vacuum()
+        return Vacuumed(before, (await self.stats()).bytes)
 
     async def copy_to(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
+from typing import Literal
 
 from msgspec import structs
 
@@ -13,6 +14,8 @@ from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import vectoring
 from hansard.store.core import View
+
+PurgeBy = Literal["last_message", "updated"]
 
 _BATCH = 100
 _SWEEP = 1000
@@ -40,14 +43,16 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
         return removed.receipt
 
 
-async def older_than(view: View, until: datetime, *, dry_run: bool = False) -> Receipt:
-    """Conversations of the view whose last activity lies before `until`."""
+async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool = False) -> Receipt:
+    """Deletes conversations of the view whose last message, or last change of any kind, lies before `until`.
+
+    One without messages counts from when it was made.
+    """
     context = view.context()
     total = Receipt(at=context.now, physically_gone=True)
     query = ConversationQuery(user_id=view.user, archived=None, newest_first=False, below=(to_micros(until), ""))
     async for conversation in _conversations(view, context, query):
-        # A backfilled message has an old time, but came lately.
-        if conversation.updated_at >= until:
+        if by == "updated" and conversation.updated_at >= until:
             continue
         if dry_run:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
@@ -66,12 +71,18 @@ async def _is_as_listed(view: View, conversation: Conversation) -> bool:
 
 
 async def sweep(view: View) -> Receipt:
-    """What has expired or is needed by nothing, over all tenants."""
+    """What has expired or is needed by nothing, over all tenants.
+
+    Where deleted bytes are overwritten, the receipt also says whether those of earlier deletions are gone.
+    """
     total = Receipt(at=view.clock(), physically_gone=True)
-    more = True
+    is_clean = more = True
     while more:
         swept = await view.backend.sweep(view.context(), _SWEEP)
         total, more = total + swept.receipt, swept.more
+        is_clean = swept.receipt.physically_gone
+    if view.backend.capabilities.secure_delete and not is_clean:
+        return structs.replace(total, physically_gone=False)
     return total
 
 

@@ -7,6 +7,8 @@ from datetime import date, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.store import checks, erasing, watching
@@ -39,21 +41,33 @@ class Lifecycle(Core):
         with after_a_write():
             return await erasing.user(self._view, user)
 
-    async def purge(self, older_than: datetime | timedelta | None = None, *, dry_run: bool = False) -> Receipt:
-        """Deletes conversations without activity since then, and sweeps what has expired or is needed by nothing.
+    async def purge(
+        self,
+        older_than: datetime | timedelta | None = None,
+        *,
+        by: erasing.PurgeBy = "last_message",
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Deletes conversations without a message since then, and sweeps what has expired or is needed by nothing.
 
-        `older_than` is a time or an age; without it only the sweep runs. `dry_run` counts conversations and messages,
-        and deletes nothing.
+        `older_than` is a time or an age; without it only the sweep runs. It is compared with the time of the last
+        message (of the making, where there is none); with `by="updated"`, any change since then keeps a conversation.
+        `dry_run` counts conversations and messages, and deletes nothing.
         """
+        checks.one_of(by, ("last_message", "updated"), "by")
         context = self._view.context()
         total = Receipt(at=context.now, physically_gone=True)
         until = None if older_than is None else checks.moment(older_than, context.now, "older_than")
         if dry_run:
-            return total if until is None else await erasing.older_than(self._view, until, dry_run=True)
+            return total if until is None else await erasing.older_than(self._view, until, by, dry_run=True)
         with after_a_write():
             if until is not None:
-                total += await erasing.older_than(self._view, until)
-            return total if self._view.walled else total + await erasing.sweep(self._view)
+                total += await erasing.older_than(self._view, until, by)
+            if self._view.walled:
+                return total
+            swept = await erasing.sweep(self._view)
+        total += swept
+        return structs.replace(total, physically_gone=total.physically_gone and swept.physically_gone)
 
     async def backup(self, target: str | PathLike[str]) -> Path:
         """A consistent copy of the whole store in a new file, while others go on writing."""

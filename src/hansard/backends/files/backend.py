@@ -81,6 +81,8 @@ class FilesBackend:
             shared=True,
             watch="poll",
             backup=True,
+            remnants="in blocks of the disk that were freed and not overwritten, and some in caches and in journals "
+            "of records until `hansard purge` runs.",
             blocking=self._pool is None,
         )
 

@@ -105,6 +105,8 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
             if writer is not None and writer.book is not None:
                 writer.commit(Entry(what="erase", at=context.now, erased=user_id), whole=True)
     tenant.ledger.erase(user_id)
+    # Records of the tenant that belonged to the user's conversations and messages, their vectors among them.
+    tenant.records("").drop_waste()
     tenant.forget_gone()
     return Receipt(records=records, usage_rows=len(rows), at=context.now)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hansard.backends.files import disk
 from hansard.backends.files.locks import is_at
+from hansard.backends.files.names import is_name
 
 _TOKEN_LENGTH = 17
 _LONGEST = 1 << 20
@@ -90,11 +91,13 @@ class Reader:
         try:
             with disk.opened(self._path, disk.READ) as fd:
                 is_known = self._find_place(fd)
-                names = self._read(fd)
+                found = self._read(fd)
         except FileNotFoundError:
             self._token = b""
             return None
-        return names if is_known else None
+        sound = {name for name in found if is_name(name)}
+        # A log that was damaged has lost names: then everything may have changed, as when there is none.
+        return found if is_known and sound == found else None
 
     def _find_place(self, fd: int) -> bool:
         token = disk.read(fd, 0, _TOKEN_LENGTH)
@@ -112,7 +115,7 @@ class Reader:
         for line in whole.decode("ascii", "replace").split():
             sign, name = line[0], line[1:]
             names.add(name)
-            if sign == "-":
+            if sign == "-" and is_name(name):
                 self.unsettled.add(name)
             else:
                 self.unsettled.discard(name)

@@ -267,6 +267,13 @@ class Records:
                 self.tidy(pen)
             return len(dead)
 
+    def drop_waste(self) -> None:
+        """Writes the journal anew where records in it were deleted or replaced."""
+        if self.path.exists():
+            with self._file.writing() as pen:
+                if pen.state.waste:
+                    self.tidy(pen)
+
     def tidy(self, pen: Pen[Space]) -> None:
         """Writes the journal anew, without what is waste; removes it when nothing is left."""
         if pen.state.slots:

@@ -76,6 +76,8 @@ class OpenAiBackend:
             blocking=False,
             backup=False,
             secure_delete=False,
+            remnants="at the API, which does not say what it keeps.",
+            vacuum=False,
             changed_elsewhere=self._link.pulls,
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hansard import rules
 from hansard.analysis import Lookup, Matches
-from hansard.backends.postgres import beside, changing, indexing, lifecycle, reading, schema, searching, writing
+from hansard.backends.postgres import beside, changing, indexing, lifecycle, reading, schema, searching, vacuum, writing
 from hansard.backends.postgres.appending import Appender
 from hansard.backends.postgres.engine import Engine
 from hansard.backends.postgres.errors import DRIVER, translate
@@ -65,6 +65,7 @@ _ATTEMPTS = 3
 
 class PostgresBackend:
     def __init__(self, options: Options, state: State) -> None:
+        self._options = options
         self._engine = Engine(options, walled=state.walled)
         self._appender = Appender(self._engine)
         self._filler = Filler(self._engine)
@@ -74,6 +75,9 @@ class PostgresBackend:
             durability=state.durability,
             shared=True,
             search="index",
+            remnants="in dead rows until the tables are vacuumed (by PostgreSQL in time, or by `hansard vacuum`), "
+            "and in its write-ahead log and archives until those are recycled.",
+            vacuum=True,
             watch="poll" if options.direct_dsn is None else "push",
         )
 
@@ -289,6 +293,10 @@ class PostgresBackend:
             "a PostgreSQL server is backed up with its own tools, such as pg_dump: or use copy_to(another store)",
             capability="backup",
         )
+
+    async def vacuum(self) -> None:
+        self._engine.check_alive()
+        await vacuum.vacuum(self._options)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         self._engine.check_alive()

@@ -71,7 +71,13 @@ class RedisBackend:
         self._records = Records(self._nodes, self._keys, self._heads)
         self._lifecycle = Lifecycle(self._nodes, self._keys, self._writer, self._records, self._settling)
         self._capabilities = Capabilities(
-            name="redis", durability="process", shared=True, atomic_batch=_LARGEST_BATCH, watch="poll"
+            name="redis",
+            durability="process",
+            shared=True,
+            atomic_batch=_LARGEST_BATCH,
+            watch="poll",
+            remnants="in Redis' append-only file until it is rewritten (BGREWRITEAOF), and in snapshots until "
+            "the next.",
         )
 
     async def open(self) -> None:

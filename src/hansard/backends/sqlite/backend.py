@@ -78,6 +78,9 @@ class SqliteBackend:
             watch="poll",
             backup=True,
             secure_delete=True,
+            remnants="in the write-ahead log while others read, or in old pages of the search index. "
+            "Run `hansard purge` to remove them.",
+            vacuum=True,
             blocking=blocking,
             groups=True,
         )
@@ -325,6 +328,11 @@ class SqliteBackend:
 
     async def backup(self, target: Path) -> None:
         await self._long_read(partial(backup.backup, target=target))
+
+    async def vacuum(self) -> None:
+        if self._closed:
+            raise Closed("this store was closed")
+        await self._long(self._engine.vacuum)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         return await self._poll.wait((context.tenant, id), seen, timeout)

@@ -365,6 +365,13 @@ class Engine:
         for key in writer.touched:
             self.signals.notify(key)
 
+    def vacuum(self) -> None:
+        """Writes the file anew without its free pages. Readers go on; writers wait until it is done."""
+        self._check_alive()
+        with self._lock, map_errors(str(self.path)):
+            self._connection.execute("VACUUM")
+            self._wipe()
+
     def _wipe(self) -> bool:
         """After a deletion: moves the log into the file and empties it. False when a reader holds on to it."""
         self.tails.clear()
@@ -382,8 +389,11 @@ def sealed(value: Any, *, physically_gone: bool) -> Any:
     """A receipt that says whether what it names is physically gone."""
     if isinstance(value, Receipt):
         return structs.replace(value, physically_gone=physically_gone) if value else value
-    if isinstance(value, Removed | Swept):
+    if isinstance(value, Removed):
         return structs.replace(value, receipt=sealed(value.receipt, physically_gone=physically_gone))
+    if isinstance(value, Swept):
+        # Also where it has removed nothing: it overwrites what earlier deletions have left.
+        return structs.replace(value, receipt=structs.replace(value.receipt, physically_gone=physically_gone))
     return value
 
 

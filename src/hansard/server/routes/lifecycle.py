@@ -48,6 +48,7 @@ class Purge(Struct, frozen=True, forbid_unknown_fields=True):
 
     before: datetime | None = None
     older_than_seconds: Annotated[int, Meta(ge=0, le=10**11)] | None = None
+    by: Literal["last_message", "updated"] = "last_message"
     dry_run: bool = False
 
 
@@ -93,12 +94,15 @@ async def erase_user(call: Call[NoQuery, None]) -> Receipt:
 
 
 async def purge(call: Call[NoQuery, Purge]) -> Receipt:
-    """Deletes the tenant's conversations without activity since then. `dry_run` only counts them."""
+    """Deletes the tenant's conversations whose last message is older; with `by` "updated", whose last change is.
+
+    One without messages counts from when it was made. `dry_run` only counts them.
+    """
     body = call.body
     if body.before is not None and body.older_than_seconds is not None:
         raise ValidationError("give `before` or `older_than_seconds`, not both")
     age = None if body.older_than_seconds is None else timedelta(seconds=body.older_than_seconds)
-    return await call.store.purge(body.before or age, dry_run=body.dry_run)
+    return await call.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
 
 
 async def export(call: Call[ExportQuery, None]) -> Answer:

@@ -280,13 +280,13 @@ class TestPurge(Contract):
     def test_by_age(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         store.update_conversation("c1", archived=True)
-        preview = store.purge(timedelta(days=2.5), dry_run=True)
+        preview = store.purge(timedelta(days=2.5), by="updated", dry_run=True)
         assert (preview.conversations, preview.messages) == (2, 4)
         assert len(self.left(store)) == 5
-        receipt = store.purge(timedelta(days=2.5))
+        receipt = store.purge(timedelta(days=2.5), by="updated")
         assert (receipt.conversations, receipt.messages) == (2, 4)
         assert self.left(store) == ["c1", "c3", "c4"], "a change is activity, too"
-        assert not store.purge(timedelta(days=2.5))
+        assert not store.purge(timedelta(days=2.5), by="updated")
         clock.advance(10 * DAY)
         assert store.purge(DAY).conversations == 3, "the archived one with the others"
 
@@ -298,13 +298,20 @@ class TestPurge(Contract):
         store.purge(third.last_message_at)
         assert self.left(store) == ["c2", "c3", "c4"], "the moment itself stays"
 
-    def test_a_backfilled_message_is_late_activity(self, store: Driver, clock: Clock) -> None:
+    def test_by_the_time_of_the_last_message(self, store: Driver, clock: Clock) -> None:
+        # Catches a purge that goes by when history was imported: an archive could never be aged out.
         require(store, "our times")
         long_ago = clock.now - 100 * DAY
         store.append("imported", Message("user", "old", created_at=long_ago))
-        assert not store.purge(DAY)
-        assert self.left(store) == ["imported"]
+        store.create_conversation("empty")
+        assert not store.purge(DAY, by="updated")
+        assert self.left(store) == ["imported", "empty"]
+        assert store.purge(DAY, dry_run=True).conversations == 1
+        assert store.purge(DAY).conversations == 1
+        assert self.left(store) == ["empty"], "one without messages counts from when it was made"
         clock.advance(2 * DAY)
+        store.update_conversation("empty", title="changed")
+        assert not store.purge(DAY, by="updated")
         assert store.purge(DAY).conversations == 1
 
     def test_of_a_view(self, store: Driver, clock: Clock) -> None:
