@@ -215,7 +215,7 @@ def unwrap_base64(text: str) -> tuple[str, bytes] | None:
     return (prefix, data) if base64.b64encode(data).decode() == text else None
 
 
-def check_blob(sha256: str, data: bytes, where: str) -> None:
+def check_blob(sha256: str, data: object, where: str) -> None:
     """`Corrupt` when these are not the bytes that the hash names."""
     if not isinstance(data, bytes) or sha256_of(data) != sha256:
         raise Corrupt(f"blob {sha256} of {where} is damaged: its bytes have another hash", where=where)
