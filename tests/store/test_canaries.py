@@ -110,7 +110,7 @@ async def rows_of(schema: str) -> bytes:
 
 def dump_of(number: int) -> bytes:
     client = redis_servers.shared().client(number)
-    read = {
+    read: dict[bytes, Callable[[bytes], list[bytes]]] = {
         b"string": lambda key: [client.get(key)],
         b"hash": lambda key: [part for pair in client.hgetall(key).items() for part in pair],
         b"list": lambda key: client.lrange(key, 0, -1),

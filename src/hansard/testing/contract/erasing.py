@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hansard.errors import Denied
@@ -108,7 +110,7 @@ class TestEraseUser(Contract):
         secret = f"secret-xyzzy-{'q' * 40}"
         acme = store if how == "store" else store.tenant("acme")
         ada = acme.user("ada") if how == "user" else acme
-        options = {"expires_at": clock.now + HOUR}
+        options: dict[str, Any] = {"expires_at": clock.now + HOUR}
         say(acme, "c", f"1{secret}", user_id="ada", title=f"2{secret}", metadata={"k": f"3{secret}"}, **options)
         acme.append("bob's", [by(ADA, f"4{secret}"), by(Participant("user", "bob"), "stays")], user_id="bob", **options)
         if store.capabilities.records:
