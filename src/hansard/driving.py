@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, cast
 
 from hansard.errors import Closed, Unsupported
+from hansard.threads import here
 
 T = TypeVar("T")
 
@@ -99,10 +100,13 @@ class Runner:
 
 def step(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that never suspends, to its end."""
+    outer, here.is_stepped = here.is_stepped, True
     try:
         coroutine.send(None)
     except StopIteration as done:
         return cast(T, done.value)
+    finally:
+        here.is_stepped = outer
     coroutine.close()
     raise RuntimeError("a backend that claims to be blocking has suspended")
 

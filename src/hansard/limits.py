@@ -7,6 +7,8 @@ from msgspec import Struct
 from hansard.errors import ValidationError
 
 MEGABYTE = 1_000_000
+MOST_TERMS = 256
+"""Words and phrases of a search that can be allowed."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -22,12 +24,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Base64 text of at least this length is moved out of a message into a blob. 0 moves nothing."""
     depth: int = 200
     """How deeply content may nest."""
+    query_terms: int = 64
+    """Words and phrases of a search; 256 at most."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value, least = getattr(self, name), 0 if name == "blob_bytes" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValidationError(f"Limits.{name} is {value!r}: it must be a whole number of at least {least}")
+        if self.query_terms > MOST_TERMS:
+            raise ValidationError(f"Limits.query_terms is {self.query_terms}: it must be at most {MOST_TERMS}")
 
     @classmethod
     def makers(cls) -> Limits:

@@ -10,11 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class _Here(threading.local):
+    """What is true of the calling thread."""
+
+    is_stepped = False
+    """It runs a coroutine that must not suspend, such as one of a blocking store."""
+
+
+here = _Here()
 
 _MOST = 32
 
@@ -37,6 +48,11 @@ if hasattr(os, "register_at_fork"):
 
 
 async def aside(function: Callable[..., T], *args: Any) -> T:
-    """What a function gives that blocks or takes its time, while the event loop goes on."""
+    """What a function gives that blocks or takes its time, while the event loop goes on.
+
+    A blocking store has no loop that could go on: there, the function runs in the calling thread.
+    """
+    if here.is_stepped:
+        return function(*args)
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_threads, context.run, function, *args)

@@ -59,7 +59,7 @@ def test_any_word_is_enough_when_relaxed() -> None:
 
 
 def test_a_long_query_is_cut() -> None:
-    assert len(parse_query("word " * 1000).wanted) == MAX_CLAUSES
+    assert len(parse_query("word " * 1000).wanted) == parse_query("word " * 1000).size == MAX_CLAUSES
     assert len(parse_query('"' + "a " * 1000 + '"').wanted[0].rows[0].parts) == 64
 
 

@@ -336,4 +336,4 @@ class FindsParts(MemoryBackend):
             if text in searchable(message).lower()
         ]
         found.sort(key=lambda match: match.position, reverse=True)
-        return Matches(found, total=len(found), counts=(len(found),) * len(lookup.query.wanted))
+        return Matches(found)

@@ -22,7 +22,7 @@ from google.genai import types
 from hansard.adapters.adk import Place, kept_in
 from hansard.adapters.adk_events import events_of
 from hansard.adapters.history import value_of
-from hansard.analysis import Match, Matches, analyse, parse_query, relaxed, searchable
+from hansard.analysis import Match, analyse, parse_query, relaxed, searchable, shortened
 from hansard.errors import NotFound, ValidationError
 from hansard.model import Conversation, Message, Record
 from hansard.search.ranking import ranked
@@ -135,6 +135,7 @@ class AdkMemoryService(BaseMemoryService):
 
     async def _in_history(self, app: str, user: str, query: str) -> AsyncIterator[tuple[float, MemoryEntry]]:
         view = self._store.user(user)
+        query = shortened(parse_query(query), self._store.limits.query_terms).text
         cursor, count = None, 0
         while count < _MOST:
             hits = await view.search(query, match="any", limit=50, token_cap=None, cursor=cursor)
@@ -150,7 +151,7 @@ class AdkMemoryService(BaseMemoryService):
 
     async def _beside(self, app: str, user: str, query: str) -> list[tuple[float, MemoryEntry]]:
         """Memories that hold their text themselves: each is looked at."""
-        asked = relaxed(parse_query(query))
+        asked = relaxed(shortened(parse_query(query), self._store.limits.query_terms))
         texts: list[Match] = []
         entries: dict[str, Memory] = {}
         async for record in self._records(user).iter((MEMORIES, app), exact=True):
@@ -159,11 +160,8 @@ class AdkMemoryService(BaseMemoryService):
                 entries[record.key] = memory
                 message = Message("user", memory.entry["content"], id=record.key, format="gemini")
                 texts.append(Match(Conversation(record.key), message))
-        terms = [analyse(searchable(match.message)) for match in texts]
-        found = [match for match, each in zip(texts, terms, strict=True) if asked.matches(each)]
-        counts = tuple(sum(clause.is_in(each) for each in terms) for clause in asked.wanted)
-        scored = ranked(asked, Matches(found, total=len(texts), counts=counts))
-        return [(score, _whole(entries[match.message.id])) for score, match in scored]
+        found = [match for match in texts if asked.matches(analyse(searchable(match.message)))]
+        return [(each.score, _whole(entries[each.match.message.id])) for each in ranked(asked, found)]
 
 
 def _put(app: str, id: str, memory: Memory) -> Put:

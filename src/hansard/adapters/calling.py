@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from hansard.driving import step
 from hansard.errors import Unsupported
 from hansard.store import Store
 
@@ -23,7 +24,7 @@ def caller_of(store: Store) -> Call:
 
     def call(coroutine: Coroutine[Any, Any, Any]) -> Any:
         if store.capabilities.blocking:
-            return _step(coroutine)
+            return step(coroutine)
         if loop is None or not loop.is_running() or _is_here(loop):
             coroutine.close()
             raise Unsupported(
@@ -41,13 +42,3 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
-
-
-def _step(coroutine: Coroutine[Any, Any, T]) -> T:
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a backend that claims to be blocking has suspended")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
-from hansard.analysis.queries import Clause, Query, parse_query, relaxed
+from hansard.analysis.queries import MAX_CHARACTERS, Clause, Query, count_terms, parse_query, relaxed, shortened
 from hansard.analysis.sieve import Sieve
 from hansard.analysis.texts import searchable, searchable_text
 from hansard.analysis.words import GAP, Terms, Word, analyse, columns, spans
@@ -13,6 +13,7 @@ VERSION = 2
 
 __all__ = [
     "GAP",
+    "MAX_CHARACTERS",
     "VERSION",
     "Clause",
     "Lookup",
@@ -25,10 +26,12 @@ __all__ = [
     "Word",
     "analyse",
     "columns",
+    "count_terms",
     "parse_query",
     "position_of",
     "relaxed",
     "searchable",
     "searchable_text",
+    "shortened",
     "spans",
 ]

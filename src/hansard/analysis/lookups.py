@@ -32,8 +32,6 @@ class Lookup(Struct, frozen=True, gc=False):
     until: datetime | None = None
     below: Position | None = None
     limit: int = 10
-    counted: bool = False
-    """Count how often each clause is met, for ranking."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -54,10 +52,6 @@ class Matches(Struct, frozen=True):
     has_more: bool = False
     complete: bool = True
     """False when the search stopped at its bound before it had looked at everything."""
-    total: int = 0
-    """With `counted`: how many messages there are to look at, or the most that the backend counts."""
-    counts: tuple[int, ...] = ()
-    """With `counted`: for each of the query's wanted clauses, how many of those have it, bounded in the same way."""
 
 
 def position_of(message: Message) -> Position:

@@ -15,18 +15,21 @@ from msgspec import Struct
 
 from hansard.analysis.folding import as_if_umlaut
 from hansard.analysis.words import Terms, Word, spans
+from hansard.limits import MOST_TERMS
 
-MAX_CLAUSES = 32
-"""Words and phrases of a query that count."""
+MAX_CLAUSES = MOST_TERMS
+"""Words and phrases of a query that are read."""
 MAX_PARTS = 64
 """Terms of one phrase that count."""
 MAX_CHARACTERS = 10_000
+"""Characters of a query that are read."""
 _REMEMBERED = 200
 """Characters of a query that is read once for all."""
 
 _QUOTES = str.maketrans("“”„‟＂", '"""""')
 _DIGITS = re.compile("[1-9][0-9]{3,14}")
 _THOUSANDS = re.compile("[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[1-9][0-9]{0,2}(?:[.'’][0-9]{3}){1,4}")
+_IN_A_WORD = re.compile(r"[A-Za-z0-9#%+$&@]|[^\x00-\x7f]")
 _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 
 
@@ -89,6 +92,11 @@ class Query(Struct, frozen=True, gc=False):
         return bool(self.groups)
 
     @property
+    def size(self) -> int:
+        """How many words and phrases it has."""
+        return len(self.wanted) + len(self.excluded)
+
+    @property
     def wanted(self) -> tuple[Clause, ...]:
         return tuple(clause for group in self.groups for clause in group)
 
@@ -102,13 +110,13 @@ class Query(Struct, frozen=True, gc=False):
 
 def parse_query(text: str) -> Query:
     """Never an error: what cannot be read as an operator is text."""
-    return _parsed_before(text) if len(text) <= _REMEMBERED else _parsed(text[:MAX_CHARACTERS])
+    return _parsed_before(text) if len(text) <= _REMEMBERED else _parsed_lately(text[:MAX_CHARACTERS])
 
 
 def _parsed(text: str) -> Query:
     groups: list[list[Clause]] = []
     excluded: list[Clause] = []
-    either = False
+    either, count = False, 0
     for minus, phrase, star, word in _PIECE.findall(text.translate(_QUOTES)):
         if word in ("OR", "AND"):
             either = word == "OR" and bool(groups)
@@ -123,18 +131,34 @@ def _parsed(text: str) -> Query:
         else:
             groups.append([clause])
         either = False
-        if len(excluded) + sum(map(len, groups)) >= MAX_CLAUSES:
+        count += 1
+        if count == MAX_CLAUSES:
             break
     return Query(text, tuple(map(tuple, groups)), tuple(excluded))
 
 
 # A query is asked for page after page, and read again for every snippet.
 _parsed_before = lru_cache(1024)(_parsed)
+_parsed_lately = lru_cache(8)(_parsed)
+
+
+def count_terms(text: str) -> int:
+    """How many words and phrases stand in a query, by a quick look that costs less than to read them."""
+    pieces = _PIECE.findall(text.translate(_QUOTES))
+    return sum(1 for _, phrase, _, word in pieces if word not in ("OR", "AND") and _IN_A_WORD.search(word or phrase))
 
 
 def relaxed(query: Query) -> Query:
     """The same query, of which any one word is enough."""
     return Query(query.text, (query.wanted,) if query.groups else (), query.excluded)
+
+
+def shortened(query: Query, most: int) -> Query:
+    """The query of the first words of the same text, so many at most."""
+    if query.size <= most:
+        return query
+    short = parse_query(" ".join(query.text[:MAX_CHARACTERS].split()[:most]))
+    return relaxed(short) if query.groups == relaxed(query).groups else short
 
 
 def _of_word(word: str) -> tuple[Clause | None, bool]:

@@ -1,63 +1,110 @@
-"""Relevance: BM25 over what was found, rarer words counting for more, long messages for less."""
+"""Relevance: BM25 over what was found, rarer words counting for more, long messages for less.
+
+How rare a word is, is counted among the messages that were found, not among all that are stored. So a ranking depends
+on nothing but those: backends that find the same messages rank them alike, whatever filters narrow the search and
+whether an index or a scan found them.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import log
+from typing import NamedTuple
 
-from hansard.analysis import Clause, Match, Matches, Query, Terms, analyse, searchable
+from hansard.analysis import Clause, Match, Query, Terms, analyse, searchable
+from hansard.analysis.queries import Row
 
 K1 = 1.2
 B = 0.75
 
 
-def ranked(query: Query, matches: Matches) -> list[tuple[float, Match]]:
+class Ranked(NamedTuple):
+    """A match and how well it fits."""
+
+    score: float
+    match: Match
+    covered: float
+    """The share of the query's weight that the message has, from 0 to 1."""
+
+
+def ranked(query: Query, found: Sequence[Match]) -> list[Ranked]:
     """The matches with their scores, the best first, the newer first where they are equal."""
-    documents = [analyse(searchable(match.message)) for match in matches.found]
-    average = sum(len(each.words) for each in documents) / max(1, len(documents))
-    weights = [_weight(matches.total, count) for count in matches.counts]
-    scored = [
-        (_score(query, terms, weights, len(terms.words) / average if average else 1.0), match)
-        for terms, match in zip(documents, matches.found, strict=True)
-    ]
-    return sorted(scored, key=lambda pair: (pair[0], pair[1].position), reverse=True)
+    clauses = query.wanted
+    texts = [_Text(analyse(searchable(match.message)), clauses) for match in found]
+    weights = _weights(texts, len(clauses))
+    average = sum(text.length for text in texts) / max(1, len(texts))
+    made = [_ranked(match, text, weights, average) for match, text in zip(found, texts, strict=True)]
+    return sorted(made, key=lambda each: (each.score, each.match.position), reverse=True)
 
 
-def telling(query: Query, matches: Matches, share: float) -> list[Match]:
-    """The matches by rank, without those that have only common words of the query: less than a share of its weight."""
-    weights = [_weight(matches.total, count) for count in matches.counts]
-    least = share * sum(weights)
-    return [
-        match
-        for _, match in ranked(query, matches)
-        if _covered(query, analyse(searchable(match.message)), weights) >= least
-    ]
+def _weights(texts: Sequence[_Text], clauses: int) -> list[float]:
+    """The inverse document frequency of each clause: above zero even for one that every text has."""
+    counts = [sum(text.times[at] > 0 for text in texts) for at in range(clauses)]
+    return [log(1 + (len(texts) + 1) / (count + 0.5)) for count in counts]
 
 
-def _covered(query: Query, terms: Terms, weights: list[float]) -> float:
-    return sum(weight for clause, weight in zip(query.wanted, weights, strict=True) if clause.is_in(terms))
+def _ranked(match: Match, text: _Text, weights: list[float], average: float) -> Ranked:
+    length = text.length / average if average else 1.0
+    damping = K1 * (1 - B + B * length)
+    score = covered = 0.0
+    for weight, times in zip(weights, text.times, strict=True):
+        score += weight * times * (K1 + 1) / (times + damping)
+        covered += weight if times else 0.0
+    return Ranked(round(score, 6), match, covered / sum(weights))
 
 
-def _weight(total: int, count: int) -> float:
-    """The inverse document frequency: never below zero, however common the word."""
-    return log(1 + (max(total, count) - count + 0.5) / (count + 0.5))
+class _Text:
+    """How long one message is and how often it has each clause; its words are not kept."""
+
+    __slots__ = ("length", "times")
+
+    def __init__(self, terms: Terms, clauses: Sequence[Clause]) -> None:
+        self.length = len(terms.words)
+        words = _Words(terms)
+        self.times = [words.times(clause) for clause in clauses]
 
 
-def _score(query: Query, terms: Terms, weights: list[float], length: float) -> float:
-    score = 0.0
-    for clause, weight in zip(query.wanted, weights, strict=True):
-        times = _times(clause, terms)
-        score += weight * times * (K1 + 1) / (times + K1 * (1 - B + B * length))
-    return round(score, 6)
+class _Words:
+    """The terms of one text, counted once for all clauses: a clause then costs about the same in a long text."""
 
+    def __init__(self, terms: Terms) -> None:
+        self._row = terms.words
+        self._counts = Counter(terms.words)
+        self._more = terms.more
 
-def _times(clause: Clause, terms: Terms) -> int:
-    """How often the text has the clause."""
-    times = 0
-    for row in clause.rows:
+    def times(self, clause: Clause) -> int:
+        """How often the text has the clause; once, where it has only another way to write it."""
+        return sum(map(self._times, clause.rows)) or int(any(map(self._has_otherwise, clause.rows)))
+
+    def _times(self, row: Row) -> int:
+        first = row.parts[0]
         if len(row.parts) > 1:
-            times += sum(1 for _ in row.places(terms.words))
-        elif row.prefix:
-            times += sum(term.startswith(row.parts[0]) for term in terms.words)
-        else:
-            times += terms.words.count(row.parts[0])
-    return times or int(clause.is_in(terms))
+            return sum(1 for _ in row.places(self._row)) if first in self._counts else 0
+        if row.prefix:
+            return sum(self._counts[word] for word in _beginning(self._words, first))
+        return self._counts[first]
+
+    def _has_otherwise(self, row: Row) -> bool:
+        if len(row.parts) > 1:
+            return False
+        found = next(_beginning(self._others, row.parts[0]), None)
+        return found is not None and (row.prefix or found == row.parts[0])
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return sorted(self._counts)
+
+    @cached_property
+    def _others(self) -> list[str]:
+        return sorted(self._more)
+
+
+def _beginning(words: list[str], start: str) -> Iterator[str]:
+    """Those of the sorted words that begin so; the shortest first."""
+    for at in range(bisect_left(words, start), len(words)):
+        if not words[at].startswith(start):
+            return
+        yield words[at]

@@ -7,59 +7,69 @@ the same, only sooner.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from heapq import heappush, heappushpop
+from heapq import nlargest
 
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, relaxed, searchable
+from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, searchable
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, ConversationQuery, MessageQuery
 from hansard.model import Conversation, Message, to_micros
+from hansard.threads import aside
 
 MOST = 100_000
 """Messages that one search looks at. The conversations with the newest activity come first."""
 _PAGE = 100
 _PAGE_BYTES = 8_000_000
 
+Found = tuple[Conversation, Message]
+
 
 async def find(backend: Backend, context: Context, lookup: Lookup) -> Matches:
     newest: list[tuple[Position, Match]] = []
-    clauses = lookup.query.wanted
-    counts = [0] * len(clauses)
-    sieve = Sieve(relaxed(lookup.query) if lookup.counted else lookup.query)
+    sieve = Sieve(lookup.query)
     seen = matching = 0
-    async for conversation, message in _messages(backend, context, lookup):
-        if seen == MOST:
-            return _matches(newest, lookup, seen, counts, matching=matching, complete=False)
-        seen += 1
+    complete = True
+    async for batch in _batches(_messages(backend, context, lookup)):
+        complete = seen + len(batch) <= MOST
+        found = await aside(_matching, batch[: MOST - seen], lookup, sieve)
+        seen += len(batch)
+        matching += len(found)
+        newest = nlargest(lookup.limit, [*newest, *found], key=_position)
+        if not complete:
+            break
+    return Matches([match for _, match in newest], matching > lookup.limit, complete)
+
+
+def _matching(batch: list[Found], lookup: Lookup, sieve: Sieve) -> list[tuple[Position, Match]]:
+    """Those that match, each with its position. This computes: it runs off the event loop."""
+    found = []
+    for conversation, message in batch:
         text = searchable(message)
-        if not sieve.passes(text):
-            continue
-        terms = analyse(text)
-        if lookup.counted:
-            counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
         match = Match(conversation, message)
-        if lookup.query.matches(terms) and (lookup.below is None or match.position < lookup.below):
-            matching += 1
-            (heappush if len(newest) < lookup.limit else heappushpop)(newest, (match.position, match))
-    return _matches(newest, lookup, seen, counts, matching=matching, complete=True)
+        is_below = lookup.below is None or match.position < lookup.below
+        if is_below and sieve.passes(text) and lookup.query.matches(analyse(text)):
+            found.append((match.position, match))
+    return found
 
 
-def _matches(
-    newest: list[tuple[Position, Match]],
-    lookup: Lookup,
-    seen: int,
-    counts: list[int],
-    *,
-    matching: int,
-    complete: bool,
-) -> Matches:
-    found = [match for _, match in sorted(newest, key=lambda pair: pair[0], reverse=True)]
-    return Matches(found, matching > lookup.limit, complete, seen, tuple(counts) if lookup.counted else ())
+def _position(found: tuple[Position, Match]) -> Position:
+    return found[0]
 
 
-async def _messages(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[tuple[Conversation, Message]]:
+async def _batches(messages: AsyncIterator[Found]) -> AsyncIterator[list[Found]]:
+    """Messages of several conversations together: handing each to a thread by itself would cost more than a look."""
+    batch: list[Found] = []
+    async for found in messages:
+        batch.append(found)
+        if len(batch) == _PAGE:
+            yield batch
+            batch = []
+    yield batch
+
+
+async def _messages(backend: Backend, context: Context, lookup: Lookup) -> AsyncIterator[Found]:
     query = MessageQuery(
         branch=lookup.branch,
         newest_first=True,

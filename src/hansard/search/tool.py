@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from hansard.errors import ValidationError
 from hansard.search.hits import Hits
 
 NAME = "conversation_search"
@@ -107,7 +108,10 @@ class SearchTool:
                 given = msgspec.convert(dict(arguments), _Arguments, strict=False)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             return f"Error in the arguments: {error}"
-        return await self(given.query, _DEFAULT if given.limit is None else given.limit)
+        try:
+            return await self(given.query, _DEFAULT if given.limit is None else given.limit)
+        except ValidationError as error:
+            return f"Error in the arguments: {error}"
 
 
 class _Arguments(Struct):

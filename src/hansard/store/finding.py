@@ -11,15 +11,26 @@ from typing import Any, Literal, cast
 from msgspec import Struct, structs
 
 from hansard import cursors
-from hansard.analysis import Lookup, Match, Matches, parse_query, relaxed, searchable
+from hansard.analysis import (
+    MAX_CHARACTERS,
+    Lookup,
+    Match,
+    Matches,
+    count_terms,
+    parse_query,
+    relaxed,
+    searchable,
+    shortened,
+)
 from hansard.contract.backend import Indexed
-from hansard.contract.types import Context
 from hansard.errors import ValidationError
+from hansard.limits import Limits
 from hansard.model import Message
 from hansard.search import Hit, Hits, ranking, scan, tokens
 from hansard.store import checks, reading
 from hansard.store.core import View
 from hansard.store.reading import BlobMode
+from hansard.threads import aside
 
 SearchOrder = Literal["relevance", "newest"]
 WordMatch = Literal["all", "any"]
@@ -38,6 +49,8 @@ class How(Struct, frozen=True):
 
     search: Search
     match: WordMatch
+    is_by_words: bool = True
+    """Every word of the query counts. By meaning, a query may be a whole page."""
 
 
 def mode(mode: SearchMode | None, order: object, match: object) -> How:
@@ -50,14 +63,29 @@ def mode(mode: SearchMode | None, order: object, match: object) -> How:
         raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'") from None
 
 
-def lookup(query: object, match: WordMatch, **where: Any) -> Lookup:
+def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
     if not isinstance(query, str):
         raise ValidationError(f"query must be text, not a {type(query).__name__}")
-    parsed = parse_query(query)
+    text = query if type(query) is str else str.__str__(query)
+    if how.is_by_words:
+        check_size(text, limits)
+    parsed = parse_query(text)
+    match = how.match
     made = Lookup(relaxed(parsed) if match == "any" else parsed, **where)
     if made.branch is not None and (made.conversation_id is None or made.all_branches):
         raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
     return made
+
+
+def check_size(text: str, limits: Limits) -> None:
+    """Refuses a query that takes too long to answer."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValidationError(f"the query has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}")
+    # A query cannot have more terms than characters.
+    if len(text) > limits.query_terms and (size := count_terms(text)) > limits.query_terms:
+        raise ValidationError(
+            f"the query has {size:,} words and phrases; the limit is {limits.query_terms} (Limits.query_terms)"
+        )
 
 
 async def newest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -82,9 +110,10 @@ def _after(lookup: Lookup, last: Match) -> str:
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """The best of the newest that match."""
     home = _home("relevance", lookup)
-    pool = await _find(view, context, structs.replace(lookup, limit=POOL, counted=True))
-    ranked = ranking.ranked(lookup.query, pool)
-    return _page(ranked, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
+    pool = await _find(view, context, structs.replace(lookup, limit=POOL))
+    ranked = await aside(ranking.ranked, lookup.query, pool.found)
+    best = [(each.score, each.match) for each in ranked]
+    return _page(best, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
 
 
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -103,8 +132,10 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
 
     meaning.need(view)
     home = _home("hybrid", lookup)
-    pool = await _find(view, context, structs.replace(lookup, limit=POOL, counted=True))
-    by_words = ranking.telling(lookup.query, pool, meaning.SHARE)
+    query = shortened(lookup.query, view.limits.query_terms)
+    pool = await _find(view, context, structs.replace(lookup, query=query, limit=POOL))
+    ranked = await aside(ranking.ranked, query, pool.found)
+    by_words = [each.match for each in ranked if each.covered >= meaning.SHARE]
     found = await meaning.hybrid(view, context, lookup, by_words)
     complete = found.complete and pool.complete and not pool.has_more
     return _page(found.found, lookup, home, cursor, cap, complete=complete)
@@ -129,8 +160,8 @@ def _ways() -> Iterator[tuple[tuple[object, object, object], How]]:
             yield (mode, "newest", match), How(newest, "any" if match == "any" else "all")
             yield (mode, "relevance", match), How(best, "any" if match == "any" else "all")
         # A question has words that its answer has not.
-        yield ("meaning", "relevance", match), How(nearest, "all" if match == "all" else "any")
-        yield ("hybrid", "relevance", match), How(both, "all" if match == "all" else "any")
+        yield ("meaning", "relevance", match), How(nearest, "all" if match == "all" else "any", is_by_words=False)
+        yield ("hybrid", "relevance", match), How(both, "all" if match == "all" else "any", is_by_words=False)
 
 
 _HOW = dict(_ways())

@@ -7,14 +7,13 @@ message is there, says the same, and is on the branch: so what was changed or de
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from heapq import heappush, heappushpop
 
 from msgspec import Struct, structs
 
 from hansard import rules
-from hansard.analysis import Lookup, Match, analyse, searchable
-from hansard.contract.types import Context, MessageQuery
+from hansard.analysis import Clause, Lookup, Match, analyse, searchable
 from hansard.errors import Unavailable
 from hansard.model import Conversation, Message
 from hansard.search import asking, scan, vectors
@@ -22,6 +21,7 @@ from hansard.search.vectors import Row
 from hansard.store import vectoring
 from hansard.store.core import View
 from hansard.store.embedding import Embeddings
+from hansard.threads import aside
 
 MOST = 100_000
 """Vectors that one search looks at."""
@@ -67,7 +67,7 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int = DE
         conversations[conversation.id] = conversation
         async for rows in vectoring.chunks_of(view.backend, shared, conversation.id, embeddings.embedder.name):
             seen += len(rows)
-            _take(best, rows, vector, conversation.id)
+            await aside(_take, best, rows, vector, conversation.id)
         if seen >= MOST:
             break
     found: list[tuple[float, Match]] = []
@@ -97,16 +97,25 @@ async def _there(
 ) -> AsyncIterator[tuple[Candidate, Message]]:
     """Those that are still what their vectors were made of, and pass the filters; in order, looked up in batches."""
     lines = Lines(view, context, lookup)
-    excluded = lookup.query.excluded
     for at in range(0, len(candidates), _BATCH):
         batch = candidates[at : at + _BATCH]
         messages = await lines.find(batch)
-        for each in batch:
-            message = messages.get((each.conversation_id, each.id))
-            if message is None or vectors.digest_of(vectors.text_of(message)) != each.digest:
-                continue
-            if not (excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded)):
-                yield each, message
+        for each in await aside(_believed, batch, messages, lookup.query.excluded):
+            yield each, messages[each.conversation_id, each.id]
+
+
+def _believed(
+    candidates: Sequence[Candidate], messages: Mapping[tuple[str, str], Message], excluded: Sequence[Clause]
+) -> list[Candidate]:
+    """Those whose messages say what was embedded, and have nothing that is excluded."""
+    found = []
+    for each in candidates:
+        message = messages.get((each.conversation_id, each.id))
+        if message is None or vectors.digest_of(vectors.text_of(message)) != each.digest:
+            continue
+        if not (excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded)):
+            found.append(each)
+    return found
 
 
 class Lines:

@@ -62,7 +62,8 @@ class Searching(Core):
             narrow = reading.filters(roles, participant_ids, None, since, until)
         lookup = finding.lookup(
             query,
-            how.match,
+            how,
+            self.limits,
             conversation_id=checks.optional_id(conversation_id, "conversation_id", self.limits),
             branch=checks.optional_id(branch, "branch", self.limits),
             all_branches=checks.flag(all_branches, "all_branches"),

@@ -155,7 +155,6 @@ HOT: dict[str, tuple[Any, ...]] = {
     "queue_conversations": ("t", ["c7"]),
     "index_messages": ("t", 1, ["c7"], ["c7"], [1], [1], ["5"], [None], [1], [False], ["'x'"]),
     "other_terms": ("t", "c7", [1], [1], [1], ["'x'"]),
-    "count_messages_of_user": ("t", "u7", 1000),
 }
 
 

@@ -89,28 +89,6 @@ async def make_older(place: str) -> None:
 # Filling
 
 
-def test_words_are_counted_where_they_are_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that leave the queue while a search counts must not be found in the index and counted nowhere."""
-    monkeypatch.setattr(filling, "IDLE", 60.0)
-    own = searching.Search._counts
-
-    async def check() -> None:
-        async with connect(target.url) as opened:
-            await opened.append("c", [Message("user", "ann word"), Message("user", "ben word")])
-
-            async def overtaken(self: searching.Search, *given: Any) -> Any:
-                counted = await own(self, *given)
-                await backend_of(opened).catch_up()
-                return counted
-
-            monkeypatch.setattr(searching.Search, "_counts", overtaken)
-            meanwhile = [hit.score for hit in await opened.search("word OR ann")]
-            assert await entries(target) == 2
-            assert meanwhile == [hit.score for hit in await opened.search("word OR ann")]
-
-    play(check)
-
-
 def test_the_index_is_filled_behind_the_appends(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as opened:

@@ -137,11 +137,6 @@ def expression_of(query: Query, owner: str) -> Expression:
     return Expression(_of_owner(wanted, owner), exact)
 
 
-def clause_of(clause: Clause, owner: str) -> str:
-    """Finds the messages of the owner that have one clause, to count them."""
-    return _of_owner(_either([clause]), owner)
-
-
 def _of_owner(wanted: str, owner: str) -> str:
     return f"{_quoted(owner)} & (({wanted}) | {_quoted(ANY)})"
 

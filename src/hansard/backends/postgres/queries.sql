@@ -715,13 +715,3 @@ WHERE s.terms <> t.terms::tsvector OR s.created_at <> t.created_at;
 SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
     message_count, version, branch, expires_at, archived_at
 FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
-
--- count_messages --
--- How many messages a tenant has, in so many conversations.
-SELECT coalesce(sum(message_count), 0)::bigint
-FROM (SELECT message_count FROM hansard.conversations WHERE tenant = $1 LIMIT $2) AS counted;
-
--- count_messages_of_user --
--- The same of a user.
-SELECT coalesce(sum(message_count), 0)::bigint
-FROM (SELECT message_count FROM hansard.conversations WHERE tenant = $1 AND user_id = $2 LIMIT $3) AS counted;

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from heapq import nlargest
-from itertools import islice
-from operator import add
 from typing import Any, TypeVar
 
 from hansard import rules
-from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, relaxed, searchable
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.postgres import lexemes, reading, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
@@ -39,9 +37,6 @@ _SORTED = 5000
 _SORTED_EACH = 40
 _LOOKED_AT = 20_000
 """Hits that are looked at one by one, where what is asked for is not in the database's words."""
-_COUNTED = 10_000
-"""Up to here messages are counted for ranking."""
-_COUNTED_CONVERSATIONS = 1000
 _LONG = 1_000_000
 """Bytes of bodies that are looked at on the event loop; more go to a thread."""
 
@@ -64,14 +59,8 @@ class Search:
         lookup, size = self.lookup, self.lookup.limit + 1
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
-        # How common a word is need not be of the very same moment, but of the index: what is still in the queue, and
-        # gets into the index before it is found there, would be found and not counted. A rare word needs no walk.
-        if lookup.counted and await self._has_tail():
-            return None
-        total, counts = await self._counts() if lookup.counted else (0, ())
-        is_rare = lookup.counted and self._is_rare(counts)
         most = _most(size)
-        walked = 0 if is_rare or lookup.conversation_id is not None else _walked(size)
+        walked = 0 if lookup.conversation_id is not None else _walked(size)
         given = (self.context, lookup, self.expression.text, size, walked, most)
         found = await self._fetch(*selecting.select_quick(*given))
         state = found[0] if found else None
@@ -86,7 +75,7 @@ class Search:
                 self._homes[row[selecting.CONVERSATION]] = rows.conversation_of(row[selecting.WIDTH :], "the search")
         page.sort(key=_position, reverse=True)
         made = await _off_the_loop(self._made, page[: lookup.limit])
-        return Matches(made, len(page) > lookup.limit, True, total, counts)
+        return Matches(made, len(page) > lookup.limit, True)
 
     async def run(self, tail: int) -> Matches:
         lookup = self.lookup
@@ -96,14 +85,13 @@ class Search:
                 return Matches([])
             entry.head.lane(lookup.branch)  # an unknown one is an error
         wanted = lookup.limit + 1
-        in_tail, tail_counts = await self._look_at_tail(tail, wanted)
+        in_tail = await self._look_at_tail(tail, wanted)
         indexed, complete = await self._walk(wanted)
         found = in_tail + indexed
         found.sort(key=_position, reverse=True)
         await self._find_homes(found[: lookup.limit])
-        total, counts = await self._counts(tail_counts) if lookup.counted else (0, ())
         made = await _off_the_loop(self._made, found[: lookup.limit])
-        return Matches(made, len(found) > lookup.limit, complete, total, counts)
+        return Matches(made, len(found) > lookup.limit, complete)
 
     def _owner(self) -> str:
         tenant, user = self.context.tenant, self.user
@@ -119,18 +107,15 @@ class Search:
 
     # The tail
 
-    async def _look_at_tail(self, size: int, wanted: int) -> tuple[list[Row], list[int]]:
-        """The newest of the tail that match, and how many messages of it have each clause."""
+    async def _look_at_tail(self, size: int, wanted: int) -> list[Row]:
+        """The newest of the tail that match."""
         found: list[Row] = []
-        counts = [0] * len(self.lookup.query.wanted)
         async for page in self._tail(size):
             matching = await self._matching(page)
             if self.lookup.metadata:
                 await self._find_homes(matching)
             found = nlargest(wanted, [*found, *filter(self._is_asked_for, matching)], key=_position)
-            if self.lookup.counted:
-                counts = list(map(add, counts, await self._having(page)))
-        return found, counts
+        return found
 
     async def _tail(self, size: int) -> AsyncIterator[list[Row]]:
         """Page by page, however long it is."""
@@ -147,16 +132,6 @@ class Search:
                 yield page
                 page, length = [], 0
         yield page
-
-    async def _having(self, found: list[Row]) -> list[int]:
-        """How many have each clause."""
-        clauses, sieve = self.lookup.query.wanted, Sieve(relaxed(self.lookup.query))
-
-        def count(at: list[Row]) -> list[int]:
-            terms = [analyse(text) for row in at if sieve.passes(text := searchable(_message(row)))]
-            return [sum(clause.is_in(each) for each in terms) for clause in clauses]
-
-        return await _off_the_loop(count, found)
 
     async def _matching(self, found: list[Row]) -> list[Row]:
         """Those that match, by a look at each."""
@@ -230,39 +205,6 @@ class Search:
     def _is_home(self, id: str) -> bool:
         """Whether a conversation has the metadata that is asked for."""
         return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
-
-    # Counting
-
-    async def _counts(self, in_tail: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
-        """How many messages the owner has, and how many of them have each clause, both bounded."""
-        clauses = self.lookup.query.wanted
-        counts: list[int] = []
-        for clause, more in zip(clauses, in_tail or [0] * len(clauses), strict=True):
-            text = lexemes.clause_of(clause, self.owner)
-            found = await self._fetch(*selecting.select_count(self.context.tenant, text, _COUNTED, walled=self.walled))
-            counts.append(min(found[0][0] + more, _COUNTED))
-        return min(await self._total(), _COUNTED), tuple(counts)
-
-    def _is_rare(self, counts: Sequence[int]) -> bool:
-        """Whether so few messages have one of the groups that what is found can be sorted."""
-        rest = iter(counts)
-        return any(sum(islice(rest, len(group))) < _COUNTED for group in self.lookup.query.groups)
-
-    async def _has_tail(self) -> bool:
-        state = await self.link.one("search_state", self.context.tenant, 1)
-        check_version(state[0] if state else None)
-        return state is not None and bool(state[1])
-
-    async def _total(self) -> int:
-        tenant, user = self.context.tenant, self.user
-        if self.lookup.conversation_id is not None:
-            row = await self.link.one("find_conversation", tenant, self.lookup.conversation_id)
-            return row[10] if row else 0
-        if user is None:
-            row = await self.link.one("count_messages", tenant, _COUNTED_CONVERSATIONS)
-        else:
-            row = await self.link.one("count_messages_of_user", tenant, user, _COUNTED_CONVERSATIONS)
-        return row[0] if row else 0
 
 
 async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:

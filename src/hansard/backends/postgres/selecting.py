@@ -192,12 +192,3 @@ def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
         f"WHERE tenant = $1{one.owned()} OFFSET 0) AS s {one.joined()}"
     )
     return sql, one.values
-
-
-def select_count(tenant: str, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
-    if walled:
-        source = f"(SELECT terms FROM hansard.search WHERE tenant = $2 ORDER BY {_ORDER} OFFSET 0) AS s WHERE "
-    else:
-        source = "hansard.search WHERE (tenant = $2) IS TRUE AND "
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {source}terms @@ $1::text::tsquery LIMIT $3) AS counted"
-    return sql, [terms, tenant, most]

@@ -428,15 +428,6 @@ DELETE FROM search_rows;
 -- Every message waits to be indexed, in the order of time.
 INSERT INTO search_rows (message) SELECT key FROM messages ORDER BY created_at, key;
 
--- count_messages --
--- How many messages a tenant has, up to a bound.
-SELECT coalesce(sum(message_count), 0) FROM (SELECT message_count FROM conversations WHERE tenant = ? LIMIT ?);
-
--- count_messages_of_user --
--- The same of a user.
-SELECT coalesce(sum(message_count), 0)
-FROM (SELECT message_count FROM conversations WHERE tenant = ? AND user_id = ? LIMIT ?);
-
 -- find_conversations_by_pk --
 -- Conversations, of a JSON list, and the branches that are active.
 SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,

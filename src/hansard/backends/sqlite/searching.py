@@ -28,9 +28,8 @@ TAIL = 100
 """Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
 _WALKED = 20_000
 """Hits that one search looks at, where filters or times out of order make it look at many."""
-_COUNTED = 10_000
-"""Up to here messages are counted for ranking."""
-_COUNTED_CONVERSATIONS = 1000
+_FEW = 100
+"""So many hits may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like the terms of owners, which lie in a column of their own."""
@@ -73,8 +72,7 @@ class Search:
             return Matches([])
         limit = self.lookup.limit
         found, is_whole = self._found(limit + 1)
-        total, counts = self._counts() if self.lookup.counted else (0, ())
-        return Matches(self._made(found[:limit]), len(found) > limit, is_whole, total, counts)
+        return Matches(self._made(found[:limit]), len(found) > limit, is_whole)
 
     def _made(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
@@ -244,9 +242,6 @@ class Search:
             return indexing.conversation_term(self.pk)
         return None if self.user is None else indexing.user_term(self.user)
 
-    def _count(self, match: str) -> int:
-        return 0 if self.between is None else indexing.count(self.connection, match, self.between, _COUNTED)
-
     # The tail
 
     def _tail(self) -> Iterator[Row]:
@@ -268,29 +263,6 @@ class Search:
                 values.append(value)
         return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
 
-    # Counting
-
-    def _counts(self) -> tuple[int, tuple[int, ...]]:
-        """How many messages the owner has, and how many of them have each clause, both bounded."""
-        clauses, owner = self.lookup.query.wanted, self._owner()
-        counts = [self._count(_and(_clause(clause), owner)) for clause in clauses]
-        if self.state.tail:
-            for row in self._tail_rows():
-                terms = analyse(searchable(_message(row)))
-                counts = [count + clause.is_in(terms) for count, clause in zip(counts, clauses, strict=True)]
-        return min(self._total(), _COUNTED), tuple(min(count, _COUNTED) for count in counts)
-
-    def _total(self) -> int:
-        tenant, most = self.context.tenant, _COUNTED_CONVERSATIONS
-        if self.home is not None:
-            return self.home.conversation.message_count
-        if self.user is None:
-            found = self.connection.execute(QUERIES["count_messages"], (tenant, most))
-        else:
-            found = self.connection.execute(QUERIES["count_messages_of_user"], (tenant, self.user, most))
-        total: int = found.fetchone()[0]
-        return total
-
 
 def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | None:
     """What matches; None when the tail must be indexed first."""
@@ -307,7 +279,7 @@ def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | No
 
 def is_quick(lookup: Lookup) -> bool:
     """Whether a search ends within a few pages of the index: one word, newest first, nothing to pass over."""
-    return not lookup.counted and not lookup.metadata and _is_unfiltered(lookup) and _is_word(lookup.query)
+    return lookup.limit <= _FEW and not lookup.metadata and _is_unfiltered(lookup) and _is_word(lookup.query)
 
 
 def _is_unfiltered(lookup: Lookup) -> bool:

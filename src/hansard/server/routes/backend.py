@@ -24,7 +24,7 @@ from hansard.limits import Limits
 from hansard.model import ROLES
 from hansard.search import scan
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
-from hansard.store import Store, checks
+from hansard.store import Store, checks, finding
 
 _LONGEST_WAIT = 20.0
 _MOST = 1 << 62
@@ -87,6 +87,7 @@ async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
         raise ValidationError("a search needs a limit, and a branch its conversation")
     if not lookup.query:
         return Matches([])
+    finding.check_size(lookup.query.text, root.limits)
     if root.capabilities.search == "index":
         return await cast(Indexed, root.backend).search(context, lookup)
     return await scan.find(root.backend, context, lookup)

@@ -14,6 +14,7 @@ from hansard.server.calls import Call, Endpoint, NoQuery
 from hansard.server.routes.shapes import Id
 from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 from hansard.store.reading import BlobMode
+from hansard.threads import aside
 
 
 class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,9 @@ class SearchPage(Struct, frozen=True):
 async def search(call: Call[NoQuery, SearchBody]) -> SearchPage:
     """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
     given = structs.asdict(call.body)
-    return SearchPage.of(await call.store.search(given.pop("query"), **given))
+    hits = await call.store.search(given.pop("query"), **given)
+    # Cutting the snippets of long messages takes a while.
+    return await aside(SearchPage.of, hits)
 
 
 ROUTES = (

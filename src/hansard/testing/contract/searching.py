@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +39,67 @@ def found(store: Driver, query: str, **options: Any) -> list[str]:
     hits = store.search(query, order="newest", limit=100, token_cap=None, **options)
     assert hits.next_cursor is None
     return texts(hits)
+
+
+RANKED_WITH: tuple[dict[str, Any], ...] = (
+    {},
+    {"roles": ["user"]},
+    {"roles": ["assistant", "tool"]},
+    {"agent_id": "a1"},
+    {"participant_ids": ["p1"]},
+    {"metadata": {"topic": "a0"}},
+    {"conversation_id": "c1"},
+    {"conversation_id": "c1", "branch": "side"},
+    {"since": datetime(2026, 1, 1, 0, 0, 40, tzinfo=UTC)},
+    {"agent_id": "a0", "roles": ["user"]},
+)
+"""What narrows a search."""
+
+
+def _history() -> list[tuple[str, str, list[Message]]]:
+    """Conversations in which `gamma` is rare in what users say, and `alpha` in what others do."""
+    chance = random.Random(9)
+    rare = {"user": "gamma", "assistant": "alpha", "tool": "beta"}
+    made = []
+    for number in range(4):
+        messages = []
+        for at in range(20):
+            role = chance.choice(list(rare))
+            words = chance.choices(["alpha", "beta", "gamma", "delta", "epsilon"], k=chance.randint(2, 9))
+            kept = [word for word in words if word != rare[role] or chance.random() < 0.25]
+            who = Participant("user", f"p{chance.randrange(2)}")
+            when = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=20 * number + at)
+            text = " ".join(kept) or "delta"
+            messages.append(Message(role, text, id=f"m{number}-{at}", participant=who, created_at=when))
+        made.append((f"c{number}", f"a{number % 2}", messages))
+    return made
+
+
+def _passes(message: Message, conversation: str, agent: str, options: dict[str, Any]) -> bool:
+    assert message.participant is not None
+    return (
+        message.role in options.get("roles", [message.role])
+        and message.participant.id in options.get("participant_ids", [message.participant.id])
+        and agent == options.get("agent_id", agent) == options.get("metadata", {"topic": agent})["topic"]
+        and conversation == options.get("conversation_id", conversation)
+        and message.created_at >= options.get("since", message.created_at)
+    )
+
+
+def _by_relevance(words: list[str], messages: list[Message]) -> list[str]:
+    """BM25, as docs/search.md has it: the ids of those that have one of the words, the best first."""
+    texts = {message.id: str(message.content).split() for message in messages}
+    found = [message for message in messages if set(words) & set(texts[message.id])]
+    average = sum(len(texts[message.id]) for message in found) / len(found)
+    scores = {}
+    for message in found:
+        text, score = texts[message.id], 0.0
+        for word in words:
+            having = sum(word in texts[other.id] for other in found)
+            times, size = text.count(word), 0.25 + 0.75 * len(text) / average
+            score += math.log(1 + (len(found) + 1) / (having + 0.5)) * times * 2.2 / (times + 1.2 * size)
+        scores[message.id] = (round(score, 6), message.created_at)
+    return sorted(scores, key=lambda id: scores[id], reverse=True)
 
 
 class TestJudged(Contract):
@@ -248,6 +310,31 @@ class TestSearching(Contract):
         assert self._paged(store, "newest") == newest
         late = store.append("c0", [Message("user", "word 10", created_at=_day(4))] * 2).messages
         assert [hit.message.id for hit in store.search("10", order="newest")] == [late[1].id, late[0].id]
+
+    @pytest.mark.parametrize("options", RANKED_WITH, ids=str)
+    def test_a_filter_ranks_by_what_it_leaves(self, store: Driver, options: dict[str, Any]) -> None:
+        """The order is that of a ranking written here, on every backend, so that the first hit is the same one."""
+        require(store, "our times")
+        history = _history()
+        for conversation, agent, messages in history:
+            store.append(conversation, messages, agent_id=agent, user_id="ann", metadata={"topic": agent})
+        if "branch" in options:
+            require(store, "branches")
+            store.branch("c1", at=history[1][2][-4].id, branch_id="side")
+            history = [(id, agent, messages[:-3]) for id, agent, messages in history]
+        wanted = [
+            message
+            for conversation, agent, messages in history
+            for message in messages
+            if _passes(message, conversation, agent, options)
+        ]
+        expected = _by_relevance(["alpha", "beta", "gamma"], wanted)
+        assert len(expected) > 3
+        for match, query in (("any", "alpha beta gamma"), ("all", "alpha OR beta OR gamma")):
+            hits = store.search(query, match=match, limit=100, token_cap=None, **options)  # type: ignore[arg-type]
+            assert [hit.message.id for hit in hits] == expected
+            first = store.search(query, match=match, limit=1, token_cap=None, **options)  # type: ignore[arg-type]
+            assert [hit.message.id for hit in first] == expected[:1]
 
     @pytest.mark.parametrize("order", ["newest", "relevance"])
     def test_pages(self, store: Driver, order: SearchOrder) -> None:
