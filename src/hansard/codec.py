@@ -25,6 +25,7 @@ from msgspec import Struct
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
 from hansard.limits import Limits
 from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Source, Status, Usage
+from hansard.shown import shown
 
 Path = tuple[str | int, ...]
 
@@ -104,7 +105,7 @@ def _plain_container(value: dict[Any, Any] | list[Any] | tuple[Any, ...], where:
         return [_plain(item, f"{where}[{index}]", depth) for index, item in enumerate(value)]
     for key in value:
         if not isinstance(key, str):
-            raise ValidationError(f"{where} has the key {key!r}, a {type(key).__name__}: JSON keys are text")
+            raise ValidationError(f"{where} has the key {shown(key)}, a {type(key).__name__}: JSON keys are text")
     return {check_text(key, f"a key of {where}"): _plain(item, f"{where}.{key}", depth) for key, item in value.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hansard.errors import ValidationError
+from hansard.shown import shown
 
 MEGABYTE = 1_000_000
 MOST_TERMS = 256
@@ -31,7 +32,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value, least = getattr(self, name), 0 if name == "blob_bytes" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValidationError(f"Limits.{name} is {value!r}: it must be a whole number of at least {least}")
+                raise ValidationError(f"Limits.{name} is {shown(value)}: it must be a whole number of at least {least}")
         if self.query_terms > MOST_TERMS:
             raise ValidationError(f"Limits.query_terms is {self.query_terms}: it must be at most {MOST_TERMS}")
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from hansard.errors import Unsupported
+from hansard.errors import Unsupported, ValidationError
 from hansard.formats.parts import (
     AnyPart,
     Audio,
@@ -33,6 +33,7 @@ from hansard.formats.parts import (
     result_parts,
 )
 from hansard.model import Message
+from hansard.shown import shown
 
 _CACHED_TEXTS = 16_384
 _SHORT = 256
@@ -97,6 +98,10 @@ def remembering(counter: TokenCounter | None) -> TokenCounter:
     """The counter to use for what a caller passed. The estimate is cheaper than remembering it."""
     if counter is None:
         return DEFAULT_COUNTER
+    if not callable(getattr(counter, "count", None)) or not (hasattr(counter, "name") and hasattr(counter, "is_exact")):
+        raise ValidationError(
+            f"counter must have name, is_exact and count(text), as Tokenizer() has, not {shown(counter)}"
+        )
     return counter if isinstance(counter, ByteCounter) else Remembering(counter)
 
 

@@ -19,6 +19,7 @@ from hansard.formats.dialogue import JSON, Dangling, Entry, Loss, Losses, Writte
 from hansard.formats.parts import AnyPart, Other, Reading, Text, ToolResult
 from hansard.formats.reading import plain_text, tool_links
 from hansard.model import Message
+from hansard.shown import shown
 
 Target = Literal[
     "openai.chat", "openai.responses", "openai.realtime", "anthropic", "gemini", "langchain", "text", "parts"
@@ -62,7 +63,7 @@ class Converted(list[Any]):
 
 def format_named(name: object) -> Format:
     if not isinstance(name, str) or name not in _MODULES:
-        raise ValidationError(f"unknown format {name!r}: one of {', '.join(FORMATS)}")
+        raise ValidationError(f"unknown format {shown(name)}: one of {', '.join(FORMATS)}")
     return _format(name)
 
 
@@ -102,6 +103,8 @@ def write(reading: Reading, format: str, message: Message) -> list[Any]:
 
 def convert(messages: Iterable[Message], format: str, *, dangling: Dangling = "drop") -> Converted:
     """A history in the words of a provider, valid by its rules. `dangling`: what becomes of calls without a result."""
+    if isinstance(messages, type) or not isinstance(messages, Iterable):
+        raise ValidationError(f"messages must be a list of messages, not a {type(messages).__name__}")
     return convert_readings([(_checked(each), read(each)) for each in messages], format, dangling=dangling)
 
 
@@ -118,7 +121,7 @@ def convert_readings(
 ) -> Converted:
     """The same for messages that were taken apart already, and perhaps changed on the way."""
     if dangling not in ("drop", "close", "keep"):
-        raise ValidationError(f"dangling is {dangling!r}: one of 'drop', 'close', 'keep'")
+        raise ValidationError(f"dangling is {shown(dangling)}: one of 'drop', 'close', 'keep'")
     target = format_named(format)
     losses: Losses = []
     entries: list[Entry] = []

@@ -71,6 +71,9 @@ class Admin(Core):
         await cast(Vacuuming, self._backend).vacuum()
         return Vacuumed(before, (await self.stats()).bytes)
 
+    def _names(self, tenants: Iterable[str]) -> list[str]:
+        return [checks.id_of(each, "a tenant", self.limits) for each in checks.items(tenants, "tenants", "names")]
+
     async def copy_to(
         self,
         other: Core,
@@ -81,5 +84,5 @@ class Admin(Core):
         progress: Progress | None = None,
     ) -> Report:
         """Copies all tenants, or these, into the other store. See `Store.copy_to`."""
-        names = await self.tenants() if tenants is None else list(tenants)
+        names = await self.tenants() if tenants is None else self._names(tenants)
         return await transfers.copy_tenants(self._view, other, names, on_conflict, progress, verify=verify)

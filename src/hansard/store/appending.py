@@ -68,7 +68,7 @@ class Appending(Core):
             role=role,
             content=content,
             id="" if id is None else checks.message_id(id, self.limits),
-            format=format or "",
+            format="" if format is None else checks.text(format, "format"),
             participant=participant,  # type: ignore[arg-type]  # mappings are converted when the draft is checked
             mentions=mentions,  # type: ignore[arg-type]
             scope=scope,
@@ -141,8 +141,8 @@ class Appending(Core):
             on_duplicate=_on_duplicate(on_duplicate),
             max_messages=limits.messages,
             blobs=made.blobs,
-            revive=revive,
-            count_usage=count_usage,
+            revive=checks.flag(revive, "revive"),
+            count_usage=checks.flag(count_usage, "count_usage"),
         )
         context = self._view.context()
         if not made.drafts:
@@ -259,7 +259,9 @@ class Appending(Core):
 
 
 def _on_duplicate(value: OnDuplicate) -> OnDuplicate:
-    return value if value == "first" else checks.one_of(value, ("first", "error"), "on_duplicate")
+    return (
+        value if type(value) is str and value == "first" else checks.one_of(value, ("first", "error"), "on_duplicate")
+    )
 
 
 def _have_blobs(messages: list[Message]) -> bool:

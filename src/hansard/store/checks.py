@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from hansard import codec, cursors
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
+from hansard.shown import shown
 
 T = TypeVar("T")
 
@@ -73,23 +73,31 @@ def optional_text(value: object, what: str) -> str | None:
 
 def role(value: object) -> str:
     if not isinstance(value, str) or value not in ROLES:
-        raise ValidationError(f"unknown role {value!r}: one of {', '.join(ROLES)}")
+        raise ValidationError(f"unknown role {shown(value)}: one of {', '.join(ROLES)}")
     return value if type(value) is str else str.__str__(value)
 
 
-def one_of(value: T, choices: Iterable[object], what: str) -> T:
-    if value not in tuple(choices):
-        raise ValidationError(f"{what} is {value!r}: one of {', '.join(map(repr, choices))}")
-    return value
+def one_of(value: object, choices: Iterable[T], what: str) -> T:
+    """The choice that the value equals: plain text, where the value is of a subclass."""
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return choice
+        if isinstance(value, str) and isinstance(choice, str) and str.__str__(value) == choice:
+            return choice
+    raise ValidationError(f"{what} is {shown(value)}: one of {', '.join(map(repr, choices))}")
 
 
 def time(value: object, what: str) -> datetime:
     if not isinstance(value, datetime):
         raise ValidationError(f"{what} must be a datetime, not {_kind(value)}")
-    if value.tzinfo is None:
+    if type(value) is not datetime:
+        value = datetime.combine(value.date(), value.timetz())
+    if value.tzinfo is UTC:
+        return value
+    if value.utcoffset() is None:
         raise ValidationError(f"{what} has no time zone: use datetime.now(UTC), or give it one")
     try:
-        return value if value.tzinfo is UTC else value.astimezone(UTC)
+        return value.astimezone(UTC)
     except OverflowError as error:
         raise ValidationError(f"{what} is {value.isoformat()}, which UTC cannot say") from error
 
@@ -123,23 +131,27 @@ def count(value: object, what: str, most: int = MOST, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValidationError(f"{what} must be a whole number, not {_kind(value)}")
     if value < least or value > most:
-        raise ValidationError(f"{what} is {value}: it must be between {least} and {most}")
-    return value
+        raise ValidationError(f"{what} is {shown(value)}: it must be between {least} and {most}")
+    return value if type(value) is int else int.__index__(value)
 
 
 def optional_count(value: object, what: str, least: int = 0) -> int | None:
     return None if value is None else count(value, what, least=least)
 
 
+_MOST_SECONDS = 10**9
+"""Some thirty years: no clock of an event loop counts further than it needs to."""
+
+
 def seconds(value: object, what: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_SECONDS:
         return float(value)
-    raise ValidationError(f"{what} must be a number of seconds above 0, not {value!r}")
+    raise ValidationError(f"{what} must be a number of seconds above 0 and at most {_MOST_SECONDS}, not {shown(value)}")
 
 
 def flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise ValidationError(f"{what} must be True or False, not {value!r}")
+        raise ValidationError(f"{what} must be True or False, not {shown(value)}")
     return value
 
 
@@ -154,9 +166,22 @@ def metadata(value: object, what: str = "metadata") -> dict[str, Any]:
 
 
 def texts(value: object, what: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValidationError(f"{what} must be a list of texts, not {_kind(value)}")
-    return tuple(text(item, f"an element of {what}") for item in value)
+    return tuple(text(item, f"an element of {what}") for item in items(value, what, "texts"))
+
+
+def items(value: Any, what: str, of: str) -> list[Any]:
+    """The elements of anything that has some, but for text, whose characters are not meant."""
+    # A type such as `list[str]` claims to be iterable, too.
+    if isinstance(value, str | bytes | type) or not isinstance(value, Iterable):
+        raise ValidationError(f"{what} must be a list of {of}, not {_kind(value)}")
+    return list(value)
+
+
+def function(value: T, what: str) -> T:
+    """A function, or None."""
+    if value is not None and not callable(value):
+        raise ValidationError(f"{what} must be a function, not {_kind(value)}")
+    return value
 
 
 def filter_set(value: object, what: str) -> frozenset[str] | None:
@@ -167,7 +192,7 @@ def filter_set(value: object, what: str) -> frozenset[str] | None:
 def struct(value: object, kind: type[T], what: str) -> T:
     """A value of the model, given as one or as a mapping of its fields."""
     if isinstance(value, kind):
-        _, plain = codec.snapshot(msgspec.to_builtins(value), what)
+        _, plain = codec.snapshot(msgspec.structs.asdict(value), what)  # type: ignore[type-var]
     elif isinstance(value, Mapping):
         _, plain = codec.snapshot(dict(value), what)
     else:

@@ -87,7 +87,7 @@ def format_of(content: Any, format: str | None) -> str:
     """The vocabulary of the content: as given, else `text` for a string and `json` for anything else."""
     if not format:
         return "text" if isinstance(content, str) else "json"
-    checks.text(format, "format")
+    format = checks.text(format, "format")
     if format == "text" and not isinstance(content, str):
         raise ValidationError(f"content of the format 'text' must be text, not a {type(content).__name__}")
     return format

@@ -23,6 +23,7 @@ from hansard.analysis import (
     shortened,
 )
 from hansard.contract.backend import Indexed
+from hansard.contract.types import Context
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
+from hansard.shown import shown
 from hansard.store import checks, erasing, watching
 from hansard.store.core import Core, after_a_write
 
@@ -57,6 +58,7 @@ class Lifecycle(Core):
         checks.one_of(by, ("last_message", "updated"), "by")
         context = self._view.context()
         total = Receipt(at=context.now, physically_gone=True)
+        checks.flag(dry_run, "dry_run")
         until = None if older_than is None else checks.moment(older_than, context.now, "older_than")
         if dry_run:
             return total if until is None else await erasing.older_than(self._view, until, by, dry_run=True)
@@ -76,6 +78,8 @@ class Lifecycle(Core):
         self._view.need(self.capabilities.backup, "backup", "back up")
         from pathlib import Path  # only now: it is dear to import, and few stores are backed up from Python
 
+        if not isinstance(target, str | PathLike):
+            raise ValidationError(f"target must be the path of a new file, not {shown(target)}")
         path = Path(target)
         await self._backend.backup(path)
         return path
@@ -101,6 +105,9 @@ def _day(value: date | str | None, what: str) -> str | None:
     if value is None:
         return None
     try:
-        return (date.fromisoformat(value) if isinstance(value, str) else value).isoformat()[:10]
-    except (ValueError, AttributeError) as error:
-        raise ValidationError(f"{what} must be a date or 'YYYY-MM-DD', not {value!r}") from error
+        day = date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        day = None
+    if not isinstance(day, date):
+        raise ValidationError(f"{what} must be a date or 'YYYY-MM-DD', not {shown(value)}")
+    return day.isoformat()[:10]

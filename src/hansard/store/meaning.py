@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from hansard import rules
 from hansard.analysis import Clause, Lookup, Match, analyse, searchable
+from hansard.contract.types import Context, MessageQuery
 from hansard.errors import Unavailable
 from hansard.model import Conversation, Message
 from hansard.search import asking, scan, vectors

@@ -98,7 +98,7 @@ class MessageParts(Appending):
         """Deletes these messages, all or nothing; ids that do not exist are passed over."""
         if isinstance(ids, str | bytes):
             raise ValidationError("ids must be a list of message ids: delete_message takes one")
-        wanted = tuple(checks.message_id(each, self.limits) for each in ids)
+        wanted = tuple(checks.message_id(each, self.limits) for each in checks.items(ids, "ids", "message ids"))
         return (await self._remove(conversation_id, Remove("ids", wanted), expected_version)).receipt
 
     async def clear_messages(self, conversation_id: str | int, *, expected_version: int | None = None) -> Receipt:

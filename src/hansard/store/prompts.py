@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from hansard import rules
 from hansard.contract.types import MessageQuery
 from hansard.errors import ValidationError
@@ -98,7 +100,10 @@ class Prompts(Core):
         checks.one_of(compat, (None, "toolpack"), "compat")
         registry.format_named(format)
         agent = checks.optional_id(agent_id, "agent_id", self.limits)
-        aliases = [*checks.texts(agent_aliases, "agent_aliases"), *projection.aliases_of(channels)]
+        aliases = [
+            *checks.texts(agent_aliases, "agent_aliases"),
+            *projection.aliases_of(checks.items(channels, "channels", "channels")),
+        ]
         options = assembling.Options(
             view=projection.viewpoint(agent, checks.optional_text(agent_name, "agent_name"), aliases),
             # toolpack has no least budget: with 0 it gives the newest message alone.
@@ -112,13 +117,13 @@ class Prompts(Core):
         text = checks.optional_text(system, "system")
         asked = prompting.Asked(
             conversation_id=checks.id_of(conversation_id, "conversation_id", self.limits),
-            options=assembling.with_reserved(options, text, tools),
+            options=assembling.with_reserved(options, text, _definitions(tools)),
             branch=checks.optional_id(branch, "branch", self.limits),
             scope=scope if scope is None else checks.one_of(scope, SCOPES, "scope"),
             since=self._since(time_window),
             max_turns=checks.count(max_turns, "max_turns"),
             summary_threshold=checks.count(summary_threshold, "summary_threshold", least=0),
-            summarizer=summarizer,
+            summarizer=checks.function(summarizer, "summarizer"),
             summary_timeout=checks.seconds(summary_timeout, "summary_timeout"),
             in_background=checks.flag(in_background, "in_background"),
             system=text,
@@ -269,3 +274,16 @@ class Prompts(Core):
         from hansard import formats
 
         return formats.to_langchain_messages(messages, dangling=dangling)
+
+
+def _definitions(tools: object) -> list[Any]:
+    """The definitions of tools, each of which can be written as JSON to be counted."""
+    from hansard.formats.parts import as_text
+
+    found = checks.items(tools, "tools", "definitions")
+    for at, tool in enumerate(found):
+        try:
+            as_text(tool)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise ValidationError(f"tools[{at}] cannot be written as JSON: {error}") from error
+    return found

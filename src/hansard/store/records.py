@@ -12,6 +12,7 @@ from hansard import codec, cursors
 from hansard.contract.types import RecordQuery, RecordWrite
 from hansard.errors import ValidationError
 from hansard.model import Order, Record, RecordPage
+from hansard.shown import shown
 from hansard.store import checks
 from hansard.store.core import Core, View
 
@@ -52,7 +53,7 @@ class Records(Core):
 
     async def get_many(self, keys: Iterable[tuple[Namespace, str]]) -> list[Record | None]:
         """Records in the order asked for."""
-        places = [(self._namespace(namespace), self._key(key)) for namespace, key in keys]
+        places = [self._place(each) for each in checks.items(keys, "keys", "pairs of a namespace and a key")]
         return await self._backend.get_records(self._view.context(), places)
 
     async def put(
@@ -81,7 +82,7 @@ class Records(Core):
     async def write(self, batch: Iterable[Put | Delete]) -> list[Record | None]:
         """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
         context = self._view.context()
-        writes = [self._write(item, context.now) for item in batch]
+        writes = [self._write(item, context.now) for item in checks.items(batch, "batch", "Put and Delete")]
         return await self._backend.write_records(context, writes) if writes else []
 
     def _write(self, item: Put | Delete, now: datetime) -> RecordWrite:
@@ -139,6 +140,12 @@ class Records(Core):
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def _place(self, pair: object) -> tuple[tuple[str, ...], str]:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValidationError(f"keys must be pairs of a namespace and a key, not {shown(pair)}")
+        namespace, key = pair
+        return self._namespace(namespace), self._key(key)
 
     def _namespace(self, namespace: Namespace, *, empty: bool = False) -> tuple[str, ...]:
         parts = checks.texts(namespace, "namespace")

@@ -85,11 +85,10 @@ class Transfers(Core):
 
         checks.only_one(conversation_ids=conversation_ids, user_id=user_id)
         checks.only_one(conversation_ids=conversation_ids, agent_id=agent_id)
-        if isinstance(conversation_ids, str):
-            raise ValidationError("conversation_ids must be a list of ids")
         ids = None
         if conversation_ids is not None:
-            ids = tuple(checks.id_of(id, "a conversation id", self.limits) for id in conversation_ids)
+            given = checks.items(conversation_ids, "conversation_ids", "ids")
+            ids = tuple(checks.id_of(id, "a conversation id", self.limits) for id in given)
         user = checks.optional_id(user_id, "user_id", self.limits)
         if self._view.user is not None and user not in (None, self._view.user):
             raise ValidationError("a user's view reads only that user's: leave user_id out")
@@ -105,7 +104,9 @@ def _view_of(store: object) -> View:
 def _target(view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> Target:
     from hansard.transfer.target import Target
 
-    return Target(view, checks.one_of(on_conflict, ("skip", "error"), "on_conflict"), progress, verify=verify)
+    checks.function(progress, "progress")
+    conflict = checks.one_of(on_conflict, ("skip", "error"), "on_conflict")
+    return Target(view, conflict, progress, verify=checks.flag(verify, "verify"))
 
 
 async def copy_tenants(

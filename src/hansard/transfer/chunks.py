@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from hansard.errors import ValidationError
 
@@ -34,7 +34,7 @@ async def chunks(source: Any) -> AsyncIterator[list[bytes]]:
 
 def _blocking(source: Any) -> Iterator[list[bytes]]:
     if isinstance(source, str | PathLike):
-        with Path(source).open("rb") as file:
+        with _opened(source) as file:
             yield from _blocks(file.read)
     elif hasattr(source, "read"):
         # From a pipe, what is there already is enough.
@@ -43,6 +43,13 @@ def _blocking(source: Any) -> Iterator[list[bytes]]:
         yield from _gathered(source)
     else:
         raise ValidationError("import_ takes the path of a file, a file, or lines")
+
+
+def _opened(source: str | PathLike[str]) -> BinaryIO:
+    try:
+        return Path(source).open("rb")
+    except (OSError, ValueError) as error:
+        raise ValidationError(f"the export cannot be read: {str(error)[:300]}") from error
 
 
 def _blocks(read: Callable[[int], bytes | str]) -> Iterator[list[bytes]]:
@@ -75,4 +82,6 @@ def _gathered(lines: Iterable[bytes | str]) -> Iterator[list[bytes]]:
 
 
 def _bare(line: bytes | str) -> bytes:
-    return (line.encode() if isinstance(line, str) else line).rstrip(b"\r\n")
+    if not isinstance(line, bytes | str):
+        raise ValidationError(f"a line of an export is text or bytes, not a {type(line).__name__}")
+    return (line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line).rstrip(b"\r\n")
