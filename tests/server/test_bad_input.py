@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Coroutine
@@ -15,6 +16,8 @@ from tests.server.test_rest import ok, problem, say
 from tests.server.test_tail import tasks
 from tests.waiting import PATIENCE, until
 
+from hansard import sync
+from hansard.errors import Unsupported
 from hansard.model import Message
 from hansard.server.settings import Settings
 
@@ -292,3 +295,22 @@ def test_a_head_that_is_too_long(api: Served, pieces: int, upgrade: bool) -> Non
 def test_a_body_in_the_same_read_is_no_part_of_the_head(api: Served) -> None:
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 100_000 + b'"}]}'
     raw_exchange(api, f"POST /api/v1{MESSAGES}", body)
+
+
+def test_a_request_holds_so_many_messages() -> None:
+    with serving(settings=Settings(max_messages=100)) as api:
+        batch = [{"role": "user", "content": "x"}] * 101
+        for send in (api.post, api.put):
+            answer = problem(send(MESSAGES, json={"messages": batch}), 413, "quota_exceeded")
+            assert answer["detail"].startswith("101 messages in one request; the limit is 100: send several")
+        assert api.get(MESSAGES).json()["items"] == []
+        assert len(api.post(MESSAGES, json={"messages": batch[1:]}).json()["messages"]) == 100
+        lines = b"\n".join(json.dumps(each).encode() for each in batch)
+        answer = api.post("/conversations/c/lines", content=lines, headers={"content-type": "application/x-ndjson"})
+        assert answer.json()["stored"] == 101
+        assert api.get("/about").json()["capabilities"]["atomic_batch"] == 100
+        with sync.connect(api.address) as store:
+            messages = [Message("user", f"{number}") for number in range(250)]
+            with pytest.raises(Unsupported, match="more than the 100"):
+                store.append("d", messages)
+            assert store.append("d", messages, split=True).stored == 250

@@ -143,7 +143,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "usage": lambda: Usage(input_tokens=1),
     "a put": lambda: [Put(["n"], "k", {"a": 1}, Number(0))],
     "a delete": lambda: [Delete(("n",), Text("k"))],
-    "a list of odd messages": lambda: [Message("user", "x", mentions=Row([Text("a")]), usage=Usage(Number(1)))],
+    "a list of odd messages": lambda: [Message("user", "x", mentions=(Text("a"),), usage=Usage(Number(1)))],
 }
 
 # A good value of every argument that has no default.

@@ -16,7 +16,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from hansard.errors import Conflict, Outcome, TimedOut, ValidationError
-from hansard.server import bodies, parameters
+from hansard.server import batch_size, bodies, parameters
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Call, Endpoint, digits
 from hansard.server.exchanges import Exchange, failed, left
@@ -105,6 +105,8 @@ class Api:
             return None
         bodies.need_type(headers, JSON)
         raw = await body.whole()
+        if endpoint.is_batch:
+            batch_size.check(raw, self._parts.settings.max_messages)
         try:
             return bodies.decode(raw, decoder)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -121,6 +121,8 @@ class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
     query: type[Struct] = NoQuery
     body: Any = None
     """The type of a JSON body; None where there is none, or where the handler reads it as a stream."""
+    is_batch: bool = False
+    """The body holds messages to store, as many as the settings allow."""
     takes: str | None = None
     """The media type of a body that is read as a stream."""
     answer: Any = None

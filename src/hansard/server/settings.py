@@ -26,6 +26,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Web pages that a browser may let in. Nobody's, by default."""
     max_body_bytes: int = 64 * MEGABYTE
     """The largest body that is read at once. Streams of lines have no limit but that of each line."""
+    max_messages: int = 10_000
+    """Messages that one request may append. Streams of lines have no limit."""
     body_seconds: float = 60.0
     """How long a client may take to send a body, or the next piece of a stream."""
     request_seconds: float = 60.0

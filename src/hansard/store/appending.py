@@ -32,8 +32,12 @@ from hansard.model import (
 )
 from hansard.store import checks, drafts, reading, vectoring
 from hansard.store.core import Core, after_a_write
+from hansard.threads import aside
 
+_FIRST: OnDuplicate = "first"
 _TITLE_LENGTH = 60
+_MANY = 500
+"""More messages than this are checked and encoded off the event loop."""
 
 
 class Appending(Core):
@@ -120,7 +124,11 @@ class Appending(Core):
         """
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
-        made = drafts.make_drafts(drafts.as_messages(messages), limits)
+        given = drafts.as_messages(messages)
+        if len(given) > _MANY:
+            made = await aside(drafts.make_drafts, given, limits)
+        else:
+            made = drafts.make_drafts(given, limits)
         user = None if user_id is None else self._writer(user_id)
         new = NewConversation(
             user_id=user,
@@ -259,9 +267,7 @@ class Appending(Core):
 
 
 def _on_duplicate(value: OnDuplicate) -> OnDuplicate:
-    return (
-        value if type(value) is str and value == "first" else checks.one_of(value, ("first", "error"), "on_duplicate")
-    )
+    return value if value is _FIRST else checks.one_of(value, (_FIRST, "error"), "on_duplicate")
 
 
 def _have_blobs(messages: list[Message]) -> bool:

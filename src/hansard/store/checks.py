@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -77,13 +77,12 @@ def role(value: object) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
-def one_of(value: object, choices: Iterable[T], what: str) -> T:
+def one_of(value: T, choices: Iterable[object], what: str) -> T:
     """The choice that the value equals: plain text, where the value is of a subclass."""
     for choice in choices:
-        if type(value) is type(choice) and value == choice:
-            return choice
-        if isinstance(value, str) and isinstance(choice, str) and str.__str__(value) == choice:
-            return choice
+        is_text = isinstance(value, str) and isinstance(choice, str)
+        if (str.__str__(value) == choice) if is_text else (type(value) is type(choice) and value == choice):
+            return cast(T, choice)
     raise ValidationError(f"{what} is {shown(value)}: one of {', '.join(map(repr, choices))}")
 
 
@@ -192,7 +191,7 @@ def filter_set(value: object, what: str) -> frozenset[str] | None:
 def struct(value: object, kind: type[T], what: str) -> T:
     """A value of the model, given as one or as a mapping of its fields."""
     if isinstance(value, kind):
-        _, plain = codec.snapshot(msgspec.structs.asdict(value), what)  # type: ignore[type-var]
+        _, plain = codec.snapshot(msgspec.structs.asdict(value), what)  # type: ignore[arg-type]
     elif isinstance(value, Mapping):
         _, plain = codec.snapshot(dict(value), what)
     else:

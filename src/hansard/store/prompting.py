@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -23,10 +25,15 @@ from hansard.formats.dialogue import side_of
 from hansard.model import Conversation, Message, MessageScope, Summary
 from hansard.store import reading, summarizing
 from hansard.store.core import View
+from hansard.threads import aside
 
 logger = logging.getLogger("hansard.prompts")
 
+T = TypeVar("T")
+
 _CHUNK = 100
+_MANY = 200
+"""More messages than this are chosen from and converted off the event loop."""
 _STAND_IN = 48_000
 """Bytes. Where base64 is text and no picture, that is more than most budgets have."""
 
@@ -107,18 +114,23 @@ async def assemble(view: View, asked: Asked) -> Prompt:
     # A summary tells of the whole branch: also of what was said in other scopes, and before the time window.
     is_narrowed = asked.scope is not None or asked.since is not None
     summary = None if is_narrowed else await summarizing.latest(view, context, conversation, branch)
-    chosen = assembling.choose(loaded.messages, asked.options, summary)
+    chosen = await _off_the_loop(loaded.messages, assembling.choose, loaded.messages, asked.options, summary)
     problems: list[str] = []
     if asked.summarizer is not None and not is_narrowed:
         until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
         newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
         if newer is not None:
             summary = newer
-            chosen = assembling.choose(loaded.messages, asked.options, summary)
+            chosen = await _off_the_loop(loaded.messages, assembling.choose, loaded.messages, asked.options, summary)
     prompt = await _written(view, context, asked, chosen, summary, problems)
     # A summary may cover everything before what was loaded.
     is_reached = summary is not None and summary.to_seq >= loaded.first_seq - 1
     return structs.replace(prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not is_reached)
+
+
+async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T], *args: Any) -> T:
+    """What takes long with many messages leaves the event loop alone; with few, a thread costs more than it saves."""
+    return await aside(function, *args) if len(messages) > _MANY else function(*args)
 
 
 def _nothing(asked: Asked) -> Chosen:
@@ -135,7 +147,8 @@ async def _written(
         readings = [chosen.project(message) for message in messages]
     pairs = assembling.ordered(zip(messages, readings, strict=True), asked.system, summary)
     options = asked.options
-    converted = registry.convert_readings(pairs, options.format, dangling=options.dangling)
+    convert = partial(registry.convert_readings, dangling=options.dangling)
+    converted = await _off_the_loop(messages, convert, pairs, options.format)
     return Prompt(
         messages=converted,
         system=converted.system,

@@ -221,6 +221,7 @@ def _endpoint(method: wire.Method) -> Endpoint:
         scope="admin" if method.need == "operator" else method.need,
         operator=method.need == "operator",
         body=method.arguments,
+        is_batch=method.name == "append",
         is_public=False,
     )
 

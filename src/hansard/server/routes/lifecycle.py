@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import date, datetime, timedelta
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from hansard.contract.backend import Capabilities
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
@@ -69,7 +69,13 @@ async def about(call: Call[NoQuery, None]) -> About:
 
     store = call.store
     scopes = sorted(call.caller.scopes)
-    return About(__version__, store.tenant_id, store.user_id, scopes, store.capabilities, store.limits)
+    return About(__version__, store.tenant_id, store.user_id, scopes, _capabilities(call), store.limits)
+
+
+def _capabilities(call: Call[NoQuery, None]) -> Capabilities:
+    """Those of the storage, as far as they reach through this server."""
+    found, most = call.store.capabilities, call.parts.settings.max_messages
+    return structs.replace(found, atomic_batch=most if found.atomic_batch is None else min(found.atomic_batch, most))
 
 
 async def usage(call: Call[UsageQuery, None]) -> UsageRows:

@@ -1,0 +1,59 @@
+"""A large request leaves turns of the event loop to the others. Nothing is timed: the turns are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Message
+from hansard.store import drafts
+
+
+def test_a_large_batch_is_checked_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[threading.Thread] = []
+    make = drafts.make_drafts
+
+    def noting(*given: Any) -> drafts.Drafts:
+        ran.append(threading.current_thread())
+        return make(*given)
+
+    monkeypatch.setattr(drafts, "make_drafts", noting)
+
+    async def play() -> None:
+        async with hansard.connect("memory://") as store:
+            await store.append("c", [Message("user", "x")] * 501)
+
+    asyncio.run(play())
+    assert ran
+    assert threading.main_thread() not in ran
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.search("message*", limit=100, token_cap=None),
+        lambda store: store.assemble_prompt("c", token_budget=100_000, max_turns=1000),
+        lambda store: store.append("d", [Message("user", f"x {number}") for number in range(5000)]),
+    ],
+    ids=["search", "prompt", "append"],
+)
+def test_others_get_turns(call: Callable[[hansard.Store], Awaitable[Any]], tmp_path: Any) -> None:
+    turns = 0
+
+    async def play() -> None:
+        nonlocal turns
+        async with hansard.connect(f"sqlite:///{tmp_path}/a.db") as store:
+            await store.append("c", [Message("user", f"message {number}") for number in range(2000)])
+            work = asyncio.ensure_future(call(store))
+            while not work.done():
+                turns += 1
+                await asyncio.sleep(0)
+            work.result()
+
+    asyncio.run(play())
+    assert turns > 10
