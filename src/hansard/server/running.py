@@ -59,6 +59,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
         await super().shutdown(sockets)
+        if tasks := self._stopping.tasks:
+            await asyncio.wait(set(tasks), timeout=_GRACE)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -24,6 +24,8 @@ class Stopping:
 
     def __init__(self) -> None:
         self._tails: set[asyncio.Event] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """What has to be brought to its end first, though no client waits for it."""
         self.is_set = False
 
     def set(self) -> None:

@@ -15,8 +15,11 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.server.kit import serving
 from tests.server.openai_wire import sdist
+from tests.server.openai_wire.endpoint import Endpoint, endpoint
 
 from hansard.model import Message
+from hansard.server.openai import response_record, stored_completions
+from hansard.server.settings import Settings
 from hansard.store import Store
 
 FIXED = {"conv_123": "msg_abc", "thread_id": "message_id"}
@@ -25,11 +28,19 @@ UNKNOWN_PLACES = "not test_method_list_with_all_params"
 """It pages from cursors that name nothing, with limit=0: both are refused."""
 NO_RUNS = "not create_and_run"
 """A store runs no models."""
+RESPONSES = ("resp_677efb5139a88190b512bc3fef8e535d", "response_id")
+COMPLETION = "completion_id"
+STORED = "not create and not compact"
+"""Their `create` says nothing at all, or names a conversation and a previous response at once: both are refused."""
 FILES = {
     "test_conversations.py": (80, ""),
     "conversations/test_items.py": (90, UNKNOWN_PLACES),
     "beta/test_threads.py": (85, NO_RUNS),
     "beta/threads/test_messages.py": (110, UNKNOWN_PLACES),
+    "test_responses.py": (90, STORED),
+    "responses/test_input_items.py": (20, UNKNOWN_PLACES),
+    "chat/test_completions.py": (115, UNKNOWN_PLACES),
+    "chat/completions/test_messages.py": (20, UNKNOWN_PLACES),
 }
 """For each file how many tests must pass, and what is left out of it."""
 
@@ -44,7 +55,18 @@ class Seeded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         for conversation, message in FIXED.items():
             await self._store.append(conversation, [Message("user", "x", id=message)], revive=True)
+        for id in RESPONSES:
+            await self._seed_response(id)
+        completion = {**Endpoint().completion(), "id": COMPLETION}
+        said = [{"role": "assistant", "content": "x"}]
+        await self._store.records.write(stored_completions.records_of(completion, said, {}, None))
         await self._app(scope, receive, send)
+
+    async def _seed_response(self, id: str) -> None:
+        message = Message("user", "x", id="msg_abc", conversation_id="conv_123")
+        response = {**Endpoint().response(), "id": id, "background": True}
+        record = response_record.answered(response, "conv_123", [message], [], is_kept=True, is_own=False)
+        await response_record.put(self._store, id, record, revision=None, conversation_id="conv_123")
 
 
 @pytest.mark.timeout(1200)  # a suite, not a test
@@ -55,7 +77,7 @@ def test_generated(file: str) -> None:
     except sdist.Absent as error:
         pytest.skip(str(error))
     wanted, chosen = FILES[file]
-    with serving(wrap=Seeded) as api:
+    with endpoint() as model, serving(settings=Settings(upstream=model.address), wrap=Seeded) as api:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", f"tests/api_resources/{file}", "-k", chosen, "-q"),

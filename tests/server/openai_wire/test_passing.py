@@ -287,11 +287,6 @@ class TestTools:
         kept = client.conversations.items.list(id, order="asc").data
         assert [item.type for item in kept] == ["message", "compaction"]
 
-    def test_in_the_background_nothing_could_be_recorded(self, client: openai.OpenAI, model: Endpoint) -> None:
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.responses.create(model="m", input="x", background=True)
-        assert (caught.value.param, model.count) == ("background", 0)
-
 
 def test_an_answer_that_is_nested_too_deeply() -> None:
     deep = b"[" * 200_000 + b"]" * 200_000

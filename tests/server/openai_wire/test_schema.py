@@ -15,6 +15,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from openai.types.beta import Thread, ThreadDeleted
 from openai.types.beta.threads import Message, MessageDeleted
+from openai.types.chat import ChatCompletion, ChatCompletionDeleted
 from openai.types.conversations import Conversation, ConversationDeletedResource
 from pydantic import BaseModel
 from schemathesis.checks import not_a_server_error
@@ -64,6 +65,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "openai_update_thread": {"metadata": METADATA, "tool_resources": {"type": ["object", "null"]}},
     "openai_create_message": MESSAGE["properties"],  # type: ignore[dict-item]
     "openai_update_message": {"metadata": METADATA},
+    "openai_update_completion": {"metadata": METADATA},
     "openai_create_response": {
         "model": TEXT,
         "input": {"anyOf": [TEXT, ITEM_LIST]},
@@ -71,6 +73,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "previous_response_id": {"enum": ["resp_1", None]},
         "stream": {"type": ["boolean", "null"]},
         "store": {"type": ["boolean", "null"]},
+        "background": {"type": ["boolean", "null"]},
     },
     "openai_create_completion": {
         "model": TEXT,
@@ -88,6 +91,8 @@ BODIES: dict[str, dict[str, Any]] = {
             },
         },
         "stream": {"type": ["boolean", "null"]},
+        "store": {"type": ["boolean", "null"]},
+        "metadata": METADATA,
     },
 }
 PAGE = {
@@ -115,7 +120,12 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "openai_create_message": Message,
     "openai_update_message": Message,
     "openai_delete_message": MessageDeleted,
+    "openai_get_completion": ChatCompletion,
+    "openai_update_completion": ChatCompletion,
+    "openai_delete_completion": ChatCompletionDeleted,
 }
+NAMED = ("openai_get_response", "openai_delete_response", "openai_cancel_response")
+"""Routes that answer with a response, or with its name."""
 ERROR = {
     "type": "object",
     "required": ["error"],
@@ -133,10 +143,14 @@ PLACES = {
     "item_id": "msg_abc",
     "message_id": "message_id",
     "model": "m-1",
+    "response_id": "response_id",
+    "completion_id": "completion_id",
 }
 QUERY: dict[str, Any] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
     "order": {"enum": ["asc", "desc"]},
+    "stream": {"enum": ["true", "false"]},
+    "starting_after": {"type": "integer", "minimum": 0},
     "include": {"type": "array", "items": {"enum": ["reasoning.encrypted_content"]}},
 }
 
@@ -145,12 +159,14 @@ def operation(route: WireEndpoint) -> dict[str, Any]:
     answer = ANSWERS[route.name].model_json_schema() if route.name in ANSWERS else PAGE
     if route.name == "openai_get_item":
         answer = {"type": "object", "required": ["id", "type"]}
-    if route in MODELS:
+    if route in MODELS or route.name in NAMED:
         answer = {"type": "object", "required": ["object"]}
     places: list[dict[str, Any]] = [
         {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}} for name in route.parameters
     ]
     content: dict[str, Any] = {"application/json": {"schema": answer}}
+    if "stream" in route.parameters_known:
+        content["text/event-stream"] = {}
     if route in MODELS:
         content["text/event-stream"] = {}
         places.append({"in": "header", "name": "Hansard-Conversation", "schema": {"enum": ["conv_123"]}})

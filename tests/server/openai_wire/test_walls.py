@@ -23,6 +23,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "openai_create_message": {"role": "user", "content": "x"},
     "openai_update_message": {"metadata": {"a": "b"}},
     "openai_update_thread": {"metadata": {"a": "b"}},
+    "openai_update_completion": {"metadata": {"a": "b"}},
 }
 every_route = pytest.mark.parametrize("endpoint", [*ENDPOINTS, *MODELS], ids=lambda endpoint: endpoint.name)
 NAMED = [endpoint for endpoint in ENDPOINTS if endpoint.parameters]

@@ -22,8 +22,21 @@ from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, NO_HEADERS, Answer, Caller
 from hansard.server.exchanges import Exchange, left
 from hansard.server.gate import Gate
-from hansard.server.openai import calls, completions, conversations, items, models, realtime, relay, responses, threads
+from hansard.server.openai import (
+    calls,
+    completions,
+    conversations,
+    items,
+    models,
+    realtime,
+    relay,
+    responses,
+    stored_completions,
+    stored_responses,
+    threads,
+)
 from hansard.server.openai.answers import Answers
+from hansard.server.openai.background import Background
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, unknown_url, wire_error
 from hansard.server.openai.pages import Deleted
@@ -35,7 +48,13 @@ from hansard.server.problems import Refused
 from hansard.server.routing import Router
 
 PREFIX = "/v1/"
-ENDPOINTS: tuple[WireEndpoint, ...] = (*conversations.ROUTES, *items.ROUTES, *threads.ROUTES)
+ENDPOINTS: tuple[WireEndpoint, ...] = (
+    *conversations.ROUTES,
+    *items.ROUTES,
+    *threads.ROUTES,
+    *stored_responses.ROUTES,
+    *stored_completions.ROUTES,
+)
 MODELS: tuple[WireEndpoint, ...] = (*responses.ROUTES, *completions.ROUTES, *models.ROUTES)
 """What is passed on to a model endpoint."""
 REALTIME = "/v1" + realtime.PATH
@@ -65,6 +84,7 @@ class OpenAiWire:
         self._deleted = Deleted()
         self._references = References(parts.store)
         self._upstream = Upstream(parts.settings)
+        self._background = Background(parts.stopping)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -108,6 +128,7 @@ class OpenAiWire:
             deleted=self._deleted,
             references=self._references,
             upstream=self._upstream,
+            background=self._background,
         )
         call.headers, call.gone = exchange.headers, body.gone
         if endpoint.has_body:

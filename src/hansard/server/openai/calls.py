@@ -15,6 +15,7 @@ from hansard.server.openai.failures import invalid, missing
 
 if TYPE_CHECKING:
     from hansard.server.openai.answers import Answers
+    from hansard.server.openai.background import Background
     from hansard.server.openai.pages import Deleted
     from hansard.server.openai.references import References
     from hansard.server.openai.retries import Retries
@@ -26,7 +27,8 @@ MOST_ITEMS = 20
 MOST_PAGE = 100
 _PAIRS, _KEY, _VALUE = 16, 64, 512
 _MOST_PARAMETERS = 100
-_LISTING = ("limit", "order", "after")
+PAIR = "metadata["
+"""How a parameter begins that names a key of the metadata."""
 
 Query = dict[str, list[str]]
 
@@ -60,6 +62,7 @@ class WireCall:
         deleted: Deleted,
         references: References,
         upstream: Upstream,
+        background: Background,
     ) -> None:
         self.store = store
         """The store as the caller may see it."""
@@ -71,6 +74,7 @@ class WireCall:
         self.deleted = deleted
         self.references = references
         self.upstream = upstream
+        self.background = background
         self.headers: dict[bytes, bytes] = {}
         self.body: dict[str, Any] = {}
         self.raw = b""
@@ -111,14 +115,20 @@ class WireCall:
 
     @property
     def order(self) -> Order:
-        text = self.parameter("order") or "desc"
+        return self.order_or("desc")
+
+    def order_or(self, usual: Order) -> Order:
+        text = self.parameter("order") or usual
         if text not in ("asc", "desc"):
             raise invalid(f"Invalid value: '{text[:40]}'. Supported values are: 'asc' and 'desc'.", "order")
         return text  # type: ignore[return-value]
 
 
 def parameters(query_string: bytes, known: Iterable[str]) -> Query:
-    """The query string. `include[]=a` is the list `include`; what is not known is refused."""
+    """The query string. `include[]=a` is the list `include`; what is not known is refused.
+
+    Where `metadata` is known, `metadata[key]=a` is a parameter of that name.
+    """
     if not query_string:
         return {}
     try:
@@ -130,7 +140,8 @@ def parameters(query_string: bytes, known: Iterable[str]) -> Query:
     query: Query = {}
     for name, value in pairs:
         plain = name.removesuffix("[]")
-        if plain not in known:
+        is_pair = plain.startswith(PAIR) and plain.endswith("]") and "metadata" in known
+        if plain not in known and not is_pair:
             raise invalid(f"Unknown parameter: '{name[:80]}'.", name[:80], "unknown_parameter")
         query.setdefault(plain, []).append(value)
     return query

@@ -6,26 +6,31 @@ from typing import Any
 
 _ONCE = ("id", "type", "role", "index", "name")
 """What is said once, or again as it was: nothing is added to it."""
+_BESIDE = ("created", "model", "service_tier", "system_fingerprint", "usage")
 
 
 class Chunks:
     def __init__(self) -> None:
         self.completion: dict[str, Any] = {}
         """What stands beside the choices: the model and its usage."""
-        self.is_finished = False
+        self.finish_reason: str | None = None
         self._message: dict[str, Any] = {}
         self._calls: dict[Any, dict[str, Any]] = {}
         self._latest: dict[Any, Any] = {}
         """Where the pieces of a call go, by the index that they name."""
 
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.finish_reason)
+
     def add(self, chunk: dict[str, Any]) -> None:
-        for name in ("model", "usage"):
+        for name in _BESIDE:
             if chunk.get(name):
                 self.completion[name] = chunk[name]
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index", 0) == 0:
-                self.is_finished = self.is_finished or bool(choice.get("finish_reason"))
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 if isinstance(delta := choice.get("delta"), dict):
                     self._add(delta)
 
@@ -60,6 +65,19 @@ class Chunks:
         if self._calls:
             said["tool_calls"] = [{"type": "function", **_joined(each)} for each in self._calls.values()]
         return {"role": "assistant", "content": None, **said}
+
+    def whole(self, id: str) -> dict[str, Any]:
+        """The completion, as it would have come in one piece."""
+        message = {"refusal": None, **(self.message() or {})}
+        choice = {"index": 0, "finish_reason": self.finish_reason, "message": message, "logprobs": None}
+        return {
+            "created": 0,
+            "model": "",
+            **self.completion,
+            "id": id,
+            "object": "chat.completion",
+            "choices": [choice],
+        }
 
 
 class _Text(list[str]):

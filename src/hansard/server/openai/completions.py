@@ -2,6 +2,8 @@
 
 This API knows no conversations: the header `Hansard-Conversation` names one. Then `messages` are only what is new.
 Instructions (`system`, `developer`) among them go first and are not recorded, since clients send them every time.
+
+With `store: true` the completion is kept as well, under an id of our own: see `stored_completions`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
 from hansard.server.calls import Answer
-from hansard.server.openai import answers, retries
+from hansard.server.openai import answers, retries, stored_completions
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.chunks import Chunks
@@ -34,17 +36,22 @@ async def create_completion(call: WireCall) -> Answer:
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
     given = [] if conversation is None else _given(call)
     asking = Asking(call, conversation)
+    own = stored_completions.id_for(call)
     if call.body.get("stream"):
-        return await answers.streamed(_relay(call, conversation, given, asking))
+        return await answers.streamed(_relay(call, conversation, given, asking, own))
     async with asking.alone():
         if (known := await asking.known()) is not None:
             return Answer(known)
         plan = await _plan(call, conversation, given)
         async with call.upstream.ask("/chat/completions", plan.body) as answer:
             completion = object_of(await whole(answer))
+        if own is not None:
+            completion["id"] = own
         shown = encoded(completion)
         if conversation is not None:
             await _record(call, plan, _said(completion), completion, asking=asking, answer=shown)
+        if own is not None and _said(completion) is not None:
+            await stored_completions.keep(call, completion, conversation)
     return Answer(shown)
 
 
@@ -127,7 +134,7 @@ def _usage(completion: dict[str, Any]) -> Usage | None:
 
 
 async def _relay(
-    call: WireCall, conversation: str | None, given: list[dict[str, Any]], asking: Asking
+    call: WireCall, conversation: str | None, given: list[dict[str, Any]], asking: Asking, own: str | None
 ) -> AsyncIterator[bytes]:
     """The endpoint's chunks. Its last word is held back until the answer is recorded."""
     chunks = Chunks()
@@ -136,6 +143,8 @@ async def _relay(
     async def end(last: bytes) -> None:
         if plan.conversation is not None:
             await _record(call, plan, chunks.message(), chunks.completion, asking=asking, answer=last)
+        if own is not None and chunks.is_finished:
+            await stored_completions.keep(call, chunks.whole(own), plan.conversation)
 
     try:
         async with asking.alone():
@@ -144,7 +153,7 @@ async def _relay(
                 return
             plan = await _plan(call, conversation, given)
             async with call.upstream.ask("/chat/completions", plan.body) as answer:
-                async for raw in _heard(call, answer, chunks):
+                async for raw in _heard(call, answer, chunks, own):
                     if not ended and is_done(raw):
                         await end(raw)
                         ended = True
@@ -164,13 +173,13 @@ async def _relay(
         yield event({"error": wire_error(error, is_trusted=False).error()})
 
 
-async def _heard(call: WireCall, answer: Any, chunks: Chunks) -> AsyncIterator[bytes]:
+async def _heard(call: WireCall, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
     """The events, added up. Who has the whole answer has it, and may leave before the last word."""
     try:
         async for raw, data in events(answer, call.gone):
             if isinstance(data, dict):
                 chunks.add(data)
-            yield raw
+            yield event({**data, "id": own}) if own is not None and isinstance(data, dict) and "id" in data else raw
     except ClientGone:
         if not chunks.is_finished:
             raise

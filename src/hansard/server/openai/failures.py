@@ -79,15 +79,12 @@ def not_found(what: str, id: str) -> WireError:
 _NO_RUNS = """There are no runs here, for a store runs no models: ask one by POST /v1/responses, or yourself, and add \
 what it says by POST /v1/threads/{thread_id}/messages."""
 _NO_ASSISTANTS = "There are no assistants here: a store keeps what was said."
-_NO_RESPONSES = """A response is not kept as such: what was asked and answered lies in its conversation, under \
-GET /v1/conversations/{conversation_id}/items."""
 _NOT_PASSED_ON = """It is not passed on: ask the model endpoint itself. Only POST /v1/responses, \
 POST /v1/chat/completions and GET /v1/models are."""
 _NOT_HERE = (
     (re.compile(r"/v1/threads/(runs|[^/]+/runs(/.*)?)"), _NO_RUNS),
     (re.compile(r"/v1/assistants(/.*)?"), _NO_ASSISTANTS),
     (re.compile(r"/v1/responses/(compact|input_tokens)"), _NOT_PASSED_ON),
-    (re.compile(r"/v1/responses/.+"), _NO_RESPONSES),
 )
 """What clients of OpenAI may look for, and why it is not here."""
 

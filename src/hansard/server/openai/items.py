@@ -17,7 +17,7 @@ from hansard.server.openai.failures import invalid, not_found
 _INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
 
 
-def _check_include(call: WireCall) -> None:
+def check_include(call: WireCall) -> None:
     """Nothing is ever left out of an item, so there is nothing to add: new names are taken, nonsense is not."""
     for name in call.query.get("include", ()):
         if not _INCLUDE.fullmatch(name):
@@ -26,7 +26,7 @@ def _check_include(call: WireCall) -> None:
 
 async def create_items(call: WireCall) -> dict[str, Any]:
     """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
-    _check_include(call)
+    check_include(call)
     only(call.body, "items")
     items = items_given(call.body, "items", required=True)
     added = await add(call, call.path[0], items)
@@ -62,7 +62,7 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
 
 async def list_items(call: WireCall) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
-    _check_include(call)
+    check_include(call)
     found, has_more = await pages.items(
         call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.deleted
     )
@@ -71,7 +71,7 @@ async def list_items(call: WireCall) -> dict[str, Any]:
 
 async def get_item(call: WireCall) -> dict[str, Any]:
     """One item."""
-    _check_include(call)
+    check_include(call)
     _, item = await _find(call, *call.path)
     return item
 

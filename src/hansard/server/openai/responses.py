@@ -1,8 +1,8 @@
 """`POST /responses`: passed on to a model endpoint, with the history of a conversation before it.
 
 What was asked and what was answered are recorded together when the answer is complete, all or nothing. A response that
-breaks off, fails or is refused leaves no trace. `previous_response_id` works here whatever the endpoint keeps: where a
-response was recorded is remembered, and to go on from an older one makes a branch.
+breaks off, fails or is refused leaves no trace. `previous_response_id` works here whatever the endpoint keeps: a
+response has a record, which says where its messages are, and to go on from an older one makes a branch.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message, Usage
 from hansard.server.calls import Answer
-from hansard.server.openai import answers, conversations, retries
+from hansard.server.openai import answers, conversations, response_record, retries, stored_responses
 from hansard.server.openai.answers import Asking
+from hansard.server.openai.background import LAST, RECORDED
 from hansard.server.openai.calls import WireCall, WireEndpoint
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
 
-_RESPONSES = ("openai", "responses")
-_RECORDED = ("completed", "incomplete")
-_LONGEST = 200
-"""Characters of the id of a response that can be gone on from."""
 _ATTEMPTS = 5
 """To record an answer where others record theirs."""
 _INSTEAD = ("conversation", "previous_response_id", "prompt")
 """What a response may answer where nothing new is said."""
-_LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+_NOT_ASKED = ("conversation", "previous_response_id", "background")
+"""What the endpoint is not asked: it is done here."""
 
 
 class Plan(Struct, frozen=True):
@@ -52,12 +52,18 @@ class Plan(Struct, frozen=True):
     """The conversation does already."""
     at: Message | None = None
     """The message after which it goes on, which need not be the newest."""
+    is_own: bool = False
+    """The conversation is there for responses alone: nobody has named it."""
+    revision: int = 0
+    """Of the record that waits for the answer; 0 where there is none yet."""
     copies: frozenset[str] = frozenset()
     """Those of `given` that a reference named: they are known where they were first."""
 
 
 async def create_response(call: WireCall) -> Answer:
     """Asks the model endpoint, with the history added, and records what was said."""
+    if call.body.get("background"):
+        return await _in_background(call)
     asking = Asking(call, _place(call.body))
     if call.body.get("stream"):
         return await answers.streamed(_relay(call, asking))
@@ -68,9 +74,26 @@ async def create_response(call: WireCall) -> Answer:
         async with call.upstream.ask("/responses", plan.body) as answer:
             response = object_of(await whole(answer))
         shown = _shown(call, plan, await Naming(call).named(response))
-        if response.get("status") in _RECORDED:
+        if response.get("status") in RECORDED:
             shown = await _record(call, plan, shown, asking, encoded)
     return Answer(encoded(shown))
+
+
+async def _in_background(call: WireCall) -> Answer:
+    """Answers with a response that is queued, or with the events of it, and leaves the rest to a task."""
+    plan = await _plan(call)
+
+    async def answered(response: dict[str, Any], revision: int) -> None:
+        await _record(
+            call, structs.replace(plan, revision=revision), _shown(call, plan, response), Asking(call, None), encoded
+        )
+
+    here = plan.conversation_id if plan.exists else None
+    id = await call.background.start(call, plan.body, plan.given, here, answered)
+    if call.body.get("stream"):
+        return await stored_responses.streamed(call, id)
+    record = (await response_record.need(call.store, id)).record
+    return Answer(encoded(await response_record.shown(call.store, id, record)))
 
 
 def _place(body: dict[str, Any]) -> str | None:
@@ -83,12 +106,10 @@ async def _plan(call: WireCall) -> Plan:
     body = call.body
     if not isinstance(body.get("model", ""), str):
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
-    if body.get("background"):
-        raise invalid("A response in the background cannot be recorded here: ask without 'background'.", "background")
     conversation, previous = _conversation(body), body.get("previous_response_id")
     if conversation is not None and previous is not None:
         raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
-    at = None if previous is None else await _recorded(call, previous)
+    at, is_own = (None, conversation is None) if previous is None else await _recorded(call, previous)
     if at is not None:
         conversation = at.conversation_id
     id = conversation or conversations.fresh_id("conv_")
@@ -103,14 +124,14 @@ async def _plan(call: WireCall) -> Plan:
     given = _given(call, id, input.items)
     if conversation is not None:
         await _refuse_known(call, conversation, given)
-    asked = {name: value for name, value in body.items() if name not in ("conversation", "previous_response_id")}
+    asked = {name: value for name, value in body.items() if name not in _NOT_ASKED}
     items = items_before(history, given, input.items, input.named)
     if items or body.get("input") is not None:
         asked["input"] = items
     named = isinstance(body.get("conversation"), str | dict)
     recorded = [message for message in given if message.content["type"] not in NOT_SAID]
     copies = frozenset(given[number].id for number in input.named)
-    return Plan(id, named, recorded, asked, conversation is not None, at, copies)
+    return Plan(id, named, recorded, asked, conversation is not None, at, is_own=is_own, copies=copies)
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
@@ -121,15 +142,19 @@ def _conversation(body: dict[str, Any]) -> str | None:
     return id
 
 
-async def _recorded(call: WireCall, previous: Any) -> Message:
-    """The last message of a response."""
-    if not isinstance(previous, str) or not 0 < len(previous) <= _LONGEST:
+async def _recorded(call: WireCall, previous: Any) -> tuple[Message, bool]:
+    """The last message of a response, and whether its conversation is there for responses alone."""
+    if not isinstance(previous, str) or not 0 < len(previous) <= response_record.LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
-    found = await call.store.records.get(_RESPONSES, previous)
+    found = await response_record.find(call.store, previous)
     if found is None:
         raise not_found("Previous response", previous)
+    record = found.record
+    if record.conversation is None or record.last is None:
+        what = f"Previous response with id '{previous}' has no answer that could be gone on from."
+        raise invalid(what, "previous_response_id", "previous_response_not_completed")
     try:
-        return await call.store.get_message(found.value["conversation"], found.value["last"], blobs="refs")
+        return await call.store.get_message(record.conversation, record.last, blobs="refs"), record.is_own
     except NotFound:
         raise not_found("Previous response", previous) from None
 
@@ -184,13 +209,13 @@ class Naming:
         if not _can_be_known(id, self._call):
             return response
         if id != self._given:
-            is_free = await self._call.store.records.get(_RESPONSES, id) is None
+            is_free = await response_record.find(self._call.store, id) is None
             self._given, self._own = id, id if is_free else ids.new_id("resp_")
         return response if self._own == id else {**response, "id": self._own}
 
 
 def _can_be_known(id: Any, call: WireCall) -> TypeGuard[str]:
-    return call.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= _LONGEST
+    return call.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= response_record.LONGEST
 
 
 async def _record(
@@ -212,12 +237,13 @@ async def _record(
         attempt = 0
         while True:
             attempt += 1
-            batch = [*plan.given, *await _answered(call, plan, response)]
+            said = await _answered(call, plan, response)
+            batch = [*plan.given, *said]
             if not batch:
                 return response
             if plan.exists:
                 # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
-                response = await _remember(call, plan, response, batch[-1].id, is_known=attempt > 1)
+                response = await _remember(call, plan, response, said, is_known=attempt > 1)
             branch, version = await _branch(call, plan, is_last=attempt == _ATTEMPTS)
             try:
                 await store.append(
@@ -230,7 +256,7 @@ async def _record(
                     raise
                 await retries.give_way(attempt)
         if not plan.exists:
-            response = await _remember(call, plan, response, batch[-1].id)
+            response = await _remember(call, plan, response, said)
         await call.references.add(store, id, [message.id for message in batch if message.id not in plan.copies])
         if branch is not None and (await conversations.need(store, id)).branch != branch:
             # Last: where nothing was said, nobody is to be taken.
@@ -257,21 +283,25 @@ async def _branch(call: WireCall, plan: Plan, *, is_last: bool) -> tuple[str | N
 
 
 async def _remember(
-    call: WireCall, plan: Plan, response: dict[str, Any], last: str, *, is_known: bool = False
+    call: WireCall, plan: Plan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
 ) -> dict[str, Any]:
-    """Where the response is, for those who go on from it. One that is known goes by the id that it has already."""
+    """Writes the record of the response. One that is known goes by the id that it has already."""
     id = response.get("id")
     if not _can_be_known(id, call):
         return response
-    here = plan.conversation_id
-    where = {"conversation": here, "last": last}
-    revision = None if is_known else 0
+    store, here = call.store, plan.conversation_id
+    is_kept = call.body.get("store") is not False
+    record = response_record.answered(response, here, plan.given, said, is_kept=is_kept, is_own=plan.is_own)
+    revision = None if is_known else plan.revision
     try:
-        await call.store.records.put(_RESPONSES, id, where, expected_revision=revision, conversation_id=here)
+        await response_record.put(store, id, record, revision=revision, conversation_id=here)
     except Conflict:
+        if plan.revision:
+            raise
         # Another response took the id meanwhile.
         response = {**response, "id": ids.new_id("resp_")}
-        await call.store.records.put(_RESPONSES, response["id"], where, conversation_id=here)
+        record = response_record.answered(response, here, plan.given, said, is_kept=is_kept, is_own=plan.is_own)
+        await response_record.put(store, response["id"], record, revision=None, conversation_id=here)
     return response
 
 
@@ -354,10 +384,10 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
                     if isinstance(response, dict):
                         shape = partial(_event, data)
                         response = _shown(call, plan, await naming.named(response))
-                        if kind in _LAST and response.get("status") in _RECORDED:
+                        if kind in LAST and response.get("status") in RECORDED:
                             response = await _record(call, plan, response, asking, shape)
                         shown = shape(response)
-                    begun, ended, count = True, ended or kind in _LAST, count + 1
+                    begun, ended, count = True, ended or kind in LAST, count + 1
                     yield asking.passed(shown)
             if not ended:
                 raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")

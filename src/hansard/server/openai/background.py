@@ -1,0 +1,234 @@
+"""Responses in the background: asked of the model endpoint by a task of this process, and followed in their records.
+
+The endpoint is asked for a stream, so that it may think for as long as it likes. Nothing is told of `background`: it
+works with every endpoint. Whoever cancels or deletes a response changes its record first; the task notices, here at
+once and in another process when it renews its lease, and hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from anyio import CancelScope
+
+from hansard import ids
+from hansard.errors import Conflict, HansardError, NotFound, RateLimited
+from hansard.formats import openai_items
+from hansard.model import Message
+from hansard.server.openai import response_record
+from hansard.server.openai.calls import WireCall
+from hansard.server.openai.failures import WireError, invalid, wire_error
+from hansard.server.openai.response_record import LEASE, ResponseRecord
+from hansard.server.openai.upstream import events
+from hansard.server.tail import Stopping
+from hansard.store import Store
+
+LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+"""Events that end a stream of the endpoint."""
+RECORDED = ("completed", "incomplete")
+"""How a response ended that has an answer."""
+_MOST = 100
+_COME_BACK = 5
+_RENEW = LEASE.total_seconds() / 6
+_ECHOED: dict[str, Any] = {
+    "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {}, "model": "",
+    "parallel_tool_calls": True, "previous_response_id": None, "reasoning": None, "temperature": 1.0,
+    "tool_choice": "auto", "tools": [], "top_p": 1.0,
+}  # fmt: skip
+"""What a response says again of what was asked, and what stands there when it was not said."""
+_LOG = logging.getLogger("hansard.server")
+
+Answered = Callable[[dict[str, Any], int], Awaitable[object]]
+"""Stores an answer. Is given the response, and the revision of the record that waits for it."""
+
+
+class Background:
+    """The responses that this process is at work on."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self.stopping = stopping
+        self._running: dict[tuple[str, str | None, str], CancelScope] = {}
+
+    async def start(
+        self,
+        call: WireCall,
+        body: dict[str, Any],
+        given: list[Message],
+        conversation_id: str | None,
+        answered: Answered,
+    ) -> str:
+        """Begins a response, and gives its id. `conversation_id` is None where there is no conversation yet."""
+        if call.body.get("store") is False:
+            raise invalid("A response in the background must be stored: 'store' cannot be false.", "store")
+        if len(self._running) >= _MOST:
+            raise RateLimited(f"this server works on {_MOST} responses at a time", retry_after=_COME_BACK)
+        id = ids.new_id("resp_")
+        items = [item for message in given for item in openai_items.items_of(message)]
+        record = ResponseRecord(items=items).under_way(_queued(call.body, id))
+        revision = await response_record.put(call.store, id, record, revision=0, conversation_id=conversation_id)
+        run = Run(call, id, record, revision, conversation_id, self.stopping)
+        place = _place(call.store, id)
+        self._running[place] = run.scope
+        task = asyncio.create_task(run.to_the_end({**body, "stream": True}, answered))
+        self.stopping.tasks.add(task)
+        task.add_done_callback(self.stopping.tasks.discard)
+        task.add_done_callback(lambda _: self._running.pop(place, None))
+        return id
+
+    def stop(self, store: Store, id: str) -> None:
+        """Hangs up, if it is this process that is at work."""
+        if (scope := self._running.get(_place(store, id))) is not None:
+            scope.cancel()
+
+
+def _place(store: Store, id: str) -> tuple[str, str | None, str]:
+    return store.tenant_id, store.user_id, id
+
+
+def _queued(body: dict[str, Any], id: str) -> dict[str, Any]:
+    """The response before the endpoint has said anything."""
+    echoed = {name: usual if body.get(name) is None else body[name] for name, usual in _ECHOED.items()}
+    known = {"id": id, "object": "response", "created_at": int(time.time()), "status": "queued", "background": True}
+    return {**echoed, **known, "store": True, "error": None, "incomplete_details": None}
+
+
+class Run:
+    """One response under way."""
+
+    def __init__(
+        self,
+        call: WireCall,
+        id: str,
+        record: ResponseRecord,
+        revision: int,
+        conversation_id: str | None,
+        stopping: Stopping,
+    ) -> None:
+        self.scope = CancelScope()
+        self._call = call
+        self._store = call.store
+        self._id = id
+        self._record = record
+        self._revision = revision
+        self._conversation_id = conversation_id
+        self._stopping = stopping
+        self._one_write = asyncio.Lock()
+
+    async def to_the_end(self, body: dict[str, Any], answered: Answered) -> None:
+        keeping = asyncio.create_task(self._keep())
+        response: dict[str, Any] | None = None
+        failure: Exception | None = None
+        try:
+            with self.scope:
+                response = await self._asked(body)
+        except Exception as error:
+            failure = error
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+        try:
+            if response is not None and response.get("status") in RECORDED:
+                await self._store_answer(response, answered)
+            elif response is not None:
+                await self._put(self._record.changed(response, lease_until=None))
+            else:
+                await self._put(self._record.ended("failed", _told(failure)))
+        except Exception as error:
+            _LOG.error("response %s cannot be recorded: %r", self._id, error)
+
+    async def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Asks the endpoint, and gives the response as it was in the end."""
+        begun = False
+        async with self._call.upstream.ask("/responses", body) as answer:
+            async for _, data in events(answer):
+                if not isinstance(data, dict):
+                    continue
+                response = data.get("response")
+                if not isinstance(response, dict):
+                    if data.get("type") == "error":
+                        raise WireError(502, str(data.get("message")), code="upstream", type="server_error")
+                    continue
+                response = {**response, "id": self._id, "background": True, "store": True}
+                if data.get("type") in LAST:
+                    return response
+                if not begun:
+                    begun = True
+                    await self._put(self._record.under_way({**response, "status": "in_progress"}))
+        raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
+
+    async def _store_answer(self, response: dict[str, Any], answered: Answered) -> None:
+        """Stores the answer. From here on nobody can cancel it."""
+        claim = {**self._record.envelope, "status": "in_progress"}
+        if not await self._put(self._record.under_way(claim, is_claimed=True)):
+            return
+        try:
+            await answered(response, self._revision)
+        except Exception as error:
+            await self._give_up(error)
+            return
+        found = await response_record.find(self._store, self._id)
+        if found is not None and found.record.is_claimed:
+            # Nothing was said, so there was nothing to store.
+            await self._put(self._record.changed(response, lease_until=None, is_claimed=False))
+
+    async def _give_up(self, error: Exception) -> None:
+        """The answer could not be stored. The record may say already where it would have been."""
+        found = await response_record.find(self._store, self._id)
+        if found is None:
+            return  # it was deleted, with its conversation
+        self._revision = found.revision
+        await self._put(self._record.ended("failed", _told(error)))
+
+    async def _keep(self) -> None:
+        """Renews the lease. Hangs up when the server ends, or the lease is lost."""
+        stop = self._stopping.watch()
+        try:
+            while self._record.holds:
+                try:
+                    await asyncio.wait_for(stop.wait(), _RENEW)
+                    break
+                except TimeoutError:
+                    await self._renew()
+            self.scope.cancel()
+        finally:
+            self._stopping.forget(stop)
+
+    async def _renew(self) -> None:
+        try:
+            await self._put(self._record.under_way(self._record.envelope))
+        except HansardError as error:
+            _LOG.warning("the lease of response %s is not renewed: %s", self._id, error)
+
+    async def _put(self, record: ResponseRecord) -> bool:
+        """Writes the record, unless somebody else has: then it is theirs, and there is nothing left to do.
+
+        A write is not broken off in the middle: nobody would know the revision.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._write(record)))
+
+    async def _write(self, record: ResponseRecord) -> bool:
+        async with self._one_write:
+            try:
+                self._revision = await response_record.put(
+                    self._store, self._id, record, revision=self._revision, conversation_id=self._conversation_id
+                )
+            except (Conflict, NotFound):
+                self.scope.cancel()
+                return False
+            self._record = record
+            return True
+
+
+def _told(failure: Exception | None) -> dict[str, Any]:
+    """Why a response failed, in one of the few words that a response has for it."""
+    if failure is None:
+        return response_record.ENDED
+    error = wire_error(failure, is_trusted=False)
+    if error.status >= 500:
+        _LOG.warning("a response in the background failed: %r", failure)
+    code = "rate_limit_exceeded" if error.status == 429 else "server_error" if error.status >= 500 else "invalid_prompt"
+    return {"code": code, "message": str(error)}

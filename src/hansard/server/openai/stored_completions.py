@@ -1,0 +1,211 @@
+"""Chat completions that were asked for with `store: true`: listed, asked for again, changed, deleted.
+
+A completion is two records: a small one that lists are made from, and its body. Its id is ours, and sorts by time. Both
+go with the conversation that the request named, if it named one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from hansard import cursors, ids
+from hansard.contract.types import RecordQuery
+from hansard.errors import Conflict, ValidationError
+from hansard.model import Order, Record
+from hansard.server.openai import retries
+from hansard.server.openai.calls import PAIR, WireCall, WireEndpoint, listed, metadata_given, only
+from hansard.server.openai.failures import WireError, invalid, missing, not_found
+from hansard.store.records import Delete, Put
+
+_HEADS = ("openai", "completions")
+_BODIES = ("openai", "completion-bodies")
+_PREFIX = "chatcmpl-"
+_ID = re.compile(_PREFIX + "[0-9a-f]{32}")
+_SCANNED = 100
+_ATTEMPTS = 20
+
+
+# Keeping
+
+
+def id_for(call: WireCall) -> str | None:
+    """The id of a completion that is to be kept; None when it is not. What it could not be kept with is refused."""
+    if call.body.get("store") is not True or not call.store.capabilities.records:
+        return None
+    metadata_given(call.body)
+    return ids.new_id(_PREFIX)
+
+
+async def keep(call: WireCall, completion: dict[str, Any], conversation_id: str | None) -> None:
+    """Writes a completion, together with what was asked."""
+    metadata = metadata_given(call.body)
+    await call.store.records.write(records_of(completion, call.body.get("messages"), metadata, conversation_id))
+
+
+def records_of(
+    completion: dict[str, Any], messages: Any, metadata: dict[str, str], conversation_id: str | None
+) -> list[Put]:
+    id = completion["id"]
+    head = {"model": _text(completion.get("model")), "metadata": metadata}
+    body = {"completion": _json(completion), "messages": _json(messages)}
+    return [
+        Put(_HEADS, id, head, conversation_id=conversation_id),
+        Put(_BODIES, id, body, conversation_id=conversation_id),
+    ]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _json(value: Any) -> str:
+    """As text: what an endpoint answers may nest more deeply than a document of ours may."""
+    return msgspec.json.encode(value).decode()
+
+
+# Finding
+
+
+async def _need(call: WireCall, id: str) -> tuple[Record, Record]:
+    """The two records of a completion, or 404: also where they are behind a wall."""
+    try:
+        head, body = await call.store.records.get_many([(_HEADS, id), (_BODIES, id)])
+    except ValidationError:
+        head = body = None
+    if head is None or body is None:
+        raise not_found("Chat completion", id)
+    return head, body
+
+
+def _shown(head: Record, body: Record) -> dict[str, Any]:
+    completion: dict[str, Any] = msgspec.json.decode(body.value["completion"])
+    return {**completion, "metadata": head.value["metadata"]}
+
+
+async def get_completion(call: WireCall) -> dict[str, Any]:
+    """One completion."""
+    return _shown(*await _need(call, call.path[0]))
+
+
+async def list_completions(call: WireCall) -> dict[str, Any]:
+    """A page of completions, the oldest first unless told otherwise."""
+    limit, order, after = call.limit, call.order_or("asc"), call.parameter("after")
+    if after is not None and not _ID.fullmatch(after):
+        raise invalid(f"Invalid 'after': there is no chat completion with id '{after[:256]}' here.", "after")
+    model, wanted = call.parameter("model"), _metadata_wanted(call)
+    found: list[Record] = []
+    async for head in _heads(call, order, after):
+        value = head.value
+        if (model is None or value["model"] == model) and wanted.items() <= value["metadata"].items():
+            found.append(head)
+        if len(found) > limit:
+            break
+    page = found[:limit]
+    bodies = await call.store.records.get_many([(_BODIES, head.key) for head in page])
+    # One may be deleted in between.
+    shown = [_shown(head, body) for head, body in zip(page, bodies, strict=True) if body is not None]
+    return listed(shown, has_more=len(found) > limit)
+
+
+def _metadata_wanted(call: WireCall) -> dict[str, str]:
+    pairs = {name[len(PAIR) : -1]: values[-1] for name, values in call.query.items() if name.startswith(PAIR)}
+    return metadata_given({"metadata": pairs})
+
+
+async def _heads(call: WireCall, order: Order, after: str | None) -> AsyncIterator[Record]:
+    """What lists are made from. A page goes on behind a completion that was deleted meanwhile."""
+    place = RecordQuery(prefix=_HEADS, exact=True)
+    cursor = None if after is None else cursors.of_record(Record(_HEADS, after, None), place)
+    while True:
+        page = await call.store.records.scan(_HEADS, exact=True, order=order, after=cursor, limit=_SCANNED)
+        for head in page.items:
+            yield head
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+async def list_completion_messages(call: WireCall) -> dict[str, Any]:
+    """A page of what was asked, in its order."""
+    id = call.path[0]
+    _, body = await _need(call, id)
+    asked = msgspec.json.decode(body.value["messages"])
+    given = [_message(each, f"{id}-{number}") for number, each in enumerate(asked if isinstance(asked, list) else ())]
+    given = given if call.order_or("asc") == "asc" else given[::-1]
+    start, after = 0, call.parameter("after")
+    if after is not None:
+        start = next((number for number, each in enumerate(given, 1) if each["id"] == after), 0)
+        if not start:
+            raise invalid(f"Invalid 'after': there is no message with id '{after[:256]}' here.", "after")
+    end = start + call.limit
+    return listed(given[start:end], has_more=end < len(given))
+
+
+def _message(given: Any, id: str) -> dict[str, Any]:
+    """A message as it was sent. Content that has parts stands apart from content that is text."""
+    message = given if isinstance(given, dict) else {"role": "user", "content": given}
+    content = message.get("content")
+    parts = content if isinstance(content, list) else None
+    text = content if isinstance(content, str) else None
+    return {"refusal": None, **message, "id": id, "content": text, "content_parts": parts}
+
+
+# Changing
+
+
+async def update_completion(call: WireCall) -> dict[str, Any]:
+    """Sets the metadata anew."""
+    only(call.body, "metadata")
+    if "metadata" not in call.body:
+        raise missing("metadata")
+    metadata = metadata_given(call.body)
+    for attempt in range(1, _ATTEMPTS + 1):
+        head, body = await _need(call, call.path[0])
+        value = {**head.value, "metadata": metadata}
+        try:
+            changed = await call.store.records.put(
+                _HEADS, head.key, value, expected_revision=head.revision, conversation_id=head.conversation_id
+            )
+        except Conflict:  # others change it, or have deleted it
+            await retries.give_way(attempt)
+            continue
+        return _shown(changed, body)
+    raise WireError(503, "The completion is being changed by others: try again.", code="busy", type="server_error")
+
+
+async def delete_completion(call: WireCall) -> dict[str, Any]:
+    """Deletes a completion, and what was asked."""
+    id = call.path[0]
+    await _need(call, id)
+    head, _ = await call.store.records.write([Delete(_HEADS, id), Delete(_BODIES, id)])
+    if head is None:
+        raise not_found("Chat completion", id)
+    return {"id": id, "object": "chat.completion.deleted", "deleted": True}
+
+
+ALL = "/chat/completions"
+ONE = "/chat/completions/{completion_id}"
+
+ROUTES = (
+    WireEndpoint(
+        method="GET",
+        path=ALL,
+        handler=list_completions,
+        scope="read",
+        parameters_known=("limit", "order", "after", "model", "metadata"),
+    ),
+    WireEndpoint(method="GET", path=ONE, handler=get_completion, scope="read"),
+    WireEndpoint(method="POST", path=ONE, handler=update_completion, scope="write", has_body=True),
+    WireEndpoint(method="DELETE", path=ONE, handler=delete_completion, scope="write"),
+    WireEndpoint(
+        method="GET",
+        path=ONE + "/messages",
+        handler=list_completion_messages,
+        scope="read",
+        parameters_known=("limit", "order", "after"),
+    ),
+)

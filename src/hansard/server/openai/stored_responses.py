@@ -1,0 +1,239 @@
+"""Responses that are stored: asked for again, as they are or as a stream; listed, cancelled, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from hansard.errors import Conflict, HansardError, NotFound
+from hansard.formats import openai_items
+from hansard.server.calls import Answer
+from hansard.server.openai import answers, items, response_events, response_record, retries
+from hansard.server.openai.calls import WireCall, WireEndpoint, listed
+from hansard.server.openai.failures import WireError, invalid, not_found, wire_error
+from hansard.server.openai.response_record import Found, ResponseRecord
+from hansard.server.openai.upstream import event
+
+_LOOK = 0.25
+"""Seconds between two looks at a response under way."""
+_CLAIMED = 0.05
+"""The same, where the answer is being stored at this moment."""
+_ATTEMPTS = 20
+"""To change a record that somebody else changes."""
+_FLAGS = {None: False, "true": True, "false": False, "True": True, "False": False}
+
+
+async def get_response(call: WireCall) -> dict[str, Any] | Answer:
+    """The response as it is now, or what a stream of it says."""
+    items.check_include(call)
+    starting_after = _starting_after(call)
+    id = call.path[0]
+    if _is_streamed(call):
+        return await streamed(call, id, starting_after)
+    return await response_record.shown(call.store, id, (await response_record.need(call.store, id)).record)
+
+
+def _is_streamed(call: WireCall) -> bool:
+    flag = _FLAGS.get(call.parameter("stream"))
+    if flag is None:
+        raise invalid("Invalid type for 'stream': expected a boolean.", "stream", "invalid_type")
+    return flag
+
+
+def _starting_after(call: WireCall) -> int:
+    text = call.parameter("starting_after")
+    if text is None:
+        return -1
+    if not text.isascii() or not text.isdigit():
+        what = "Invalid type for 'starting_after': expected the number of an event."
+        raise invalid(what, "starting_after", "invalid_type")
+    return int(text[:18])
+
+
+# Streaming
+
+
+async def streamed(call: WireCall, id: str, starting_after: int = -1) -> Answer:
+    """The events of a response, and those that are still to come."""
+    return await answers.streamed(_followed(call, id, starting_after))
+
+
+async def _followed(call: WireCall, id: str, seen: int) -> AsyncIterator[bytes]:
+    """The events behind the last one that was seen. The very last one always comes: it says how the response ended."""
+    stop = call.background.stopping.watch()
+    ends = {asyncio.ensure_future(call.gone()), asyncio.ensure_future(stop.wait())}
+    begun = False
+    try:
+        while True:
+            record = (await response_record.need(call.store, id)).record
+            response = await response_record.shown(call.store, id, record)
+            is_under_way = response_record.is_under_way(response)
+            for said in _behind(seen, response, is_under_way=is_under_way):
+                begun, seen = True, said["sequence_number"]
+                yield event(said, said["type"])
+            if not is_under_way:
+                return
+            if not begun:
+                begun = True
+                yield b": under way\n\n"
+            done, _ = await asyncio.wait(ends, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+    except (WireError, HansardError) as error:
+        if not begun:
+            raise
+        told = wire_error(error, is_trusted=False)
+        named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": seen + 1}
+        yield event({"type": "error", **named}, "error")
+    finally:
+        call.background.stopping.forget(stop)
+        for each in ends:
+            each.cancel()
+
+
+def _behind(seen: int, response: dict[str, Any], *, is_under_way: bool) -> Iterator[dict[str, Any]]:
+    if is_under_way:
+        yield from (each for each in response_events.opening(response) if each["sequence_number"] > seen)
+        return
+    last = None
+    for each in response_events.of(response):
+        if last is not None and last["sequence_number"] > seen:
+            yield last
+        last = each
+    assert last is not None
+    yield last
+
+
+# Input
+
+
+async def list_input_items(call: WireCall) -> dict[str, Any]:
+    """A page of what was sent with the response, the last first unless told otherwise. The history is not among it."""
+    items.check_include(call)
+    record = (await response_record.need(call.store, call.path[0])).record
+    await response_record.shown(call.store, call.path[0], record)
+    given: list[Any] = [*record.items] if record.last is None else [*record.input]
+    given = given if call.order == "asc" else given[::-1]
+    limit, found = call.limit, []
+    for each in given[_place(call, given) :]:
+        found += await _items_of(call, record, each)
+        if len(found) > limit:
+            break
+    return listed(found[:limit], has_more=len(found) > limit)
+
+
+def _place(call: WireCall, given: list[Any]) -> int:
+    """Where the page begins. What was deleted meanwhile still has a place."""
+    after = call.parameter("after")
+    if after is None:
+        return 0
+    for number, each in enumerate(given):
+        if after == (each if isinstance(each, str) else each.get("id")):
+            return number + 1
+    raise invalid(f"Invalid 'after': there is no item with id '{after[:256]}' here.", "after")
+
+
+async def _items_of(call: WireCall, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
+    """The items of a message, unless it was deleted."""
+    if isinstance(given, dict):
+        return [given]
+    message = await response_record.message_of(call.store, record, given)
+    return [] if message is None else openai_items.items_of(message)
+
+
+# Changing
+
+
+async def cancel_response(call: WireCall) -> dict[str, Any]:
+    """Cancels a response in the background. One that has come to its end is given as it is."""
+    store, id = call.store, call.path[0]
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = await _unclaimed(call, id)
+        response = await response_record.shown(store, id, found.record)
+        if not response.get("background"):
+            raise invalid("Only a response that was made with 'background' can be cancelled.", "response_id")
+        if not response_record.is_under_way(response):
+            return response
+        try:
+            record = found.record.ended("cancelled")
+            await response_record.put(store, id, record, revision=found.revision, conversation_id=found.conversation_id)
+        except (Conflict, NotFound):  # somebody else was first, or deleted the conversation
+            await retries.give_way(attempt)
+            continue
+        call.background.stop(store, id)
+        return await response_record.shown(store, id, record)
+    raise _busy()
+
+
+async def delete_response(call: WireCall) -> dict[str, Any]:
+    """Deletes a response. What lies in a conversation that somebody named stays there; any other goes with it."""
+    store, id = call.store, call.path[0]
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = await _unclaimed(call, id)
+        if found.record.is_own:
+            await _delete_messages(call, found.record)
+        try:
+            is_gone = await store.records.delete(response_record.NAMESPACE, id, expected_revision=found.revision)
+        except Conflict:
+            await retries.give_way(attempt)
+            continue
+        if not is_gone:
+            raise not_found("Response", id)
+        call.background.stop(store, id)
+        if found.record.is_own:
+            await _delete_empty(call, found.record)
+        return {"id": id, "object": "response", "deleted": True}
+    raise _busy()
+
+
+async def _delete_messages(call: WireCall, record: ResponseRecord) -> None:
+    assert record.conversation is not None
+    try:
+        await call.store.delete_messages(record.conversation, [*record.input, *record.output])
+    except NotFound:
+        return  # the conversation is gone, and the record with it
+
+
+async def _delete_empty(call: WireCall, record: ResponseRecord) -> None:
+    """Deletes the conversation that was made for a response, when nothing is left in it."""
+    assert record.conversation is not None
+    async with call.retries.writing(call.store, record.conversation):
+        found = await call.store.get_conversation(record.conversation)
+        if found is not None and not found.message_count:
+            await call.store.delete_conversation(record.conversation)
+
+
+async def _unclaimed(call: WireCall, id: str) -> Found:
+    """The record, when no answer is being stored at this moment."""
+    while True:
+        found = await response_record.need(call.store, id)
+        if not (found.record.is_claimed and found.record.holds):
+            return found
+        await asyncio.sleep(_CLAIMED)
+
+
+def _busy() -> WireError:
+    return WireError(503, "The response is being changed by others: try again.", code="busy", type="server_error")
+
+
+ONE = "/responses/{response_id}"
+
+ROUTES = (
+    WireEndpoint(
+        method="GET",
+        path=ONE,
+        handler=get_response,
+        scope="read",
+        parameters_known=("include", "include_obfuscation", "starting_after", "stream"),
+    ),
+    WireEndpoint(method="DELETE", path=ONE, handler=delete_response, scope="write"),
+    WireEndpoint(method="POST", path=ONE + "/cancel", handler=cancel_response, scope="write"),
+    WireEndpoint(
+        method="GET",
+        path=ONE + "/input_items",
+        handler=list_input_items,
+        scope="read",
+        parameters_known=("limit", "order", "after", "include"),
+    ),
+)
