@@ -223,6 +223,8 @@ def test_branches_forks_and_summaries(api: Served) -> None:
     assert ok(api.delete("/conversations/c/branches/side"))["branches"] == 1
     summary = {"text": "short", "from_seq": 1, "to_seq": 2}
     assert ok(api.post("/conversations/c/summaries", json=summary), 201)["branch"] == "main"
+    beyond = api.post("/conversations/c/summaries", json=summary | {"to_seq": 1000})
+    assert "the last seq of conversation 'c' is" in problem(beyond, 400, "invalid")["detail"]
     assert [each["text"] for each in ok(api.get("/conversations/c/summaries"))["items"]] == ["short"]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -105,6 +108,30 @@ def test_a_source_that_has_grown() -> None:
         assert (report.conversations, report.messages, report.summaries, report.skipped) == (3, 3, 1, 4)
         assert not report.conflicts
         assert await contents(other) == await contents(store)
+
+    asyncio.run(check())
+
+
+def test_a_summary_of_messages_that_do_not_exist_is_reported_and_left_out(tmp_path: Path) -> None:
+    """Older versions stored one without a word; it would hide what is said next from every prompt."""
+    file = tmp_path / "old.db"
+
+    async def check() -> None:
+        async with hansard.connect(f"sqlite:///{file}") as store:
+            await store.append("c", [Message("user", "One"), Message("user", "Two")])
+            await store.add_summary("c", "Both", from_seq=1, to_seq=2)
+            await store.add_summary("c", "Wrong", from_seq=1, to_seq=2)
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute("UPDATE summaries SET to_seq = 1000000 WHERE text = 'Wrong'")
+        other = memory()
+        async with hansard.connect(f"sqlite:///{file}") as store:
+            for _ in range(2):
+                report = await store.copy_to(other)
+                assert [loss.what for loss in report.losses] == [
+                    "a summary to seq 1000000 covers messages that do not exist: the last is 2"
+                ]
+                assert not report.conflicts
+        assert [summary.text for summary in await other.list_summaries("c")] == ["Both"]
 
     asyncio.run(check())
 

@@ -88,6 +88,7 @@ from hansard.rules.leases import (
     settled,
     time_left,
 )
+from hansard.rules.summaries import check_summary
 
 __all__ = [
     "BLOB_GRACE",
@@ -104,6 +105,7 @@ __all__ = [
     "audit",
     "branches_of",
     "check_quota",
+    "check_summary",
     "check_version",
     "cleared",
     "clip",

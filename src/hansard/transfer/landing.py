@@ -214,7 +214,7 @@ class Landing:
         if self._target.capabilities.keeps:
             if not self._is_same(self._theirs):
                 self._target.lose(self.where, "what was stored of the conversation itself differs", verified=False)
-            await self._put_summaries(summaries)
+            await self._put_summaries(self._that_cover_messages(summaries))
         self._target.moved()
         return not is_same
 
@@ -230,6 +230,14 @@ class Landing:
             and _shape(found, counts=is_whole, times=times) == _shape(ours, counts=is_whole, times=times)
             and found.seq >= ours.seq
         )
+
+    def _that_cover_messages(self, summaries: Sequence[Summary]) -> list[Summary]:
+        """Without those whose range ends behind the last message, which older versions stored."""
+        wrong = [summary for summary in summaries if summary.to_seq > self._image.seq]
+        for summary in wrong:
+            what = f"a summary to seq {summary.to_seq} covers messages that do not exist: the last is {self._image.seq}"
+            self._target.lose(self.where, what)
+        return [summary for summary in summaries if summary not in wrong]
 
     async def _put_summaries(self, summaries: Sequence[Summary]) -> None:
         context = self._target.view.context()

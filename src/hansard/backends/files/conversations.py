@@ -157,7 +157,7 @@ def _ordinal(index: Index, branch: str | None, row: Row) -> int:
 def put_summary(tenant: Tenant, context: Context, summary: Summary) -> None:
     with tenant.writing(summary.conversation_id) as found:
         writer, book = need(found, context, summary.conversation_id)
-        book.head.lane(summary.branch)
+        rules.check_summary(book.head, summary)
         conversation = structs.replace(book.head.conversation, summary=summary.text)
         entry = Entry(what="summary", at=context.now, summary=summary)
         entries.set_head(entry, book.head, structs.replace(book.head, conversation=conversation))

@@ -251,6 +251,6 @@ async def delete_branch(work: Work, context: Context, id: str, branch: str, expe
 async def put_summary(work: Work, context: Context, summary: Summary) -> None:
     id = summary.conversation_id
     entry = await heads.need(work, context, id)
-    entry.head.lane(summary.branch)
+    rules.check_summary(entry.head, summary)
     await work.link.run("insert_summary", work.tenant, id, *rows.summary_row(summary))
     await heads.save(work, entry, with_summary(entry.head, summary.text))

@@ -356,7 +356,7 @@ async def delete_branch(
 async def put_summary(writer: Writer, context: Context, summary: Summary) -> None:
     async def plan(found: Entry | Tomb) -> Write[None]:
         edit = Edit(writer, context, summary.conversation_id, found)
-        edit.head.lane(summary.branch)
+        rules.check_summary(edit.head, summary)
         edit.batch.do("RPUSH", "summaries", documents.stored_summary(summary))
         after = edit.save(with_summary(edit.head, summary.text))
         return Write(edit.batch, after, lambda _: None)

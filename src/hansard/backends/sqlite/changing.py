@@ -225,6 +225,6 @@ def delete_branch(writer: Writer, context: Context, id: str, branch: str, expect
 def put_summary(writer: Writer, context: Context, summary: Summary) -> None:
     id = summary.conversation_id
     entry = writer.need(context, id)
-    entry.head.lane(summary.branch)
+    rules.check_summary(entry.head, summary)
     writer.run("insert_summary", *rows.summary_row(entry.pk, summary))
     writer.save(context.tenant, id, entry, with_summary(entry.head, summary.text))

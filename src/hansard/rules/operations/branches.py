@@ -23,6 +23,7 @@ from hansard.rules.operations.common import (
     with_text,
     without_summaries,
 )
+from hansard.rules.summaries import check_summary
 
 
 async def create_branch(tx: Transaction, new: NewBranch) -> Branch:
@@ -74,5 +75,5 @@ async def delete_branch(tx: Transaction, branch: str, expected_version: int | No
 
 async def put_summary(tx: Transaction, summary: Summary) -> None:
     state = require(tx)
-    state.lane(summary.branch)
+    check_summary(state, summary)
     await tx.apply(Changes(state=with_text(state, summary.text), new_summary=summary))

@@ -49,6 +49,26 @@ class TestSummaries(Contract):
             store.add_summary("c", text, from_seq=from_seq, to_seq=to_seq)
         assert state(store) == before
 
+    def test_a_range_must_exist(self, store: Driver) -> None:
+        last = say(store, "c", *range(3))[-1].seq
+        store.create_conversation("empty")
+        before = state(store)
+        for id, from_seq, to_seq, ends_at in (("c", 1, 10**6, last), ("c", last + 1, last + 1, last), ("empty", 1, 1, 0)):
+            with pytest.raises(ValidationError, match=f"the last seq of conversation '{id}' is {ends_at}"):
+                store.add_summary(id, "x", from_seq=from_seq, to_seq=to_seq)
+        assert state(store) == before
+        store.add_summary("c", "all", from_seq=1, to_seq=last)
+        assert summary_text(store) == "all"
+
+    def test_the_backend_itself_refuses_a_range_that_does_not_exist(self, store: Driver) -> None:
+        last = say(store, "c", *range(3))[-1].seq
+        before = state(store)
+        for from_seq, to_seq in ((1, last + 1), (0, 1), (2, 1)):
+            summary = Summary("c", from_seq, to_seq, "x", created_at=store.context().now)
+            with pytest.raises(ValidationError):
+                store.run(store.backend.put_summary(store.context(), summary))
+        assert state(store) == before
+
     def test_what_is_missing(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.add_summary("missing", "x", from_seq=1, to_seq=1)
