@@ -128,6 +128,11 @@ class Message(Struct, frozen=True, eq=False, gc=False):
         return hash(self.id) if self.id else id(self)
 
     @property
+    def message_id(self) -> str:
+        """The same as `id`."""
+        return self.id
+
+    @property
     def text(self) -> str:
         """The plain text of the content, whatever its format."""
         if isinstance(self.content, str):
@@ -162,6 +167,11 @@ class Conversation(Struct, frozen=True, gc=False):
     branch: str = MAIN
     expires_at: datetime | None = None
     archived_at: datetime | None = None
+
+    @property
+    def conversation_id(self) -> str:
+        """The same as `id`."""
+        return self.id
 
 
 class Branch(Struct, frozen=True, gc=False):

@@ -7,13 +7,14 @@ import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from opentelemetry import trace
 
 import hansard
-from hansard import Message, Participant, Store, Usage
+from hansard import Message, Participant, Source, Store, Usage
 from hansard.capture import Capture, Inbound, Reply
 
 ANN = Participant("user", "u1", display_name="Ann")
@@ -134,6 +135,112 @@ def test_messages_of_other_shapes() -> None:
         assert (second.text, second.format) == ("parts", "parts")
         assert (third.id, third.mentions) == ("m3", ("helper",))
         assert (fourth.role, fourth.content) == ("system", "as it is")
+
+    run(scenario)
+
+
+def test_messages_as_toolpack_spells_them() -> None:
+    """A StoredMessage of its, and a result with sources as ModernPath's messages have them."""
+
+    async def scenario(store: Store) -> None:
+        @Capture(store, agent_id="helper")
+        async def agent(message: Any) -> Any:
+            return {"answer": "It is.", "sources": [{"documentId": "d1", "documentName": "Guide", "score": 0.8}]}
+
+        await agent(
+            {
+                "id": "evt-1",
+                "conversationId": "c",
+                "participant": {"kind": "user", "id": "U7", "displayName": "Ann"},
+                "content": "@helper, is the build green?",
+                "timestamp": "2026-01-31T12:00:00Z",
+                "scope": "thread",
+                "metadata": {"channelType": "slack", "mentions": ["helper"]},
+            }
+        )
+        question, answer = await store.get_messages("c")
+        assert question.participant == Participant("user", "U7", display_name="Ann")
+        assert question.created_at == datetime(2026, 1, 31, 12, tzinfo=UTC)
+        assert (question.mentions, question.scope) == (("helper",), "thread")
+        assert question.metadata == {"channelType": "slack", "mentions": ["helper"]}
+        assert answer.sources == (Source("d1", "Guide", score=0.8),)
+        assert answer.metadata is None
+
+    run(scenario)
+
+
+ODD: dict[str, tuple[Any, Any]] = {
+    "participant": ({"kind": "robot", "id": "r"}, {"kind": "robot", "id": "r"}),
+    "mentions": (["helper", 7], [7]),
+    "scope": ("everywhere", "everywhere"),
+    "role": ("narrator", "narrator"),
+    "id": ("x" * 300, "x" * 300),
+    "format": (["text"], ["text"]),
+    "created_at": (datetime(2026, 1, 1), "datetime.datetime(2026, 1, 1, 0, 0)"),  # noqa: DTZ001
+    "metadata": ({"kept": 1, "at": {1}}, {"'at'": "{1}"}),
+}
+
+
+@pytest.mark.parametrize("field", ODD)
+def test_one_odd_field_loses_no_question(field: str, caplog: pytest.LogCaptureFixture) -> None:
+    value, kept = ODD[field]
+
+    async def scenario(store: Store) -> None:
+        capture = Capture(store, inbound=lambda text: Inbound(conversation_id="c", content=text, **{field: value}))
+
+        @capture
+        async def agent(text: str) -> str:
+            return "Noted."
+
+        for _ in range(2):
+            await agent("Hello")
+        question, *_, answer = await store.get_messages("c")
+        assert (question.role, question.text, answer.text) == ("user", "Hello", "Noted.")
+        assert question.metadata is not None
+        assert question.metadata["unreadable"] == {field: kept}
+        assert question.mentions == (("helper",) if field == "mentions" else ())
+        assert question.metadata.get("kept") == (1 if field == "metadata" else None)
+        assert (capture.counts.refused, capture.counts.repeated) == (0, 2 if field == "id" else 0)
+
+    run(scenario)
+    assert f"stored without what cannot be read of its {field}" in caplog.text
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_one_odd_field_loses_no_answer(streams: bool) -> None:
+    odd = Reply(
+        content="It is.",
+        sources=[{"documentId": "d1"}, {"page": 5}],
+        usage={"inputTokens": -1},
+        participant={"kind": "agent", "id": "helper", "displayName": "Helper", "avatar": "h.png"},
+        status="fine",  # type: ignore[arg-type]
+        trace_id=7,  # type: ignore[arg-type]
+    )
+
+    async def scenario(store: Store) -> None:
+        async def agent(text: str) -> Any:
+            return odd
+
+        async def stream(text: str) -> AsyncIterator[Any]:
+            yield "It is"
+            yield odd
+
+        captured = Capture(store)(stream if streams else agent)
+        if streams:
+            assert len([piece async for piece in captured("q", conversation_id="c")]) == 2
+        else:
+            await captured("q", conversation_id="c")
+        answer = (await store.get_messages("c"))[-1]
+        assert (answer.text, answer.status, answer.sources) == ("It is.", "complete", (Source("d1"),))
+        assert answer.metadata == {
+            "unreadable": {
+                "sources": [{"page": 5}],
+                "usage": {"inputTokens": -1},
+                "participant": {"avatar": "h.png"},
+                "status": "fine",
+                "trace_id": 7,
+            }
+        }
 
     run(scenario)
 

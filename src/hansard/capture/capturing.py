@@ -13,7 +13,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from hansard import codec, ids
-from hansard.capture import pen, turns
+from hansard.capture import fields, pen, turns
 from hansard.capture.ledger import Counts, Ledger
 from hansard.capture.listening import Listener
 from hansard.capture.pen import Pace
@@ -147,7 +147,7 @@ class Capture:
         id = ids.message_id() if given is None else turns.id_text(given)
         entry = Entry(
             conversation_id=turns.id_text(inbound.conversation_id),
-            message=turns.as_message(inbound, id),
+            message=fields.readable(turns.as_message(inbound, id), self.store.limits),
             user_id=None if inbound.user_id is None else turns.id_text(inbound.user_id),
             agent_id=self.agent_id,
             branch=inbound.branch,
@@ -158,7 +158,7 @@ class Capture:
             "",
             id=ids.message_id() if given is None else "reply_" + codec.digest(repr(id), repr(self.agent_id))[:40],
             participant=self._participant,
-            scope=inbound.scope,
+            scope=entry.message.scope,
             trace_id=current_trace_id(),
         )
         return structs.replace(entry, message=reply)
@@ -166,7 +166,8 @@ class Capture:
     async def _answer(self, turn: Entry, result: Any) -> None:
         reply = self._read_reply(result)
         if reply is not None:
-            await self._ledger.append(structs.replace(turn, message=with_reply(turn.message, reply)))
+            message = fields.readable(turns.with_reply(turn.message, reply), self.store.limits)
+            await self._ledger.append(structs.replace(turn, message=message))
 
     def _read_reply(self, result: Any) -> Reply | None:
         try:
@@ -250,22 +251,6 @@ class Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
-
-
-def with_reply(message: Message, reply: Reply) -> Message:
-    """The message that a reply becomes."""
-    return structs.replace(
-        message,
-        content=reply.content,
-        format=reply.format,
-        status=reply.status,
-        sources=reply.sources,
-        usage=reply.usage,
-        trace_id=reply.trace_id or message.trace_id,
-        participant=reply.participant or message.participant,
-        mentions=reply.mentions,
-        metadata=reply.metadata,
-    )
 
 
 def _is_generator(agent: Agent) -> bool:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hansard.capture import shapes, turns
+from msgspec import structs
+
+from hansard.capture import fields, shapes, turns
 from hansard.capture.ledger import Ledger, Writing
 from hansard.capture.pen import Pace, Pen
 from hansard.capture.spool import Entry
 from hansard.capture.tracing import current_trace_id
 from hansard.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
+
+_TOLD = ("format", "sources", "usage", "trace_id", "participant", "mentions", "metadata")
+"""What a reply says of itself, beside its content and status."""
 
 
 class Listener:
@@ -63,17 +68,16 @@ class Listener:
             status = said.status
         if self._others and self._pen.is_begun:
             metadata["other_chunks"] = len(self._others)
-        await self._pen.end(
-            status,
-            content=content,
-            format=said.format,
-            sources=said.sources,
+        whole = structs.replace(
+            said,
+            content=self._pen.text if content is None else content,
+            status=status,
             usage=said.usage or self._usage,
             trace_id=said.trace_id or self._message.trace_id or current_trace_id(),
-            participant=said.participant or self._message.participant,
-            mentions=said.mentions,
             metadata=metadata or None,
         )
+        final = fields.readable(turns.with_reply(self._message, whole), self._ledger.store.limits)
+        await self._pen.end(final.status, content=content, **{name: getattr(final, name) for name in _TOLD})
 
     def _content(self, said: Reply) -> Any:
         """None: the text that was streamed."""

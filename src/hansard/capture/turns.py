@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.capture import shapes
 from hansard.capture.shapes import field_of
@@ -103,11 +103,11 @@ def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
         id=fact("message_id", "message_id", "messageId", "id") or None,
         role=field_of(given, "role") or "user",
         format=format if isinstance(format, str) else "",
-        participant=fact("participant"),
-        mentions=fact("mentions") or (),
+        participant=_participant_of(fact("participant")),
+        mentions=fact("mentions") or _mentions_of(metadata),
         scope=fact("scope") or _scope_of(metadata),
         metadata=metadata,
-        created_at=_time_of(field_of(given, "created_at")),
+        created_at=_time_of(field_of(given, "created_at", "createdAt", "timestamp")),
         user_id=fact("user_id", "user_id", "userId"),
         branch=facts.get("branch"),
     )
@@ -118,7 +118,22 @@ def _content_of(given: Any) -> Any:
 
 
 def _time_of(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            return None
     return value if isinstance(value, datetime) and value is not NOT_YET else None
+
+
+def _participant_of(value: Any) -> Any:
+    return value if isinstance(value, Participant | Mapping) else _json(value) or value
+
+
+def _mentions_of(metadata: Any) -> Sequence[str]:
+    """As toolpack's channels say it."""
+    found = metadata.get("mentions") if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, list | tuple) else ()
 
 
 def _scope_of(metadata: Any) -> MessageScope | None:
@@ -189,6 +204,22 @@ def _of_message(message: Message) -> Reply:
         participant=message.participant,
         mentions=message.mentions,
         metadata=message.metadata,
+    )
+
+
+def with_reply(message: Message, reply: Reply) -> Message:
+    """The message that a reply becomes."""
+    return structs.replace(
+        message,
+        content=reply.content,
+        format=reply.format,
+        status=reply.status,
+        sources=reply.sources,
+        usage=reply.usage,
+        trace_id=reply.trace_id or message.trace_id,
+        participant=reply.participant or message.participant,
+        mentions=reply.mentions,
+        metadata=reply.metadata,
     )
 
 

@@ -101,6 +101,19 @@ def time(value: object, what: str) -> datetime:
         raise ValidationError(f"{what} is {value.isoformat()}, which UTC cannot say") from error
 
 
+def time_of(value: object, what: str) -> datetime:
+    """A time as a mapping may hold it: a datetime, or text as ISO 8601 says it."""
+    if not isinstance(value, str):
+        return time(value, what)
+    try:
+        read = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValidationError(
+            f"{what} is {value[:50]!r}, which is no time: write it as 2026-01-31T12:00:00Z"
+        ) from error
+    return time(read, what)
+
+
 def optional_time(value: object, what: str) -> datetime | None:
     return None if value is None else time(value, what)
 
@@ -189,7 +202,7 @@ def filter_set(value: object, what: str) -> frozenset[str] | None:
 
 
 def struct(value: object, kind: type[T], what: str) -> T:
-    """A value of the model, given as one or as a mapping of its fields."""
+    """A value of the model, given as one or as a mapping of its fields, whose names may be written in camelCase."""
     if isinstance(value, kind):
         _, plain = codec.snapshot(msgspec.structs.asdict(value), what)  # type: ignore[arg-type]
     elif isinstance(value, Mapping):
@@ -197,12 +210,25 @@ def struct(value: object, kind: type[T], what: str) -> T:
     else:
         raise ValidationError(f"{what} must be a {kind.__name__} or a mapping, not {_kind(value)}")
     known: tuple[str, ...] = kind.__struct_encode_fields__  # type: ignore[attr-defined]
+    if set(plain).difference(known):
+        plain = _in_snake_case(plain, known)
     if unknown := set(plain).difference(known):
         raise ValidationError(f"{what} has unknown fields {sorted(unknown)}: known are {sorted(known)}")
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise ValidationError(f"{what} is wrong: {error}") from error
+
+
+def _in_snake_case(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """With `displayName` as `display_name`, unless both are there."""
+    names = {_in_camel_case(name): name for name in known if name not in plain}
+    return {names.get(name, name): value for name, value in plain.items()}
+
+
+def _in_camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def only_one(**given: object) -> None:

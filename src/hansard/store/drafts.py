@@ -27,6 +27,16 @@ class Drafts(Struct, frozen=True, gc=False):
 
 
 _FIELDS = frozenset(Message.__struct_fields__) - {"seq", "blobs"}
+_OTHER_NAMES = {
+    "message_id": "id",
+    "messageId": "id",
+    "conversationId": "conversation_id",
+    "timestamp": "created_at",
+    "createdAt": "created_at",
+    "updatedAt": "updated_at",
+    "traceId": "trace_id",
+}
+"""What other stores call these fields."""
 
 
 def as_message(value: object) -> Message:
@@ -35,6 +45,8 @@ def as_message(value: object) -> Message:
         return value
     if not isinstance(value, Mapping):
         raise ValidationError(f"a message must be a Message or a mapping, not a {type(value).__name__}")
+    if not value.keys() <= _FIELDS:
+        value = _with_our_names(value)
     if unknown := set(value) - _FIELDS:
         raise ValidationError(
             f"a message has unknown fields {sorted(map(str, unknown))}: put your own under 'metadata'"
@@ -42,7 +54,19 @@ def as_message(value: object) -> Message:
     for needed in ("role", "content"):
         if needed not in value:
             raise ValidationError(f"a message needs {needed!r}")
+    if isinstance(value.get("created_at"), str):
+        value = {**value, "created_at": checks.time_of(value["created_at"], "created_at")}
     return Message(**value)
+
+
+def _with_our_names(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    named: dict[Any, Any] = {}
+    for given, content in value.items():
+        name = _OTHER_NAMES.get(given, given)
+        if name in named or (name != given and name in value):
+            raise ValidationError(f"a message says its {name!r} twice, once as {given!r}")
+        named[name] = content
+    return named
 
 
 def as_messages(value: object) -> list[Message]:

@@ -53,7 +53,11 @@ class TestSummaries(Contract):
         last = say(store, "c", *range(3))[-1].seq
         store.create_conversation("empty")
         before = state(store)
-        for id, from_seq, to_seq, ends_at in (("c", 1, 10**6, last), ("c", last + 1, last + 1, last), ("empty", 1, 1, 0)):
+        for id, from_seq, to_seq, ends_at in (
+            ("c", 1, 10**6, last),
+            ("c", last + 1, last + 1, last),
+            ("empty", 1, 1, 0),
+        ):
             with pytest.raises(ValidationError, match=f"the last seq of conversation '{id}' is {ends_at}"):
                 store.add_summary(id, "x", from_seq=from_seq, to_seq=to_seq)
         assert state(store) == before
