@@ -17,14 +17,17 @@ from msgspec import Struct
 from hansard.contract.backend import Backend
 from hansard.errors import Unsupported, ValidationError
 from hansard.limits import Limits
-from hansard.store import Store
+from hansard.store import Store, checks
 from hansard.store.core import Clock, Titler, utc_now
 from hansard.urls import Url, suggest
+from hansard.wrappers import lazy as lazies
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
 
 DEFAULT_URL = "sqlite:///hansard.db"
+_MIRRORS = "openai+"
+"""Their index is opened at once, and the far side is only asked when there is something to ask."""
 
 
 class Scheme(Struct, frozen=True):
@@ -63,6 +66,18 @@ async def open_backend(url: str, *, blocking: bool = False, upgrade: bool = Fals
     parts = Url(url)
     opener = _find_opener(parts)
     return await opener(parts, blocking=blocking, upgrade=upgrade)
+
+
+async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
+    """The same, but a storage that is reached over a network is opened by the first call that needs it.
+
+    The scheme and its extra are looked at now.
+    """
+    parts = Url(url)
+    opener = _find_opener(parts)
+    if opens_directly(url) or parts.scheme.startswith(_MIRRORS):
+        return await opener(parts, blocking=blocking, upgrade=False)
+    return lazies.lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
 
 
 def _find_opener(url: Url) -> Opener:
@@ -127,16 +142,19 @@ def connect(
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
+    lazy: bool = False,
 ) -> Opening:
     """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
 
     Without a URL it is `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by the
     first thing that a user said; a function of the first messages may do better, and may be async. With an `embedder`,
-    `search` also finds by meaning.
+    `search` also finds by meaning. With `lazy=True`, a storage that is reached over a network is opened by the first
+    call that needs it, so that a program starts while it is away.
     """
 
     async def open_store() -> Store:
-        backend = await open_backend(default_url() if url is None else url)
+        open = open_lazily if checks.flag(lazy, "lazy") else open_backend
+        backend = await open(default_url() if url is None else url)
         try:
             return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
         except BaseException:

@@ -21,7 +21,7 @@ from hansard.driving import LoopThread, Runner, step
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
-from hansard.store import admin, blobs, records
+from hansard.store import admin, blobs, checks, records
 from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
@@ -373,13 +373,15 @@ def connect(
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
+    lazy: bool = False,
 ) -> Store:
     """Opens a store without an event loop. See `hansard.connect`."""
+    open = opening.open_lazily if checks.flag(lazy, "lazy") else opening.open_backend
     runner = Runner()
     where = opening.default_url() if url is None else url
     opener = step if opening.opens_directly(where) else runner.thread.run
     try:
-        backend = opener(opening.open_backend(where, blocking=True))
+        backend = opener(open(where, blocking=True))
     except BaseException:
         runner.thread.stop()
         raise

@@ -213,6 +213,83 @@ def test_conversations() -> None:
     run(scenario)
 
 
+def test_a_store_that_keeps_nothing() -> None:
+    """The model hears what was said in the lifetime of the chat."""
+
+    async def main() -> None:
+        async with hansard.connect("none://") as store:
+            chat = Chat(store.user("ann"), EchoModel(), conversation_id="c")
+            await chat.send("one", message_id="q1")
+            await chat.send("two")
+            assert chat.prompt is not None
+            assert [each["content"] for each in chat.prompt.messages] == ["one", "You said: one", "two"]
+            assert [message.text for message in await chat.history(last=1)] == ["You said: two"]
+            assert (await chat.regenerate()).text == "You said: two"
+            await chat.send("other", edit="q1")
+            assert [each["content"] for each in chat.prompt.messages] == ["other"]
+            chat.new("d")
+            assert [piece async for piece in chat.stream("three")] == ["You", " said:", " three"]
+            assert [each["content"] for each in chat.prompt.messages] == ["three"]
+            assert (await chat.switch("c")).id == "c"
+            assert chat.store.capabilities.name == "none"
+            again = Chat(store.user("ann"), EchoModel(), conversation_id="c")
+            await again.send("who am I?")
+            assert again.prompt is not None
+            assert len(again.prompt.messages) == 1
+            assert await store.get_conversation("c") is None
+
+    asyncio.run(main())
+
+
+def test_one_chat_over_another_store_that_keeps_nothing() -> None:
+    async def scenario(store: Store) -> None:
+        chat = Chat(store, EchoModel(), conversation_id="c")
+        await chat.send("one")
+        async with hansard.connect("none://") as nothing:
+            chat.store = nothing
+            await chat.send("two")
+            await chat.send("three")
+            assert chat.prompt is not None
+            assert [each["content"] for each in chat.prompt.messages] == ["two", "You said: two", "three"]
+        assert await said(store) == ["one", "You said: one"]
+
+    run(scenario)
+
+
+def test_a_context_manager_waits_for_the_end_of_an_answer() -> None:
+    async def scenario(store: Store) -> None:
+        async with Chat(store, EchoModel(), conversation_id="c") as chat:
+            pieces = chat.stream("a long question")
+            await anext(pieces)
+            asking = asyncio.ensure_future(pieces.aclose())
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+        found = (await store.get_messages("c"))[-1]
+        assert (found.role, found.status) == ("assistant", "interrupted")
+        await store.append_message("c", "user", "the store is still open")
+
+    run(scenario)
+
+
+def test_the_store_goes_while_another_conversation_is_looked_for() -> None:
+    """What this chat has said stays in its own conversation."""
+
+    async def scenario(local: Store) -> None:
+        wire = Wire()
+        remote = wire.store()
+        chat = Chat(remote, EchoModel(), conversation_id="c", fallback=local)
+        await chat.send("one")
+        wire.state = "away"
+        with pytest.raises(Unavailable, match="'other' is not in the fallback"):
+            await chat.switch("other")
+        assert chat.conversation_id == "c"
+        assert await local.get_conversation("other") is None
+        assert (await chat.switch("c")).id == "c"
+
+    run(scenario)
+
+
 def test_editing() -> None:
     async def scenario(store: Store) -> None:
         chat = Chat(store, EchoModel(), conversation_id="c")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from hansard import ids, rules
 from hansard.assembly.explanation import Prompt
@@ -16,7 +17,7 @@ from hansard.chat import tools as tooling
 from hansard.chat.models import Answer, Model
 from hansard.chat.stores import Stores, Synced
 from hansard.chat.tools import Tool
-from hansard.errors import ConversationNotFound, ValidationError
+from hansard.errors import ConversationNotFound, Unavailable, ValidationError
 from hansard.model import Conversation, Message, Messages, Page, Participant
 from hansard.search import Hits
 from hansard.store import Store, checks
@@ -119,11 +120,11 @@ class Chat:
     async def regenerate(self) -> Message:
         """Another answer to the last message, on a new branch; an answer, where there was none."""
         async with self._turn:
-            newest = await self.store.get_messages(self.conversation_id, turns=1)
+            newest = await self._stores.home.get_messages(self.conversation_id, turns=1)
             if not newest:
                 raise ConversationNotFound(f"conversation {self.conversation_id!r} has nothing to answer")
             if len(newest) > 1:
-                await self.store.branch(self.conversation_id, at=newest[0].id)
+                await self._stores.home.branch(self.conversation_id, at=newest[0].id)
                 self._stores.forget()
             async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
                 async for _ in pieces:
@@ -134,7 +135,7 @@ class Chat:
     async def _say(self, text: Any, message_id: str | None, edit: str | None) -> None:
         await self._stores.come_back()
         if edit is not None:
-            await self.store.branch(self.conversation_id, before=edit)
+            await self._stores.home.branch(self.conversation_id, before=edit)
             self._stores.forget()
         said = Message(
             "user",
@@ -195,9 +196,11 @@ class Chat:
         return self.conversation_id
 
     async def switch(self, conversation_id: str | int) -> Conversation:
-        """Goes on in another conversation, which must exist."""
+        """Goes on in another conversation, which must exist. `Unavailable` when only a store that is away can tell."""
         id = checks.id_of(conversation_id, "conversation_id", self.store.limits)
-        conversation = await self._stores.run(id, lambda store: store.get_conversation(id))
+        conversation = await self._stores.read(
+            self.conversation_id, lambda store: store.get_conversation(id), sought=id
+        )
         if conversation is None:
             raise rules.not_found(id)
         self.new(id)
@@ -209,23 +212,30 @@ class Chat:
         return await self.switch(page.items[0].id) if page.items else None
 
     async def conversations(self, *, limit: int = 20, after: str | None = None) -> Page:
-        """The conversations of this user and agent, newest first."""
-        return await self._stores.run(
+        """The conversations of this user and agent, newest first.
+
+        While the store is away, those in the fallback; `Unavailable` when there are none.
+        """
+        await self._stores.come_back()
+        page = await self._stores.run(
             self.conversation_id,
             lambda store: store.list_conversations(
                 user_id=self._user_id, agent_id=self._agent_id, limit=limit, after=after
             ),
         )
+        if self.is_away and not page.items:
+            raise Unavailable("the store is away, and none of its conversations is in the fallback")
+        return page
 
     async def history(self, last: int = 50) -> Messages:
         """The newest messages, oldest first."""
-        return await self._stores.run(
+        return await self._stores.read(
             self.conversation_id, lambda store: store.get_messages(self.conversation_id, last=last)
         )
 
     async def search(self, query: str, *, limit: int = 10) -> Hits:
         """What was said in this conversation."""
-        return await self._stores.run(
+        return await self._stores.read(
             self.conversation_id,
             lambda store: store.search(query, conversation_id=self.conversation_id, limit=limit),
         )
@@ -237,6 +247,14 @@ class Chat:
     async def close(self) -> None:
         """Waits for answers that are still being ended. The store stays open."""
         await all_ended()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class _Round:

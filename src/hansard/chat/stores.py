@@ -1,5 +1,7 @@
 """Where a chat is recorded: its store and, while that is away, a local one; what was said there comes in later.
 
+A store that keeps nothing has a twin in memory, which lives as long as the chat: so the model hears what was said.
+
 A conversation that is kept in the fallback is marked in its metadata. `sync` appends its messages to the store, by
 their ids, and then removes it: so a sync that is cut off is simply made again, and nothing is stored twice.
 """
@@ -14,6 +16,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from hansard.backends.memory import MemoryBackend
 from hansard.errors import Conflict, ConversationNotFound, HansardError, Unavailable
 from hansard.model import Conversation, Message, Problem
 from hansard.store import Store
@@ -26,6 +29,8 @@ _REMEMBERED = 50
 _PAUSE = 5.0
 """Seconds between two attempts to reach a store that was away."""
 _BATCH = 100
+_TWIN_CONVERSATIONS, _TWIN_MESSAGES = 100, 1000
+"""What the twin of a store that keeps nothing holds at most; the oldest go first."""
 
 
 class Synced(Struct):
@@ -43,6 +48,8 @@ class Stores:
     def __init__(self, store: Store, fallback: Store | None) -> None:
         self.primary = store
         self.fallback = fallback
+        self.home = _home_of(store)
+        """Where the chat is recorded while all is well."""
         self.is_away = False
         self._next_try = 0.0
         self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
@@ -50,10 +57,11 @@ class Stores:
 
     @property
     def current(self) -> Store:
-        return self.fallback if self.is_away and self.fallback is not None else self.primary
+        return self.fallback if self.is_away and self.fallback is not None else self.home
 
     def use(self, store: Store) -> None:
         self.primary = store
+        self.home = _home_of(store)
         self.is_away = False
         self.forget()
 
@@ -76,6 +84,20 @@ class Stores:
             logger.warning("the store is away (%s): going on in the fallback", error)
         await self._move(conversation_id)
         return await act(self.fallback)
+
+    async def read(self, conversation_id: str, act: Callable[[Store], Awaitable[T]], *, sought: str | None = None) -> T:
+        """Reads in the store. While that is away, in the fallback, but only a conversation that is there.
+
+        What only the store knows raises `Unavailable`. `sought` is the conversation to read, if it is another.
+        """
+        await self.come_back()
+        id = sought or conversation_id
+        found = await self.run(conversation_id, act)
+        if self.is_away and self.fallback is not None and await self.fallback.get_conversation(id) is None:
+            raise Unavailable(
+                f"the store is away, and conversation {id!r} is not in the fallback: only the store knows it"
+            )
+        return found
 
     async def _move(self, conversation_id: str) -> None:
         assert self.fallback is not None
@@ -162,7 +184,7 @@ class Stores:
                     done.conflicts.append(Problem(f"{conversation.id}/{message.id}", str(error)))
 
     async def _append(self, conversation: Conversation, batch: list[Message], done: Synced) -> None:
-        appended = await self.primary.append(
+        appended = await self.home.append(
             conversation.id,
             batch,
             user_id=conversation.user_id,
@@ -175,7 +197,7 @@ class Stores:
         for mine, stored in zip(batch, appended.messages, strict=True):
             if stored.status == "in_progress" and mine.status != "in_progress":
                 # Begun there, ended here.
-                await self.primary.update_message(
+                await self.home.update_message(
                     conversation.id,
                     mine.id,
                     content=mine.content,
@@ -185,3 +207,11 @@ class Stores:
                     usage=mine.usage,
                     sources=mine.sources,
                 )
+
+
+def _home_of(store: Store) -> Store:
+    if store.capabilities.keeps:
+        return store
+    backend = MemoryBackend(max_conversations=_TWIN_CONVERSATIONS, max_messages=_TWIN_MESSAGES)
+    twin = Store(backend, limits=store.limits, tenant=store.tenant_id)
+    return twin if store.user_id is None else twin.user(store.user_id)
