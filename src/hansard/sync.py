@@ -136,9 +136,7 @@ class Elsewhere:
 def _elsewhere(store: _async.Store, thread: LoopThread) -> _async.Store:
     view = store._view
     backend = cast(Backend, Elsewhere(view.backend, thread))
-    moved = View(
-        backend, view.limits, view.clock, view.auto_title, tenant=view.tenant, user=view.user, walled=view.walled
-    )
+    moved = View(backend, view.limits, view.clock, view.titles, tenant=view.tenant, user=view.user, walled=view.walled)
     return _async.Store._of(moved)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +12,6 @@ from hansard import rules
 from hansard.contract.types import (
     Append,
     Context,
-    ConversationChange,
     Draft,
     NewConversation,
     OnDuplicate,
@@ -35,7 +33,6 @@ from hansard.store.core import Core, after_a_write
 from hansard.threads import aside
 
 _FIRST: OnDuplicate = "first"
-_TITLE_LENGTH = 60
 _MANY = 500
 """More messages than this are checked and encoded off the event loop."""
 
@@ -161,9 +158,9 @@ class Appending(Core):
             appended = await self._append_pieces(context, id, append, self._largest_batch, split=split)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
-        if appended.created and title is None and self._view.auto_title is not None:
+        if self._view.titles is not None and appended.stored:
             with after_a_write():
-                version = await self._give_title(context, id, appended.messages)
+                version = await self._view.titles.after(self._backend, context, id, append, appended)
             appended = structs.replace(appended, version=version or appended.version)
         return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
 
@@ -214,25 +211,6 @@ class Appending(Core):
             rest = structs.replace(append, drafts=piece, expected_version=None)
             return await self._backend.append(context, id, rest)
 
-    async def _give_title(self, context: Context, id: str, messages: list[Message]) -> int | None:
-        """The version after the title was given; None when there is none to give.
-
-        The messages are stored by now: a titler that fails is logged, and leaves the conversation without a title.
-        """
-        titler = self._view.auto_title
-        assert titler is not None
-        try:
-            title = titler(messages)
-            if isinstance(title, Awaitable):
-                title = await title
-        except Exception:
-            logging.getLogger("hansard").exception("auto_title failed for conversation %r", id)
-            return None
-        if not title:
-            return None
-        change = ConversationChange(title=checks.text(title, "the title"))
-        return (await self._backend.update_conversation(context, id, change)).version
-
     async def replace_messages(
         self,
         conversation_id: str | int,
@@ -275,12 +253,3 @@ def _have_blobs(messages: list[Message]) -> bool:
         if message.blobs:
             return True
     return False
-
-
-def first_words(messages: Sequence[Message]) -> str | None:
-    """A title from the first thing that a user said: its first line, cut at a word."""
-    said = next((message.text.strip() for message in messages if message.role == "user" and message.text.strip()), "")
-    line = said.partition("\n")[0].strip()
-    if len(line) <= _TITLE_LENGTH:
-        return line or None
-    return line[: line.rfind(" ", 1, _TITLE_LENGTH) if " " in line[1:_TITLE_LENGTH] else _TITLE_LENGTH] + "…"

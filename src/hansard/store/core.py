@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from hansard.store.embedding import Embeddings
+    from hansard.store.titles import Titles
 
 Clock = Callable[[], datetime]
 Titler = Callable[[Sequence[Message]], str | Awaitable[str | None] | None]
@@ -29,14 +30,14 @@ def utc_now() -> datetime:
 class View:
     """A backend seen through the walls of a tenant and, perhaps, a user."""
 
-    __slots__ = ("auto_title", "backend", "clock", "embeddings", "limits", "tasks", "tenant", "user", "walled")
+    __slots__ = ("backend", "clock", "embeddings", "limits", "tasks", "tenant", "titles", "user", "walled")
 
     def __init__(
         self,
         backend: Backend,
         limits: Limits,
         clock: Clock,
-        auto_title: Titler | None,
+        titles: Titles | None,
         *,
         tenant: str,
         user: str | None = None,
@@ -47,7 +48,8 @@ class View:
         self.backend = backend
         self.limits = limits
         self.clock = clock
-        self.auto_title = auto_title
+        self.titles = titles
+        """What gives conversations their titles; None when nothing does. Shared by all views."""
         self.tenant = tenant
         self.user = user
         self.walled = walled
@@ -75,7 +77,7 @@ class View:
             self.backend,
             self.limits,
             self.clock,
-            self.auto_title,
+            self.titles,
             tenant=tenant,
             user=user,
             walled=True,

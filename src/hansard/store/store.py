@@ -16,7 +16,6 @@ from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT
 from hansard.store import checks
 from hansard.store.admin import Admin
-from hansard.store.appending import first_words
 from hansard.store.blobs import Blobs
 from hansard.store.branches import Branches
 from hansard.store.conversations import Conversations
@@ -26,6 +25,7 @@ from hansard.store.lifecycle import Lifecycle
 from hansard.store.prompts import Prompts
 from hansard.store.records import Records
 from hansard.store.searching import Searching
+from hansard.store.titles import Titles, first_words
 from hansard.store.transfers import Transfers
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, F
     ) -> None:
         limits = limits or Limits()
         titler = first_words if auto_title is True else auto_title or None
-        view = View(backend, limits, clock, titler, tenant=checks.id_of(tenant, "tenant", limits))
+        titles = None if titler is None else Titles(titler)
+        view = View(backend, limits, clock, titles, tenant=checks.id_of(tenant, "tenant", limits))
         if embedder is not None:
             from hansard.store.embedding import keeping
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
-from hansard.backend import Backend, Capabilities, Indexed
+from hansard.contract.backend import Backend, Capabilities, Indexed
 from hansard.errors import Closed
 from hansard.model import Problem
 

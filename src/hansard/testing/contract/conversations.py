@@ -170,6 +170,32 @@ class TestConversations(Contract):
         say(titled, "d", "x", title="given")
         assert [each.title for each in titled.list_conversations().items] == ["given", "Where is my order?"]
 
+    def test_auto_title_of_a_conversation_that_was_made_first(self, store: Driver) -> None:
+        titled = store.again(auto_title=True)
+
+        def title(id: str) -> str | None:
+            found = titled.get_conversation(id)
+            assert found is not None
+            return found.title
+
+        titled.create_conversation("c")
+        say(titled, "c", "Be brief.", role="system")
+        assert title("c") is None
+        appended = titled.append("c", [Message("assistant", "Hello"), Message("user", "Where is it?")])
+        assert title("c") == "Where is it?"
+        found = titled.get_conversation("c")
+        assert found is not None
+        assert appended.version == found.version, "the version to expect next"
+        titled.update_conversation("c", title=None)
+        say(titled, "c", "And now?")
+        assert title("c") is None, "a title that was taken away does not come back"
+        titled.create_conversation("given", title="Given")
+        say(titled, "given", "x")
+        assert title("given") == "Given"
+        say(store, "old", "said before")
+        say(titled, "old", "said now")
+        assert title("old") is None, "its first user message came without auto_title"
+
 
 class TestListing(Contract):
     def fill(self, store: Driver, clock: Clock) -> None:

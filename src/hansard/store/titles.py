@@ -1,0 +1,84 @@
+"""Titles that conversations get by themselves, from the first thing that a user says in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from hansard.contract.types import Append, Context, ConversationChange, MessageQuery
+from hansard.model import Appended, Message
+from hansard.store import checks
+
+if TYPE_CHECKING:
+    from hansard.contract.backend import Backend
+    from hansard.store.core import Titler
+
+_TITLE_LENGTH = 60
+_MOST_SETTLED = 10_000
+
+
+class Titles:
+    """Gives titles, and remembers which conversations need none: those cost no read again."""
+
+    def __init__(self, titler: Titler) -> None:
+        self._titler = titler
+        self._settled: dict[tuple[str, str], None] = {}
+
+    async def after(
+        self, backend: Backend, context: Context, id: str, append: Append, appended: Appended
+    ) -> int | None:
+        """The version after a title was given; None when there was none to give.
+
+        `appended` is what `append` has stored. A conversation gets its title with its first user message, whoever made
+        it, unless it has one.
+        """
+        first = next((message for message in appended.messages if message.role == "user"), None)
+        key = (context.tenant, id)
+        if first is None or (key in self._settled and first.seq != 1):
+            return None
+        self._settle(key)
+        if appended.created:
+            is_untitled = append.new is None or append.new.title is None
+        else:
+            is_untitled = await _waits_for_title(backend, context, id, append.branch, first)
+        return await self._give(backend, context, id, appended.messages) if is_untitled else None
+
+    def _settle(self, key: tuple[str, str]) -> None:
+        self._settled[key] = None
+        if len(self._settled) > _MOST_SETTLED:
+            del self._settled[next(iter(self._settled))]
+
+    async def _give(self, backend: Backend, context: Context, id: str, messages: list[Message]) -> int | None:
+        """The messages are stored by now: a titler that fails is logged, and leaves the conversation untitled."""
+        try:
+            title = self._titler(messages)
+            if isinstance(title, Awaitable):
+                title = await title
+        except Exception:
+            logging.getLogger("hansard").exception("auto_title failed for conversation %r", id)
+            return None
+        if not title:
+            return None
+        change = ConversationChange(title=checks.text(title, "the title"))
+        return (await backend.update_conversation(context, id, change)).version
+
+
+async def _waits_for_title(backend: Backend, context: Context, id: str, branch: str | None, first: Message) -> bool:
+    """Whether a conversation has no title yet, and had no user message before this one."""
+    conversation = await backend.get_conversation(context, id)
+    if conversation is None or conversation.title is not None:
+        return False
+    if first.seq == 1:
+        return True
+    oldest = await backend.get_messages(context, id, MessageQuery(branch, limit=1, roles=frozenset({"user"})))
+    return [message.id for message in oldest.messages] == [first.id]
+
+
+def first_words(messages: Sequence[Message]) -> str | None:
+    """A title from the first thing that a user said: its first line, cut at a word."""
+    said = next((message.text.strip() for message in messages if message.role == "user" and message.text.strip()), "")
+    line = said.partition("\n")[0].strip()
+    if len(line) <= _TITLE_LENGTH:
+        return line or None
+    return line[: line.rfind(" ", 1, _TITLE_LENGTH) if " " in line[1:_TITLE_LENGTH] else _TITLE_LENGTH] + "…"
