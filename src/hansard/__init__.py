@@ -23,6 +23,7 @@ from hansard.errors import (
     Unsupported,
     ValidationError,
 )
+from hansard.ids import new_id
 from hansard.limits import Limits
 from hansard.model import (
     Appended,
@@ -106,6 +107,7 @@ __all__ = [
     "Vacuumed",
     "ValidationError",
     "connect",
+    "new_id",
 ]
 
 

@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def new_id(prefix: str) -> str:
+def new_id(prefix: str = "msg_") -> str:
     """`prefix` and 32 hex digits, greater than every id that this process made before."""
     return prefix + _clock.tick()
 

@@ -198,6 +198,8 @@ class Store(_Blocking):
     create_conversation = blocking(_async.Store.create_conversation)
     get_conversation = blocking(_async.Store.get_conversation)
     list_conversations = blocking(_async.Store.list_conversations)
+    iter_conversations = iterating(_async.Store.iter_conversations)
+    remote_id = blocking(_async.Store.remote_id)
     update_conversation = blocking(_async.Store.update_conversation)
     delete_conversation = blocking(_async.Store.delete_conversation)
 

@@ -45,8 +45,11 @@ def texts(page: Any) -> list[Any]:
 
 
 def test_a_conversation_from_its_making_to_its_end(api: Served) -> None:
-    made = api.post("/conversations", json={"id": "c", "title": "T", "metadata": {"a": 1}, "user_id": "u"})
-    assert ok(made, 201)["title"] == "T"
+    began = "2020-01-31T12:00:00Z"
+    given = {"id": "c", "title": "T", "metadata": {"a": 1}, "user_id": "u", "created_at": began}
+    made = api.post("/conversations", json=given)
+    assert (ok(made, 201)["title"], made.json()["created_at"]) == ("T", began)
+    problem(api.post("/conversations", json={"id": "d", "created_at": "9999-01-01T00:00:00Z"}), 400, "invalid")
     assert made.headers["etag"] == '"0"'
     problem(api.post("/conversations", json={"id": "c"}), 409, "conflict")
     changed = api.patch("/conversations/c", json={"title": None, "metadata": {"a": None, "b": 2}, "archived": True})
@@ -402,6 +405,8 @@ ELSEWHERE = {
     "Store.backup": "a file on the server is for its operator: `hansard backup`",
     "Store.copy_to": "export and import",
     "Store.watch": "the live tail",
+    "Store.iter_conversations": "list_conversations, by cursors",
+    "Store.remote_id": "asked where the mirror is, not of its server",
     "Store.iter_messages": "stream_history",
     "Store.branch": "create_branch",
     "Store.fork": "fork_conversation",

@@ -103,6 +103,12 @@ WRONG: dict[str, tuple[Call, str]] = {
     "bytes in metadata": (lambda s: _with(s, metadata={"a": b"x"}), r"metadata\.a is bytes"),
     "nan in metadata": (lambda s: s.create_conversation("c", metadata={"a": math.nan}), r"metadata\.a is nan"),
     "text for metadata": (lambda s: s.create_conversation("c", metadata=""), "metadata must be a mapping, not a str"),
+    "naive beginning": (lambda s: s.create_conversation("c", created_at=NAIVE), "created_at has no time zone"),
+    "text for a beginning": (lambda s: s.create_conversation("c", created_at="2026"), "created_at must be a datetime"),
+    "beginning to come": (
+        lambda s: s.create_conversation("c", created_at=datetime(9999, 1, 1, tzinfo=UTC)),
+        "created_at is 9999-01-01T00:00:00.00:00, which is still to come",
+    ),
     "naive time": (lambda s: _with(s, created_at=NAIVE), "created_at has no time zone"),
     "text for a time": (lambda s: _with(s, created_at="2026-01-01"), "created_at must be a datetime, not a str"),
     "time beyond utc": (lambda s: _with(s, created_at=EDGE), "which UTC cannot say"),

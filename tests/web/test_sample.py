@@ -39,6 +39,9 @@ def test_it_has_everything(tmp_path: Path) -> None:
             await fill(store)
             assert (await store.get_conversation("sample-long")).message_count >= 2000  # type: ignore[union-attr]
             assert len(await store.list_branches("sample-kyoto")) == 3
+            async for conversation in store.iter_conversations():
+                oldest = (await store.get_messages(conversation.id, limit=1))[0]
+                assert conversation.created_at <= oldest.created_at, "as old as what was said in it"
             assert len(await store.list_summaries("sample-long")) == 2
             assert (await store.stats()).blobs >= 1
             assert {row.model for row in await store.usage()} >= {"gpt-5-mini", "claude-sonnet-5", "qwen3-32b"}

@@ -110,6 +110,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """The backend was told to drop the oldest when it is full."""
     changed_elsewhere: bool = False
     """Others may delete or change what is stored behind the backend's back, which is noticed when it is read."""
+    mirrors: bool = False
+    """Each conversation is also at an API, under an id of its own that `remote_id` tells."""
     groups: bool = False
     """Concurrent writes share commits, and `commits` counts both."""
 
@@ -285,6 +287,13 @@ class Vacuuming(Backend, Protocol):
 
     async def vacuum(self) -> None:
         """Does so, while others read and write."""
+
+
+class Mirror(Backend, Protocol):
+    """A backend that keeps each conversation at an API too: `capabilities.mirrors`."""
+
+    async def remote_id(self, context: Context, id: str) -> str | None:
+        """The conversation's id there; None while it is not there."""
 
 
 class Index(Protocol):

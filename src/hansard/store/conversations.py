@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
 
 from hansard import cursors, ids
+from hansard.contract.backend import Mirror
 from hansard.contract.types import ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
-from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
+from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
 from hansard.store import checks
 from hansard.store.core import Core
 
@@ -27,9 +28,13 @@ class Conversations(Core):
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         expires_at: datetime | None = None,
+        created_at: datetime | None = None,
     ) -> Conversation:
-        """Makes an empty conversation. `Conflict` when the id is taken."""
-        limits = self.limits
+        """Makes an empty conversation. `Conflict` when the id is taken.
+
+        `created_at` is for history that is brought in: when the conversation began, elsewhere.
+        """
+        limits, context = self.limits, self._view.context()
         conversation = Conversation(
             id=ids.conversation_id() if conversation_id is None else checks.id_of(conversation_id, "id", limits),
             user_id=self._own_user(user_id),
@@ -38,8 +43,9 @@ class Conversations(Core):
             title=checks.optional_text(title, "title"),
             metadata=checks.metadata(metadata),
             expires_at=checks.optional_time(expires_at, "expires_at"),
+            created_at=NOT_YET if created_at is None else _past(created_at, context.now),
         )
-        return await self._backend.create_conversation(self._view.context(), conversation)
+        return await self._backend.create_conversation(context, conversation)
 
     def _own_user(self, user_id: str | int | None) -> str | None:
         user = checks.optional_id(user_id, "user_id", self.limits)
@@ -92,6 +98,45 @@ class Conversations(Core):
         found, more = await self._backend.list_conversations(self._view.context(), query)
         return _page(found, sort, more=more, after=after, before=before, offset=offset)
 
+    async def iter_conversations(
+        self,
+        *,
+        user_id: str | int | None = None,
+        agent_id: str | int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        archived: bool | None = False,
+        sort: ConversationSort = "last_message_at",
+        order: Order = "desc",
+    ) -> AsyncIterator[Conversation]:
+        """Every conversation that `list_conversations` would list, page by page.
+
+        One that is written to meanwhile changes its place, and may be passed over, or come twice.
+        """
+        after = None
+        while True:
+            page = await self.list_conversations(
+                user_id=user_id,
+                agent_id=agent_id,
+                metadata=metadata,
+                archived=archived,
+                sort=sort,
+                order=order,
+                after=after,
+                limit=self.limits.page,
+            )
+            for conversation in page.items:
+                yield conversation
+            if (after := page.next_cursor) is None:
+                return
+
+    async def remote_id(self, conversation_id: str | int) -> str | None:
+        """The id that a conversation has at the API which its backend mirrors; None where there is no such API."""
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        context = self._view.context()
+        if await self._backend.get_conversation(context, id) is None or not self.capabilities.mirrors:
+            return None
+        return await cast(Mirror, self._backend).remote_id(context, id)
+
     async def update_conversation(
         self,
         conversation_id: str | int,
@@ -133,6 +178,13 @@ class Conversations(Core):
         """Deletes it and everything derived from it, for good. The receipt is false when there was nothing."""
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         return await self._backend.delete_conversation(self._view.context(), id)
+
+
+def _past(created_at: datetime, now: datetime) -> datetime:
+    time = checks.time(created_at, "created_at")
+    if time > now:
+        raise ValidationError(f"created_at is {time.isoformat()}, which is still to come: it is {now.isoformat()}")
+    return time
 
 
 def _page(

@@ -65,10 +65,10 @@ async def _store(store: Store, talk: Talk, now: datetime) -> int:
     owner = store.user_id or talk.user
     start = now - timedelta(hours=talk.hours_ago)
     made = [_message(talk, line, start + timedelta(seconds=40 * at), at) for at, line in enumerate(talk.lines)]
-    done = await store.append(
-        talk.id, made, user_id=owner, agent_id=talk.agent, title=talk.title, metadata=talk.metadata
+    await store.create_conversation(
+        talk.id, user_id=owner, agent_id=talk.agent, title=talk.title, metadata=talk.metadata, created_at=start
     )
-    return done.stored
+    return (await store.append(talk.id, made)).stored
 
 
 def _message(talk: Talk, line: Line, at: datetime, number: int) -> Message:
@@ -129,18 +129,17 @@ async def _long(store: Store, now: datetime) -> int:
     if await store.get_conversation(id) is not None:
         return 0
     start = now - timedelta(days=41)
+    await store.create_conversation(
+        id,
+        user_id=store.user_id or "captain",
+        agent_id="navigator",
+        title="Log of the Aurora, Tromsø to Reykjavík",
+        created_at=start,
+    )
     stored = 0
     for first in range(0, _LONG, _BATCH):
         batch = [_entry(number, start) for number in range(first, min(first + _BATCH, _LONG))]
-        done = await store.append(
-            id,
-            batch,
-            user_id=store.user_id or "captain",
-            agent_id="navigator",
-            title="Log of the Aurora, Tromsø to Reykjavík",
-            count_usage=False,
-        )
-        stored += done.stored
+        stored += (await store.append(id, batch, count_usage=False)).stored
     for begin, end, text in _SUMMARIES:
         await store.add_summary(id, text, from_seq=begin, to_seq=end, model="claude-sonnet-5")
     return stored

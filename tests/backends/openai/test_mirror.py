@@ -109,6 +109,27 @@ def test_what_is_written_is_at_the_api(kind: str) -> None:
 
 
 @every_kind
+def test_the_id_at_the_api_can_be_asked_for(kind: str) -> None:
+    """So that a second device can be told what to open."""
+
+    async def play(store: Store, side: Side) -> None:
+        assert await store.remote_id("order-17") is None
+        await store.append("order-17", say("one"), user_id="ann")
+        (id,) = await side.ids()
+        assert await store.remote_id("order-17") == id
+        assert await store.user("ann").remote_id("order-17") == id
+        assert await store.user("ben").remote_id("order-17") is None, "not behind the walls"
+        assert await store.tenant("acme").remote_id("order-17") is None
+        await side.say(id, "two")
+        other = Store(store.backend)
+        assert [each.text for each in await other.get_messages("order-17")] == ["one", "two"]
+        await store.delete_conversation("order-17")
+        assert await store.remote_id("order-17") is None
+
+    scenario(kind, play)
+
+
+@every_kind
 def test_what_others_add_is_taken_over(kind: str) -> None:
     async def play(store: Store, side: Side) -> None:
         await store.append("c", say("one"))

@@ -105,7 +105,15 @@ class HttpBackend:
         # Where the server's storage has no index, the server looks at each message: they need not come here for that.
         search = found.search if found.search == "none" else "index"
         self.capabilities = structs.replace(
-            found, name="http", shared=True, backup=False, vacuum=False, blocking=False, groups=False, search=search
+            found,
+            name="http",
+            shared=True,
+            backup=False,
+            vacuum=False,
+            blocking=False,
+            groups=False,
+            mirrors=False,
+            search=search,
         )
 
     async def close(self) -> None:

@@ -79,6 +79,7 @@ class OpenAiBackend:
             remnants="at the API, which does not say what it keeps.",
             vacuum=False,
             changed_elsewhere=self._link.pulls,
+            mirrors=True,
         )
 
     async def close(self) -> None:
@@ -99,6 +100,12 @@ class OpenAiBackend:
         _wall(context)
         await self._puller.pull(context, id, metadata=True)
         return await self._index.get_conversation(context, id)
+
+    async def remote_id(self, context: Context, id: str) -> str | None:
+        _wall(context)
+        is_seen = await self._index.get_conversation(context, id) is not None
+        state = await self._states.get(Context(context.tenant, context.now), id) if is_seen else None
+        return None if state is None or state.is_dying else state.remote
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         _wall(context)

@@ -41,6 +41,8 @@ class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     title: str | None = None
     metadata: dict[str, Any] = {}
     expires_at: datetime | None = None
+    created_at: datetime | None = None
+    """For history that is brought in: when it began, elsewhere. Without it: now."""
 
 
 class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):

@@ -66,6 +66,8 @@ CALLS: dict[str, Call] = {
     "Store.create_conversation": lambda store: store.create_conversation(ID),
     "Store.get_conversation": lambda store: store.get_conversation(ID),
     "Store.list_conversations": lambda store: store.list_conversations(archived=None),
+    "Store.iter_conversations": lambda store: list(store.iter_conversations(archived=None)),
+    "Store.remote_id": lambda store: store.remote_id(ID),
     "Store.update_conversation": lambda store: store.update_conversation(ID, title="mine", metadata={"a": None}),
     "Store.delete_conversation": lambda store: store.delete_conversation(ID),
     "Store.append_message": lambda store: store.append_message(ID, "user", "x", id=MESSAGE),

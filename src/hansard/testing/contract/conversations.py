@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
 
 from hansard.errors import Conflict, ConversationNotFound
+from hansard.limits import Limits
 from hansard.model import Conversation, Message, Order, Page
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts, state
@@ -159,6 +160,38 @@ class TestConversations(Contract):
         assert ids(store.list_conversations(archived=None)) == ["d", "c"]
         assert history(store, "c") == ["x"]
         assert store.update_conversation("c", archived=False).archived_at is None
+
+    def test_the_time_of_one_that_is_brought_in(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        clock.stop()
+        began = clock() - timedelta(days=400, microseconds=1)
+        made = store.create_conversation("old", created_at=began.astimezone(timezone(timedelta(hours=5))))
+        assert (made.created_at, made.updated_at, made.version) == (began, clock(), 0)
+        found = store.get_conversation("old")
+        assert found is not None
+        assert found.created_at == began
+        store.create_conversation("new")
+        assert ids(store.list_conversations()) == ["new", "old"]
+        clock.advance(timedelta(days=1))
+        assert store.purge(timedelta(days=30), dry_run=True).conversations == 0, "it was written lately"
+        said = clock() - timedelta(days=399)
+        store.append_message("old", "user", "Hello", created_at=said)
+        found = store.get_conversation("old")
+        assert found is not None
+        assert (found.created_at, found.last_message_at) == (began, said)
+        assert_exact(store, "old")
+        clock.advance(timedelta(days=31))
+        assert store.purge(timedelta(days=30)).conversations == 2
+
+    def test_all_of_them_one_by_one(self, store: Driver, clock: Clock) -> None:
+        small = store.again(limits=Limits(page=4))
+        names = [f"c{number:02}" for number in range(12)]
+        for number, name in enumerate(names):
+            clock.advance(timedelta(seconds=1))
+            store.create_conversation(name, user_id="u" if number % 2 == 0 else None)
+        assert [each.id for each in small.iter_conversations(order="asc")] == names
+        assert [each.id for each in small.iter_conversations(user_id="u", sort="updated_at")] == names[::2][::-1]
+        assert list(small.iter_conversations(agent_id="nobody")) == []
 
     def test_auto_title(self, store: Driver) -> None:
         titled = store.again(auto_title=True)
