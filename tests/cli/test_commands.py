@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from tests.cli.shell import COMMAND, Shell
 from tests.waiting import PATIENCE
 
+import hansard
 from hansard import Message, Usage, sync
 
 
@@ -256,7 +258,22 @@ def test_without_the_extra(package: str, tmp_path: Path) -> None:
         )
         assert done.returncode == expected
         if expected:
-            assert done.stderr == "hansard: the command line needs an extra: pip install 'hansard[cli]'\n"
+            both = "pip install 'hansard[cli]', or pip install 'hansard[server]', which includes it, for hansard serve"
+            assert done.stderr == f"hansard: the command line needs an extra: {both}\n"
+
+
+def test_the_server_needs_one_extra() -> None:
+    """Who installs it has the command that starts it."""
+    declared = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert "hansard[cli]" in declared["server"]
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    for name in ("hansard", "hansard.cli"):
+        done = subprocess.run(
+            [sys.executable, "-m", name, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"{hansard.__version__}\n"
 
 
 def test_serve_without_the_extra(tmp_path: Path) -> None:

@@ -237,6 +237,9 @@ def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> Non
     assert prompt["messages"][-1] == {"role": "user", "content": "Note 29."}
     assert prompt["tokens"] <= prompt["budget"] == 100
     assert prompt["has_older"] or any(not decision["kept"] for decision in prompt["decisions"])
+    asked = {"compat": "toolpack", "agent_id": "a", "addressed_only": False, "summary_threshold": 7}
+    assert len(ok(api.post("/conversations/c/prompt", json=asked))["messages"]) == 7
+    problem(api.post("/conversations/c/prompt", json={"summary_threshold": -1}), 400, "invalid")
     made = ok(api.post("/conversations/c/summarize", json={"keep": 10}))["summary"]
     assert (made["from_seq"], made["to_seq"]) == (1, 20)
     assert "Note 19." in made["text"]
@@ -455,7 +458,6 @@ OTHERWISE = {
     "counter": "an object of Python",
     "progress": "an object of Python",
     "summarizer": "by name, for `summarize`: a prompt only reads",
-    "summary_threshold": "see `summarizer`",
     "summary_timeout": "see `summarizer`",
     "in_background": "see `summarizer`",
 }

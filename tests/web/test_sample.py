@@ -54,5 +54,6 @@ def test_the_command(tmp_path: Path) -> None:
     done = shell("demo", "sqlite:///s.db", "--json").json
     assert done["conversations"] > 60
     assert shell("demo", "--url", "sqlite:///s.db", "--json").json == {"conversations": 0, "messages": 0}
-    assert "hansard serve" in shell("demo", "sqlite:///other.db", "--tenant", "acme").err
+    told = shell("demo", "sqlite:///other.db", "--tenant", "acme").err
+    assert told.rstrip().endswith("See: hansard serve sqlite:///other.db")
     assert shell("tenants", "--url", "sqlite:///other.db", "--json").json["items"] == ["acme"]

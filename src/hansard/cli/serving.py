@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from hansard.cli import embedding, output
 from hansard.cli.session import Given
 from hansard.errors import Unsupported, ValidationError
 from hansard.server.keys import default_path
+from hansard.urls import shown
 
 _SERVER = (
     *("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets"),
@@ -116,11 +118,13 @@ def demo(
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise
         raise Unsupported("hansard demo needs an extra: pip install 'hansard[server]'", capability="server") from error
-    filled = asyncio.run(fill_url(session.url if url is None else url, session.tenant, session.user))
+    where = session.url if url is None else url
+    filled = asyncio.run(fill_url(where, session.tenant, session.user))
     if session.json:
         output.emit({"conversations": filled.conversations, "messages": filled.messages})
         return
-    output.note(f"Stored {filled.messages:,} messages in {filled.conversations:,} conversations. See: hansard serve")
+    stored = f"Stored {filled.messages:,} messages in {filled.conversations:,} conversations."
+    output.note(f"{stored} See: hansard serve {shlex.quote(shown(where))}")
 
 
 def mcp(

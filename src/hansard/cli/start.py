@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-EXTRA = "hansard: the command line needs an extra: pip install 'hansard[cli]'"
+EXTRA = (
+    "hansard: the command line needs an extra: pip install 'hansard[cli]', or pip install 'hansard[server]', which "
+    "includes it, for hansard serve"
+)
 
 
 def main() -> None:

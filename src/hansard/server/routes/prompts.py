@@ -45,6 +45,8 @@ class PromptBody(Struct, frozen=True, forbid_unknown_fields=True):
     system: str | None = None
     tools: list[Any] = []
     compat: Literal["toolpack"] | None = None
+    summary_threshold: Annotated[int, Meta(ge=0)] = 40
+    """With `compat`: how many messages are told at most. Without it a prompt only reads, and `summarize` decides."""
 
 
 class PromptAnswer(Struct, frozen=True):
