@@ -20,7 +20,6 @@ from hansard.limits import Limits
 from hansard.store import Store, checks
 from hansard.store.core import Clock, Titler, utc_now
 from hansard.urls import Url, suggest
-from hansard.wrappers import lazy as lazies
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
@@ -77,7 +76,9 @@ async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
     opener = _find_opener(parts)
     if opens_directly(url) or parts.scheme.startswith(_MIRRORS):
         return await opener(parts, blocking=blocking, upgrade=False)
-    return lazies.lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
+    from hansard.wrappers.lazy import lazy  # only now: few stores are opened so
+
+    return lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
 
 
 def _find_opener(url: Url) -> Opener:
