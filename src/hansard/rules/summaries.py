@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hansard.contract.types import Head
 from hansard.errors import ValidationError
 from hansard.model import Summary
-from hansard.contract.types import Head
 
 
 def check_summary(head: Head, summary: Summary) -> None:

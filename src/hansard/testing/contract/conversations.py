@@ -173,7 +173,9 @@ class TestConversations(Contract):
         store.create_conversation("new")
         assert ids(store.list_conversations()) == ["new", "old"]
         clock.advance(timedelta(days=1))
-        assert store.purge(timedelta(days=30), dry_run=True).conversations == 0, "it was written lately"
+        month = timedelta(days=30)
+        assert store.purge(month, dry_run=True).conversations == 1, "it is as old as it says"
+        assert store.purge(month, by="updated", dry_run=True).conversations == 0, "it was written lately"
         said = clock() - timedelta(days=399)
         store.append_message("old", "user", "Hello", created_at=said)
         found = store.get_conversation("old")
@@ -181,7 +183,7 @@ class TestConversations(Contract):
         assert (found.created_at, found.last_message_at) == (began, said)
         assert_exact(store, "old")
         clock.advance(timedelta(days=31))
-        assert store.purge(timedelta(days=30)).conversations == 2
+        assert store.purge(month, by="updated").conversations == 2
 
     def test_all_of_them_one_by_one(self, store: Driver, clock: Clock) -> None:
         small = store.again(limits=Limits(page=4))
