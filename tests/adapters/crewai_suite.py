@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 from crewai.flow import Flow, persist, start
 from crewai.flow.async_feedback.types import PendingFeedbackContext
+from crewai.flow.persistence import SQLiteFlowPersistence
 from crewai.flow.persistence.base import _persistence_registry
 from crewai.memory.storage.backend import EmbeddingDimensionMismatchError, StorageBackend
 from crewai.memory.types import MemoryRecord
@@ -25,7 +29,7 @@ from tests.adapters import crewai_talk as talk
 from tests.docs import pages
 
 import hansard
-from hansard import Message, Unsupported, sync
+from hansard import Message, Unsupported, ValidationError, sync
 
 KINDS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
@@ -322,6 +326,74 @@ def test_a_history_that_is_cut_goes_on_in_a_branch(store: sync.Store) -> None:
     assert store.get_messages("c") == []
     persistence.save_state("c", "m", {"messages": "no list", "x": 1})
     assert persistence.load_state("c") == {"messages": "no list", "x": 1}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Inner(BaseModel):
+    at: datetime = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    lasts: timedelta = timedelta(seconds=90)
+
+
+class Odd(BaseModel):
+    """A model that pydantic cannot write as JSON."""
+
+    at: datetime = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    thing: Any = Colour
+
+
+def values() -> dict[str, Any]:
+    return {
+        "id": "c",
+        "aware": datetime(2026, 1, 1, 12, tzinfo=UTC),
+        "naive": datetime.fromisoformat("2026-01-01T12:00:00.5"),
+        "day": date(2026, 1, 1),
+        "lasts": timedelta(seconds=90),
+        "colour": Colour.RED,
+        "bytes": b"ab",
+        "uuid": uuid.UUID(int=7),
+        "price": Decimal("1.50"),
+        "set": {1},
+        "frozen": frozenset((1,)),
+        "pair": (1, "b"),
+        "model": Inner(),
+        "odd": [Odd()],
+        "path": Path("/a"),
+        "keys": {1: "int", None: "none", False: "false"},
+        "number": 1.5,
+    }
+
+
+@pytest.mark.parametrize("state", [values(), Inner(), Odd()], ids=["object", "model", "odd model"])
+def test_a_state_comes_back_as_from_crewai_s_own_persistence(store: sync.Store, tmp_path: Path, state: Any) -> None:
+    loaded, pending = [], []
+    # CrewAI itself refuses a context with a model that pydantic cannot write.
+    given = {name: value for name, value in values().items() if name != "odd"}
+    context = PendingFeedbackContext(
+        flow_id="c", flow_class="Chat", method_name="ask", method_output=given, message="?", metadata=given
+    )
+    for persistence in (SQLiteFlowPersistence(str(tmp_path / "flows.db")), store.crewai_flow_persistence()):
+        persistence.save_state("c", "m", state)
+        loaded.append(persistence.load_state("c"))
+        persistence.save_pending_feedback("c", context, state)
+        found = persistence.load_pending_feedback("c")
+        assert found is not None
+        pending.append((found[0], found[1].to_dict()))
+    assert loaded[0] == loaded[1]
+    assert pending[0] == pending[1]
+
+
+def test_a_state_that_is_no_object_is_refused(store: sync.Store) -> None:
+    persistence = store.crewai_flow_persistence()
+    circle: dict[str, Any] = {}
+    circle["circle"] = circle
+    for state in ([1], {(1, 2): "a pair as a key"}, circle):
+        with pytest.raises(ValidationError, match="state of a flow"):
+            persistence.save_state("c", "m", state)  # type: ignore[arg-type]
+    assert persistence.load_state("c") is None
+    assert store.get_conversation("c") is None
 
 
 def test_feedback_that_is_waited_for(store: sync.Store) -> None:

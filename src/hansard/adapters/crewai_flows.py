@@ -8,9 +8,11 @@ messages that say the same. The record holds the rest of the state, and how much
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from datetime import date
 from typing import Any, ClassVar, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -18,7 +20,7 @@ import msgspec
 from crewai.flow.async_feedback.types import PendingFeedbackContext
 from crewai.flow.persistence import FlowPersistence
 from pydantic import BaseModel, PrivateAttr
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError
 
 from hansard.adapters.calling import Call
 from hansard.adapters.history import answered, reading_of, value_of
@@ -125,7 +127,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
     ) -> None:
-        waiting = to_jsonable_python(context.to_dict(), fallback=str)
+        waiting = _json(context.to_dict())
         self._run(self._save(flow_uuid, context.method_name, _plain(state_data), waiting))
 
     def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
@@ -267,11 +269,34 @@ def _cut(told: Sequence[Told], same: int) -> int:
 
 
 def _plain(state: dict[str, Any] | BaseModel) -> State:
-    """The state as JSON; what is no JSON by its text, as in CrewAI's own persistence."""
-    made = to_jsonable_python(state, fallback=str)
-    if not isinstance(made, dict):
+    fields = _fields(state) if isinstance(state, BaseModel) else state
+    if not isinstance(fields, dict):
         raise ValidationError(f"the state of a flow is an object or a model, not a {type(state).__name__}")
-    return made
+    return _json(fields)
+
+
+def _json(fields: State) -> State:
+    """The fields as CrewAI's own persistence returns them: through JSON."""
+    try:
+        return cast(State, json.loads(json.dumps(fields, default=_substitute)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValidationError(f"the state of a flow cannot be written as JSON: {error}") from error
+
+
+def _substitute(value: Any) -> Any:
+    """What CrewAI's own persistence stores in place of a value that JSON does not know."""
+    if isinstance(value, BaseModel):
+        return _fields(value)
+    if isinstance(value, set):
+        return list(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _fields(model: BaseModel) -> State:
+    try:
+        return model.model_dump(mode="json")
+    except PydanticSerializationError:
+        return model.model_dump()
 
 
 def _is_message(message: Any) -> bool:
