@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ from tests.adapters.claude_api import serving
 
 from hansard import Corrupt, Message, Store, ValidationError
 from hansard.adapters.claude import ClaudeSessionStore
+from hansard.model import to_micros
+from hansard.testing import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -208,6 +211,30 @@ async def test_what_is_remembered_of_a_session_is_no_reason_to_leave_it_out(stor
         await sessions.append(SUB, [said("Below")])
         assert await sessions.list_subkeys(KEY) == [SUB["subpath"]]
         await sessions.delete(KEY)
+
+
+async def test_sessions_of_one_millisecond_have_an_order(store: Store) -> None:
+    """Written through two stores, as by two processes, and by a clock that moves a tenth of a millisecond a time."""
+    clock = Clock(step=timedelta(0))
+    stores = [Store(store.backend, clock=clock).claude_session_store() for _ in range(2)]
+    names = [str(uuid.uuid4()) for _ in range(24)]
+    for number, name in enumerate(names):
+        clock.advance(timedelta(microseconds=100))
+        await stores[number % 2].append({"project_key": "proj", "session_id": name}, [said("Hi"), side(1)])
+    clock.advance(timedelta(microseconds=100))
+    await stores[1].append({"project_key": "proj", "session_id": names[0]}, [said("Again")])
+    order = [*names[1:], names[0]]
+    for sessions in stores:
+        listed = {each["session_id"]: each["mtime"] for each in await sessions.list_sessions("proj")}
+        assert sorted(order, key=lambda name: listed[name]) == order
+        assert len(set(listed.values())) == len(order)
+        summaries = await sessions.list_session_summaries("proj")
+        assert {each["session_id"]: each["mtime"] for each in summaries} == listed
+    clock.advance(timedelta(seconds=1))
+    await stores[0].append({"project_key": "proj", "session_id": SESSION}, [said("Later")])
+    later = {each["session_id"]: each["mtime"] for each in await stores[1].list_sessions("proj")}
+    assert later[SESSION] == to_micros(clock()) // 1000, "a session that is alone in its millisecond has its very time"
+    assert {name: later[name] for name in names} == listed, "and the times of the others stay"
 
 
 async def test_a_subagent_is_deleted_while_it_writes(store: Store) -> None:

@@ -63,6 +63,13 @@ class Batch(NamedTuple):
     """What takes the writes back."""
 
 
+class Listed(NamedTuple):
+    key: SessionKey
+    known: Known
+    mtime: int
+    """In milliseconds, different for every session of a project."""
+
+
 class ClaudeSessionStore:
     """The SDK's `SessionStore`, with all that it may have."""
 
@@ -116,20 +123,13 @@ class ClaudeSessionStore:
     # What is optional
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        return [
-            {"session_id": key["session_id"], "mtime": mtime}
-            async for key, known in self._sessions.iter(project_key)
-            if (mtime := await self._mtime(known)) is not None
-        ]
+        listed = await self._listed(project_key)
+        return [{"session_id": each.key["session_id"], "mtime": each.mtime} for each in listed]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        found: list[SessionSummaryEntry] = []
-        async for key, known in self._sessions.iter(project_key):
-            # The time first: a summary may be newer than it says, never older.
-            mtime = await self._mtime(known)
-            if mtime is not None:
-                found.append({**await self._summary(key, known), "mtime": mtime})
-        return found
+        # The times first: a summary may be newer than it says, never older.
+        listed = await self._listed(project_key)
+        return [{**await self._summary(each.key, each.known), "mtime": each.mtime} for each in listed]
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         known = await self._sessions.get(key)
@@ -153,12 +153,30 @@ class ClaudeSessionStore:
 
     # Summaries
 
-    async def _mtime(self, known: Known) -> int | None:
-        """When the main transcript was written last, in milliseconds; None when there is none."""
+    async def _listed(self, project_key: str) -> list[Listed]:
+        """The sessions that have a main transcript, in the order in which those were written last.
+
+        The SDK sorts sessions by milliseconds. So of several that were written in the same one, each gets a later time
+        than the one before it. The order comes from the stored microseconds: it is the same in every process.
+        """
+        found = [
+            (written, key, known)
+            async for key, known in self._sessions.iter(project_key)
+            if (written := await self._written_at(known)) is not None
+        ]
+        listed: list[Listed] = []
+        mtime = 0
+        for written, key, known in sorted(found, key=lambda each: (each[0], each[1]["session_id"])):
+            mtime = max(written // 1000, mtime + 1)
+            listed.append(Listed(key, known, mtime))
+        return listed
+
+    async def _written_at(self, known: Known) -> int | None:
+        """When the main transcript was written last, in microseconds; None when there is none."""
         conversation = await self._store.get_conversation(known.session.conversation_id)
         if conversation is None or not (conversation.message_count or known.counts.entries):
             return None
-        return to_micros(max(known.updated_at or conversation.updated_at, conversation.updated_at)) // 1000
+        return to_micros(max(known.updated_at or conversation.updated_at, conversation.updated_at))
 
     async def _summary(self, key: SessionKey, known: Known) -> SessionSummaryEntry:
         """The SDK's summary, which tells of the first things in a transcript and of the newest of each kind."""
