@@ -11,7 +11,7 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from langgraph.config import get_store
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
+from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from tests.contract.backends import BACKENDS, quick_folder
 
@@ -55,8 +55,76 @@ async def test_put_get_delete(store: Store) -> None:
     await items.adelete(("a", "b"), "k")
     await items.adelete(("a", "b"), "k")
     assert await items.aget(("a", "b"), "k") is None
-    with pytest.raises(ValidationError, match="empty"):
+
+
+async def test_putting_nothing_deletes(store: Store) -> None:
+    for items in (InMemoryStore(), store.langgraph_store):
+        await items.aput(("a",), "k", VALUE)
+        await items.aput(("a",), "k", None)  # type: ignore[arg-type]  # LangGraph's stores take it, their types do not
+        await items.aput(("a",), "never there", None)  # type: ignore[arg-type]
+        assert await items.asearch(()) == []
+
+
+async def test_a_key_is_made_a_text(store: Store) -> None:
+    for items in (InMemoryStore(), store.langgraph_store):
+        await items.aput(("a",), 7, VALUE)  # type: ignore[arg-type]
+        for key in (7, "7"):
+            found = await items.aget(("a",), key)  # type: ignore[arg-type]
+            assert found is not None
+            assert (found.key, found.value) == ("7", VALUE)
+        await items.adelete(("a",), 7)  # type: ignore[arg-type]
+        assert await items.aget(("a",), "7") is None
+
+
+BAD_LABELS: list[Any] = [("a", ""), ("",), (1,), ("foo", 1), ("a", None), ("a\x00b",)]
+BAD_PLACES: list[Any] = [*BAD_LABELS, (), ("langgraph",), ("langgraph", "x")]
+
+
+def calls_with(namespace: Any) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """Every call of a store that takes a namespace."""
+    if namespace and namespace[0] != "langgraph":
+        condition = (MatchCondition("prefix", namespace),)
+        ops = [GetOp(namespace, "k"), PutOp(namespace, "k", {}), SearchOp(namespace), ListNamespacesOp(condition)]
+        yield from (("batch", ([PutOp(("kept",), "k", {}), op],), {}) for op in ops)
+        yield "get", (namespace, "k"), {}
+        yield "delete", (namespace, "k"), {}
+        yield "search", (namespace,), {}
+        yield "list_namespaces", (), {"prefix": namespace}
+        yield "list_namespaces", (), {"suffix": namespace}
+    yield "put", (namespace, "k", {}), {}
+    yield "put", (namespace, "k", None), {}
+
+
+@pytest.mark.parametrize("namespace", BAD_PLACES, ids=repr)
+async def test_a_wrong_namespace_is_refused_as_in_the_framework(store: Store, namespace: Any) -> None:
+    ours, theirs = store.langgraph_store, InMemoryStore()
+    for name, given, options in calls_with(namespace):
+        with pytest.raises(InvalidNamespaceError) as refused:
+            await getattr(ours, f"a{name}")(*given, **options)
+        assert isinstance(refused.value, ValidationError)
+        if name != "batch":
+            with pytest.raises(InvalidNamespaceError):
+                await getattr(theirs, f"a{name}")(*given, **options)
+    assert await ours.asearch(()) == [], "nothing of a batch is written"
+
+
+@pytest.mark.parametrize("namespace", BAD_PLACES, ids=repr)
+def test_a_wrong_namespace_is_refused_in_blocking_calls_too(blocking: sync.Store, namespace: Any) -> None:
+    items = blocking.langgraph_store
+    for name, given, options in calls_with(namespace):
+        with pytest.raises(InvalidNamespaceError):
+            getattr(items, name)(*given, **options)
+    assert items.list_namespaces() == []
+
+
+async def test_an_empty_prefix_and_wildcards_are_no_wrong_namespaces(store: Store) -> None:
+    items = store.langgraph_store
+    await items.aput(("a", "langgraph"), "k", {})
+    with pytest.raises(InvalidNamespaceError, match="empty"):
         await items.abatch([PutOp((), "k", {})])
+    assert len(await items.asearch(())) == 1
+    assert await items.alist_namespaces(prefix=("*", "langgraph"), suffix=()) == [("a", "langgraph")]
+    assert await items.asearch(("langgraph",)) == []
 
 
 async def test_labels_are_whole_and_may_be_addresses(store: Store) -> None:
@@ -195,8 +263,11 @@ def test_blocking(blocking: sync.Store) -> None:
     indexed = items.indexed({"dims": 26, "embed": Letters()})
     indexed.put(("b",), "k", {"text": "sea"})
     assert indexed.search(("b",), query="sea")[0].score is not None
-    items.delete(("a",), "k")
+    items.put(("a",), "k", None)
     assert items.get(("a",), "k") is None
+    items.put(("a",), 7, VALUE)  # type: ignore[arg-type]
+    items.delete(("a",), 7)  # type: ignore[arg-type]
+    assert items.get(("a",), "7") is None
     assert asyncio.run(items.aget(("b",), "k")) is not None
 
 

@@ -38,6 +38,7 @@ from langgraph.store.base import (
 
 from hansard.adapters.calling import Call
 from hansard.adapters.history import value_of
+from hansard.adapters.langgraph_namespaces import Namespace, check_labels, check_new, checked, conditions
 from hansard.errors import ValidationError
 from hansard.model import Record, from_micros, to_micros
 from hansard.store import Store
@@ -46,7 +47,6 @@ from hansard.store.records import Delete, Put
 ITEMS = "langgraph-store"
 VECTORS = "langgraph-store-vectors"
 
-Namespace = tuple[str, ...]
 Vectors = dict[tuple[Namespace, str], list[list[float]]]
 
 
@@ -78,7 +78,7 @@ class HansardStore(BaseStore):
     # LangGraph's two
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        ops = list(ops)
+        ops = checked(ops)
         texts, queries = self._to_embed(ops), _queries(ops)
         vectors: list[list[float]] = []
         if self._index is not None and (texts or queries):
@@ -88,7 +88,7 @@ class HansardStore(BaseStore):
         return cast("list[Result]", self._call(self._run(ops, texts, queries, vectors)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        ops = list(ops)
+        ops = checked(ops)
         texts, queries = self._to_embed(ops), _queries(ops)
         vectors: list[list[float]] = []
         if self._index is not None and (texts or queries):
@@ -100,38 +100,38 @@ class HansardStore(BaseStore):
     # Their sugar, without the rule against dots
 
     def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
-        return cast("Item | None", self.batch([GetOp(namespace, key, self._renews(refresh_ttl))])[0])
+        return cast("Item | None", self.batch([self._get_op(namespace, key, refresh_ttl)])[0])
 
     async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
-        return cast("Item | None", (await self.abatch([GetOp(namespace, key, self._renews(refresh_ttl))]))[0])
+        return cast("Item | None", (await self.abatch([self._get_op(namespace, key, refresh_ttl)]))[0])
 
     def put(
         self,
         namespace: Namespace,
         key: str,
-        value: Mapping[str, Any],
+        value: Mapping[str, Any] | None,
         index: Literal[False] | list[str] | None = None,
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
-        self.batch([PutOp(namespace, key, dict(value), index, self._life(ttl))])
+        self.batch([self._put_op(namespace, key, value, index, ttl)])
 
     async def aput(
         self,
         namespace: Namespace,
         key: str,
-        value: Mapping[str, Any],
+        value: Mapping[str, Any] | None,
         index: Literal[False] | list[str] | None = None,
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
-        await self.abatch([PutOp(namespace, key, dict(value), index, self._life(ttl))])
+        await self.abatch([self._put_op(namespace, key, value, index, ttl)])
 
     def delete(self, namespace: Namespace, key: str) -> None:
-        self.batch([PutOp(namespace, key, None)])
+        self.batch([_delete_op(namespace, key)])
 
     async def adelete(self, namespace: Namespace, key: str) -> None:
-        await self.abatch([PutOp(namespace, key, None)])
+        await self.abatch([_delete_op(namespace, key)])
 
     def search(
         self,
@@ -144,7 +144,7 @@ class HansardStore(BaseStore):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        op = SearchOp(namespace_prefix, dict(filter or {}), limit, offset, query, self._renews(refresh_ttl))
+        op = self._search_op(namespace_prefix, query, filter, (limit, offset), refresh_ttl)
         return cast("list[SearchItem]", self.batch([op])[0])
 
     async def asearch(
@@ -158,7 +158,7 @@ class HansardStore(BaseStore):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        op = SearchOp(namespace_prefix, dict(filter or {}), limit, offset, query, self._renews(refresh_ttl))
+        op = self._search_op(namespace_prefix, query, filter, (limit, offset), refresh_ttl)
         return cast("list[SearchItem]", (await self.abatch([op]))[0])
 
     def list_namespaces(
@@ -170,7 +170,7 @@ class HansardStore(BaseStore):
         limit: int = 100,
         offset: int = 0,
     ) -> list[Namespace]:
-        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
+        op = ListNamespacesOp(conditions(prefix, suffix), max_depth, limit, offset)
         return cast("list[Namespace]", self.batch([op])[0])
 
     async def alist_namespaces(
@@ -182,8 +182,38 @@ class HansardStore(BaseStore):
         limit: int = 100,
         offset: int = 0,
     ) -> list[Namespace]:
-        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
+        op = ListNamespacesOp(conditions(prefix, suffix), max_depth, limit, offset)
         return cast("list[Namespace]", (await self.abatch([op]))[0])
+
+    # The operations behind that sugar, checked before they are batched
+
+    def _get_op(self, namespace: Namespace, key: str, refresh_ttl: bool | None) -> GetOp:
+        check_labels(namespace)
+        return GetOp(namespace, str(key), self._renews(refresh_ttl))
+
+    def _put_op(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any] | None,
+        index: Literal[False] | list[str] | None,
+        ttl: float | NotProvided | None,
+    ) -> PutOp:
+        """A value of None deletes the item."""
+        check_new(namespace)
+        return PutOp(namespace, str(key), None if value is None else dict(value), index, self._life(ttl))
+
+    def _search_op(
+        self,
+        prefix: Namespace,
+        query: str | None,
+        filter: Mapping[str, Any] | None,
+        page: tuple[int, int],
+        refresh_ttl: bool | None,
+    ) -> SearchOp:
+        check_labels(prefix)
+        limit, offset = page
+        return SearchOp(prefix, dict(filter or {}), limit, offset, query, self._renews(refresh_ttl))
 
     def _renews(self, refresh_ttl: bool | None) -> bool:
         return (self.ttl_config or {}).get("refresh_on_read", True) if refresh_ttl is None else refresh_ttl
@@ -239,8 +269,6 @@ class HansardStore(BaseStore):
     async def _put(self, ops: list[PutOp], embedded: Vectors) -> None:
         batch: list[Put | Delete] = []
         for op in ops:
-            if not op.namespace:
-                raise ValidationError("the namespace of an item is empty")
             place, beside = (ITEMS, *op.namespace), (VECTORS, *op.namespace)
             vectors = embedded.get((op.namespace, op.key))
             life = timedelta(minutes=op.ttl) if op.ttl is not None else None
@@ -299,6 +327,11 @@ class HansardStore(BaseStore):
         return texts
 
 
+def _delete_op(namespace: Namespace, key: str) -> PutOp:
+    check_labels(namespace)
+    return PutOp(namespace, str(key), None)
+
+
 class Scored(NamedTuple):
     score: float | None
     record: Record
@@ -340,14 +373,6 @@ def _cosine(one: Iterable[float], other: Iterable[float]) -> float:
     for left, right in zip(one, other, strict=True):
         dot, first, second = dot + left * right, first + left * left, second + right * right
     return dot / sqrt(first * second) if first and second else 0.0
-
-
-def _conditions(prefix: NamespacePath | None, suffix: NamespacePath | None) -> tuple[MatchCondition, ...] | None:
-    found = (
-        *((MatchCondition("prefix", prefix),) if prefix else ()),
-        *((MatchCondition("suffix", suffix),) if suffix else ()),
-    )
-    return found or None
 
 
 def _fits(name: Namespace, condition: MatchCondition) -> bool:
