@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
-from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+from langchain_core.messages import BaseMessage, convert_to_messages, message_to_dict, messages_from_dict
+from langgraph.types import Overwrite
 
 from hansard import codec
 from hansard.adapters.history import reading_of
@@ -22,9 +24,47 @@ _NAMING = frozenset(("type", "id", "name", "index", "role", "mime_type", "source
 """Fields in them that say what a part is, not what it says."""
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
 
+_SPEAKING = frozenset((*_ROLES, *_ROLES.values()))
+"""What the objects that stand for a message call their role."""
+_OVERWRITE = "__overwrite__"
+
 
 def is_messages(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value)
+
+
+def messages_in(written: Any) -> list[BaseMessage]:
+    """The messages in what was written to a delta channel. A channel may hold anything: the rest is left out."""
+    is_overwrite, value = _unwrapped(written)
+    items = value if isinstance(value, list) or (is_overwrite and isinstance(value, tuple)) else [value]
+    return [message for item in items if (message := _message_of(item)) is not None]
+
+
+def _unwrapped(written: Any) -> tuple[bool, Any]:
+    """What replaces the whole value of a channel, in each of the forms in which LangGraph accepts that."""
+    if isinstance(written, Overwrite):
+        return True, written.value
+    if isinstance(written, dict):
+        if written.keys() == {_OVERWRITE}:
+            return True, written[_OVERWRITE]
+        if written.get("type") == _OVERWRITE and "value" in written:
+            return True, written["value"]
+    return False, written
+
+
+def _message_of(item: Any) -> BaseMessage | None:
+    """A message, or an object or a pair of role and text that stands for one; None for everything else."""
+    if isinstance(item, BaseMessage):
+        return item
+    role = item.get("role", item.get("type")) if isinstance(item, dict) else None
+    if isinstance(item, tuple | list) and len(item) == 2:  # Serializers read a tuple as a list.
+        role = item[0]
+    if not isinstance(role, str) or role not in _SPEAKING:
+        return None
+    try:
+        return convert_to_messages([item])[0]
+    except (NotImplementedError, ValueError, TypeError, KeyError):
+        return None
 
 
 class Draft(NamedTuple):
@@ -39,7 +79,7 @@ def draft_of(message: BaseMessage) -> Draft | None:
     try:
         native = message_to_dict(message)
         data = native["data"]
-        lean = {name: value for name, value in data.items() if value or name in ("content", "id")}
+        lean = {name: value for name, value in data.items() if value or name in _needed(type(message))}
         lean.pop("type", None)
         _, plain = codec.snapshot({"type": native["type"], "data": lean}, "message")
         row = Message(_role_of(message), plain, format=FORMAT)
@@ -47,6 +87,13 @@ def draft_of(message: BaseMessage) -> Draft | None:
     except (ValidationError, ValueError, TypeError):
         return None
     return Draft(row, moulds[0]) if len(moulds) == 1 and moulds[0].is_exactly(message) else None
+
+
+@cache
+def _needed(kind: type[BaseMessage]) -> frozenset[str]:
+    """The fields that are stored even when they are empty: without a required one, no message can be made again."""
+    required = {name for name, field in kind.model_fields.items() if field.is_required()}
+    return frozenset(("content", "id", *required))
 
 
 def _role_of(message: BaseMessage) -> Role:

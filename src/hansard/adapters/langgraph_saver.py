@@ -7,6 +7,7 @@ in the checkpoints, and the history does not show them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ from hansard.adapters.langgraph_writing import Writer
 from hansard.store import Store
 
 
-class HansardSaver(BaseCheckpointSaver[int]):
+class HansardSaver(BaseCheckpointSaver[Any]):
     """All that LangGraph asks of a checkpointer, and what it asks only of some."""
 
     def __init__(self, store: Store, call: Call, *, serde: SerializerProtocol | None = None) -> None:
@@ -49,6 +50,13 @@ class HansardSaver(BaseCheckpointSaver[int]):
     @property
     def _writer(self) -> Writer:
         return Writer(self._store, self.serde, self._threads, self._reader)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Versions are numbers from 1 on; those of a thread that another saver began stay the texts they are."""
+        if not isinstance(current, str):
+            return super().get_next_version(current, channel)
+        count = int(current.partition(".")[0]) + 1
+        return f"{count:032}.{random.random():016}"
 
     # Reading
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -22,7 +22,7 @@ from msgspec import structs
 
 from hansard.adapters import langgraph_records as records
 from hansard.adapters.langgraph_copies import Copies
-from hansard.adapters.langgraph_messages import is_messages
+from hansard.adapters.langgraph_messages import is_messages, messages_in
 from hansard.adapters.langgraph_moulds import copied
 from hansard.adapters.langgraph_placing import Fork, Placed, noted, placed
 from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader, place_of
@@ -73,7 +73,7 @@ class Writer:
             parent=parent_id,
             body={name: copied(value) for name, value in checkpoint.items() if name not in ("id", "channel_values")},
             metadata=self._dump(get_checkpoint_metadata(config, metadata)),
-            **self._values(parent_id, parent, checkpoint["channel_values"], new_versions, shared),
+            **self._values(parent_id, parent, checkpoint, new_versions, shared),
         )
         if shared is not None and shared.runs is not None:
             saved = structs.replace(
@@ -133,8 +133,7 @@ class Writer:
         texts = await self._reader.rows(thread_id).texts(thread.branch, wanted) if wanted else {}
         found: list[BaseMessage] = []
         for blob in blobs:
-            value = self._serde.loads_typed(whole(blob, texts))
-            said = convert_to_messages(value if isinstance(value, list) else [value])
+            said = messages_in(self._serde.loads_typed(whole(blob, texts)))
             found += [message for message in said if not isinstance(message, RemoveMessage)]
         return found
 
@@ -168,17 +167,18 @@ class Writer:
         self,
         parent_id: str | None,
         parent: Known | None,
-        values: dict[str, Any],
+        checkpoint: Checkpoint,
         new_versions: ChannelVersions,
         shared: Placed | None,
     ) -> dict[str, Any]:
         """Values that are new, and where the others lie."""
         own: dict[str, Blob] = {}
         homes: dict[str, str] = {}
-        for name, value in values.items():
+        for name, value in checkpoint["channel_values"].items():
             if name == MESSAGES and shared is not None and shared.runs is not None:
                 continue
-            home = _home(parent_id, parent, name) if name not in new_versions else None
+            is_new = name in new_versions or not _has_version_of(parent, checkpoint, name)
+            home = _home(parent_id, parent, name) if not is_new else None
             if home is None:
                 own[name] = self._dump(value)
             else:
@@ -321,6 +321,16 @@ def _delta_channels(metadata: CheckpointMetadata) -> Iterable[str]:
 def _parent(config: RunnableConfig) -> str | None:
     id = get_checkpoint_id(config)
     return None if id == NO_CHECKPOINT else id
+
+
+def _has_version_of(parent: Known | None, checkpoint: Checkpoint, channel: str) -> bool:
+    """Whether a channel has the version that the parent has.
+
+    LangGraph names no new versions when it copies a checkpoint, and the copy's parent is the parent of the original.
+    """
+    version = checkpoint["channel_versions"].get(channel)
+    before = parent.saved.body["channel_versions"] if parent is not None else {}
+    return version is not None and before.get(channel) == version
 
 
 def _home(parent_id: str | None, parent: Known | None, channel: str) -> str | None:
