@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import sdist
 from tests.adapters import crewai_environment
 from tests.contract.backends import ABSENT, NO_SERVER
 from tests.server.openai_wire import kept
@@ -37,7 +38,7 @@ def _programs() -> Iterator[tuple[str, str | None]]:
 def _fetched() -> Iterator[tuple[str, str | None]]:
     """What is fetched once, and the program that fetches it."""
     for name, place, program in (
-        ("the generated tests of OpenAI's SDK", kept.GENERATED_TESTS, None),
+        *((f"the tests of {package}", sdist.place(package), None) for package in sdist.PACKAGES),
         ("OpenAI's package for Node", kept.NODE, "npm"),
         ("OpenAI's OpenAPI document", kept.DOCUMENT, "cargo"),
     ):

@@ -224,6 +224,7 @@ async def test_sessions_of_one_millisecond_have_an_order(store: Store) -> None:
     clock.advance(timedelta(microseconds=100))
     await stores[1].append({"project_key": "proj", "session_id": names[0]}, [said("Again")])
     order = [*names[1:], names[0]]
+    listed: dict[str, int] = {}
     for sessions in stores:
         listed = {each["session_id"]: each["mtime"] for each in await sessions.list_sessions("proj")}
         assert sorted(order, key=lambda name: listed[name]) == order

@@ -13,8 +13,8 @@ import sys
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests import sdist
 from tests.server.kit import serving
-from tests.server.openai_wire import sdist
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 
 from hansard.model import Message
@@ -73,7 +73,7 @@ class Seeded:
 @pytest.mark.parametrize("file", FILES)
 def test_generated(file: str) -> None:
     try:
-        folder = sdist.folder()
+        folder = sdist.folder("openai")
     except sdist.Absent as error:
         pytest.skip(str(error))
     wanted, chosen = FILES[file]
