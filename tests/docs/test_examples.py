@@ -37,6 +37,8 @@ RUNNABLE = [
     for page in pages.pages()
     if any(block.language in ("python", "sh") for block in pages.blocks(page)) and page.stem not in (*NO_SERVER, *APART)
 ]
+_PATIENCE = 300
+"""Seconds that a block of commands or an example may take on a busy machine."""
 EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 
 
@@ -109,7 +111,7 @@ def _run_shell(commands: str) -> str:
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        ["sh", "-e"], input=commands, env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-e"], input=commands, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -119,7 +121,12 @@ def _run_shell(commands: str) -> str:
 def test_examples_run(script: Path, tmp_path: Path) -> None:
     """Each example ends by itself and prints what its docstring says."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == _promised_output(script.read_text(encoding="utf-8"))

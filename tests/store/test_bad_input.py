@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hansard.assembly import ExtractiveSummarizer
 from hansard.backends.memory import MemoryBackend
 from hansard.errors import QuotaExceeded, ValidationError
 from hansard.limits import Limits
@@ -170,6 +171,14 @@ WRONG: dict[str, tuple[Call, str]] = {
     # Branches, summaries
     "two cuts": (lambda s: s.branch("c", at="a", before="b"), "at and before cannot"),
     "cut and empty": (lambda s: s.branch("c", at="a", empty=True), "at and empty cannot"),
+    "function for a summarizer": (
+        lambda s: s.assemble_prompt("c", token_budget=100, summarizer=len),
+        "summarizer must be an object with an async method summarize",
+    ),
+    "class for a summarizer": (
+        lambda s: s.assemble_prompt("c", token_budget=100, summarizer=ExtractiveSummarizer),
+        "summarizer must be an object",
+    ),
     # Lifecycle
     "age": (lambda s: s.purge("yesterday"), "older_than must be a datetime, not a str"),
     "age by": (lambda s: s.purge(timedelta(1), by="size"), "by is 'size': one of"),

@@ -196,6 +196,15 @@ def function(value: T, what: str) -> T:
     return value
 
 
+def summarizer(value: T) -> T:
+    """An instance of a `Summarizer`."""
+    if isinstance(value, type) or not callable(getattr(value, "summarize", None)):
+        raise ValidationError(
+            f"summarizer must be an object with an async method summarize(request), not {_kind(value)}"
+        )
+    return value
+
+
 def filter_set(value: object, what: str) -> frozenset[str] | None:
     """A filter; None or nothing in it filters nothing."""
     return None if value is None else frozenset(texts(value, what)) or None
