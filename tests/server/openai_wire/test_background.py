@@ -147,6 +147,42 @@ class TestPolling:
         done = end(stored, made.id)
         assert (done.status, done.output) == ("completed", [])
 
+    @pytest.mark.parametrize(
+        "status", [{}, {"status": None}, {"status": 5}, {"status": "queued"}, {"status": "failed"}]
+    )
+    def test_an_endpoint_that_ends_without_an_answer(self, stored: Kit, status: dict[str, Any]) -> None:
+        whole = {name: value for name, value in stored.model.response().items() if name != "status"}
+        data = {"type": "response.failed", "sequence_number": 0, "response": {**whole, **status, "output": []}}
+        stored.model.script = iter([f"event: response.failed\ndata: {json.dumps(data)}\n\n"])
+        made = stored.ask(background=True)
+        done = end(stored, made.id)
+        assert done.status == "failed"
+        assert done.error is not None
+        assert stored.client.responses.cancel(made.id) == done
+        assert list(stored.client.responses.retrieve(made.id, stream=True))[-1].type == "response.failed"
+
+    @pytest.mark.parametrize("place", ["conversation", "alone"])
+    def test_it_is_there_at_every_moment(self, stored: Kit, place: str) -> None:
+        """Also between the writes that store an answer."""
+
+        def statuses(id: str) -> list[str]:
+            seen = ["queued"]
+            while seen[-1] not in ENDED:
+                seen.append(stored.client.responses.retrieve(id).status)
+            return seen
+
+        for _ in range(5):
+            named = {"conversation": stored.client.conversations.create().id} if place == "conversation" else {}
+            made = begin(stored, **named)
+            with ThreadPoolExecutor(4) as pool:
+                polls = [pool.submit(statuses, made.id) for _ in range(4)]
+                assert stored.model.waits is not None
+                stored.model.waits.set()
+                for poll in polls:
+                    seen = poll.result(PATIENCE)
+                    assert seen[-1] == "completed"
+                    assert set(seen) <= {"queued", "in_progress", "completed"}
+
     def test_no_more_than_a_process_can_take(self, stored: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(background, "_MOST", 1)
         made = begin(stored)
@@ -296,6 +332,20 @@ class TestServersThatEnd:
             ] == "response.failed"
             after.client.responses.delete(made.id)
             assert missing(after.client.responses.retrieve, made.id)
+
+    @pytest.mark.parametrize(("seconds", "status"), [(30, "in_progress"), (-1, "failed")])
+    def test_between_the_record_and_the_messages(self, tmp_path: Path, seconds: int, status: str) -> None:
+        url = f"sqlite:///{tmp_path}/chats.db"
+        with kit(url) as served, sync.connect(url) as store:
+            made = served.ask(background=True, conversation=served.client.conversations.create().id)
+            end(served, made.id)
+            record = store.records.get(response_record.NAMESPACE, made.id)
+            assert record is not None
+            lease = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+            value = {**record.value, "is_claimed": True, "lease_until": lease, "last": "msg_never", "output": []}
+            store.records.put(response_record.NAMESPACE, made.id, value, conversation_id=record.conversation_id)
+            found = served.client.responses.retrieve(made.id)
+            assert (found.status, found.output) == (status, [])
 
     def test_by_another_worker(self, tmp_path: Path) -> None:
         """Each request may meet another process: what it knows it has from the record."""

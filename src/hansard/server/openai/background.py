@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from anyio import CancelScope
+from msgspec import structs
 
 from hansard import ids
 from hansard.errors import Conflict, HansardError, NotFound, RateLimited
@@ -134,7 +135,7 @@ class Run:
             if response is not None and response.get("status") in RECORDED:
                 await self._store_answer(response, answered)
             elif response is not None:
-                await self._put(self._record.changed(response, lease_until=None))
+                await self._put(self._record.changed(_without_answer(response), lease_until=None))
             else:
                 await self._put(self._record.ended("failed", _told(failure)))
         except Exception as error:
@@ -170,17 +171,23 @@ class Run:
         except Exception as error:
             await self._give_up(error)
             return
+        await self._release(response)
+
+    async def _release(self, response: dict[str, Any]) -> None:
+        """The answer is stored, or there was nothing to store: the record needs no lease any longer."""
         found = await response_record.find(self._store, self._id)
-        if found is not None and found.record.is_claimed:
-            # Nothing was said, so there was nothing to store.
-            await self._put(self._record.changed(response, lease_until=None, is_claimed=False))
+        if found is None:
+            return  # it was deleted
+        self._revision, self._conversation_id = found.revision, found.conversation_id
+        record = self._record.changed(response) if found.record.last is None else found.record
+        await self._put(structs.replace(record, lease_until=None, is_claimed=False))
 
     async def _give_up(self, error: Exception) -> None:
         """The answer could not be stored. The record may say already where it would have been."""
         found = await response_record.find(self._store, self._id)
         if found is None:
             return  # it was deleted, with its conversation
-        self._revision = found.revision
+        self._revision, self._conversation_id = found.revision, found.conversation_id
         await self._put(self._record.ended("failed", _told(error)))
 
     async def _keep(self) -> None:
@@ -221,6 +228,14 @@ class Run:
                 return False
             self._record = record
             return True
+
+
+def _without_answer(response: dict[str, Any]) -> dict[str, Any]:
+    """A response that the endpoint ended without an answer, whatever status it gave."""
+    error = response.get("error")
+    if not isinstance(error, dict):
+        error = {"code": "server_error", "message": "The model endpoint gave no answer."}
+    return {**response, "status": "failed", "error": error}
 
 
 def _told(failure: Exception | None) -> dict[str, Any]:

@@ -89,9 +89,13 @@ def answered(
     *,
     is_kept: bool,
     is_own: bool,
+    is_claimed: bool = False,
 ) -> ResponseRecord:
-    """The record of a response whose messages are stored."""
-    where = ResponseRecord(conversation, (said or asked)[-1].id, is_own=is_own)
+    """The record of a response whose messages are stored, or are about to be: then `is_claimed`."""
+    lease_until = datetime.now(UTC) + LEASE if is_claimed else None
+    where = ResponseRecord(
+        conversation, (said or asked)[-1].id, is_own=is_own, is_claimed=is_claimed, lease_until=lease_until
+    )
     if not is_kept:
         return where
     ids = {"input": [message.id for message in asked], "output": [message.id for message in said]}
@@ -145,9 +149,19 @@ async def shown(store: Store, id: str, record: ResponseRecord) -> dict[str, Any]
         return {**envelope, "output": []}
     said = [message for each in record.output if (message := await message_of(store, record, each)) is not None]
     if record.last not in (message.id for message in said) and await message_of(store, record, record.last) is None:
+        if record.is_claimed:
+            is_ended = {} if record.holds else {"status": "failed", "error": ENDED}
+            return {**envelope, "status": "in_progress", **is_ended, "output": []}
         # It was never stored, or was deleted: nobody could go on from it either.
         raise not_found("Response", id)
     return {**envelope, "output": [item for message in said for item in openai_items.items_of(message)]}
+
+
+async def is_being_stored(store: Store, record: ResponseRecord) -> bool:
+    """Whether the answer is being stored at this moment."""
+    if not (record.is_claimed and record.holds):
+        return False
+    return record.last is None or await message_of(store, record, record.last) is None
 
 
 async def message_of(store: Store, record: ResponseRecord, id: str) -> Message | None:

@@ -290,18 +290,24 @@ async def _remember(
     if not _can_be_known(id, call):
         return response
     store, here = call.store, plan.conversation_id
-    is_kept = call.body.get("store") is not False
-    record = response_record.answered(response, here, plan.given, said, is_kept=is_kept, is_own=plan.is_own)
+    answered = partial(
+        response_record.answered,
+        conversation=here,
+        asked=plan.given,
+        said=said,
+        is_kept=call.body.get("store") is not False,
+        is_own=plan.is_own,
+        is_claimed=plan.revision > 0,
+    )
     revision = None if is_known else plan.revision
     try:
-        await response_record.put(store, id, record, revision=revision, conversation_id=here)
+        await response_record.put(store, id, answered(response), revision=revision, conversation_id=here)
     except Conflict:
         if plan.revision:
             raise
         # Another response took the id meanwhile.
         response = {**response, "id": ids.new_id("resp_")}
-        record = response_record.answered(response, here, plan.given, said, is_kept=is_kept, is_own=plan.is_own)
-        await response_record.put(store, response["id"], record, revision=None, conversation_id=here)
+        await response_record.put(store, response["id"], answered(response), revision=None, conversation_id=here)
     return response
 
 

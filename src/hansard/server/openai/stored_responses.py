@@ -208,7 +208,7 @@ async def _unclaimed(call: WireCall, id: str) -> Found:
     """The record, when no answer is being stored at this moment."""
     while True:
         found = await response_record.need(call.store, id)
-        if not (found.record.is_claimed and found.record.holds):
+        if not await response_record.is_being_stored(call.store, found.record):
             return found
         await asyncio.sleep(_CLAIMED)
 
