@@ -5,13 +5,18 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.server.kit import Served, serving
 
+from hansard import sync
+from hansard.server.keys import KeyFile
 from hansard.server.routes import ENDPOINTS
+from hansard.server.settings import Settings
 from hansard.store import Store
 from hansard.testing.contract.calls import public_methods
 
@@ -343,6 +348,24 @@ def test_export_and_import(api: Served) -> None:
     one = api.get("/export?conversation_ids=d")
     assert b'"id":"c"' not in one.content
     problem(api.get("/export?conversation_ids=d&user_id=u"), 400, "invalid")
+
+
+def test_erasure_takes_what_has_expired(tmp_path: Path) -> None:
+    """By a tenant's key and by an operator's. Nobody sees it any longer, but it is still in the file."""
+    url = f"sqlite:///{tmp_path}/chats.db"
+    keys = KeyFile(tmp_path / "keys.json")
+    with serving(url, Settings(keys=keys.path)) as api, sync.connect(url) as store:
+        for number, tenant in enumerate(("acme", None)):
+            word = f"canary{number}"
+            acme = store.tenant("acme")
+            acme.append_message(word, "user", f"said {word}", user_id="ann")
+            acme.update_conversation(word, title=word, expires_at=datetime.now(UTC) - timedelta(days=1))
+            assert acme.get_conversation(word) is None
+            _, key = keys.create("test", ["read", "write", "admin"], tenant=tenant)
+            as_tenant = {"Authorization": f"Bearer {key}", "Hansard-Tenant": "acme"}
+            receipt = ok(api.post("/users/ann/erase", headers=as_tenant))
+            assert (receipt["conversations"], receipt["messages"], receipt["physically_gone"]) == (1, 1, True)
+            assert not [path for path in tmp_path.glob("chats.db*") if word.encode() in path.read_bytes()]
 
 
 def test_statistics_erasure_and_purging(api: Served) -> None:

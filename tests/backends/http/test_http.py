@@ -6,18 +6,19 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from tests.server.kit import serving
+from tests.waiting import until
 
 from hansard import connect, sync
 from hansard.analysis import Clause, Lookup, Query
 from hansard.analysis.queries import Row
 from hansard.contract.backend import Indexed
-from hansard.contract.types import Context
+from hansard.contract.types import Context, ConversationQuery
 from hansard.errors import (
     Conflict,
     ConversationNotFound,
@@ -252,6 +253,35 @@ def test_a_tenants_key_opens_that_tenant_alone(tmp_path: Path, monkeypatch: pyte
             assert len(store.tenant("acme").get_messages("c")) == 1
             with pytest.raises(Denied):
                 store.tenant("acme").append_message("c", "user", "x")
+
+
+def test_only_a_key_with_admin_sees_what_has_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+
+    async def expired(address: str) -> list[str]:
+        async with connect(address) as store:
+            context = Context("acme", datetime.now(UTC), with_expired=True)
+            page, _ = await store.backend.list_conversations(context, ConversationQuery())
+            return [each.id for each in page]
+
+    with serving(settings=Settings(keys=keys.path)) as api:
+        monkeypatch.setenv("HANSARD_KEY", keys.create("a", ["read", "write", "admin"], tenant="acme")[1])
+        with sync.connect(api.address) as store:
+            acme = store.tenant("acme")
+            acme.append_message("old", "user", "x", user_id="ann")
+            acme.update_conversation("old", expires_at=datetime.now(UTC) + timedelta(milliseconds=50))
+            until(lambda: acme.get_conversation("old") is None)
+        assert asyncio.run(expired(api.address)) == ["old"]
+        for scopes in (["read"], ["read", "write"]):
+            monkeypatch.setenv("HANSARD_KEY", keys.create("b", scopes, tenant="acme")[1])
+            with pytest.raises(Denied, match="expired"):
+                asyncio.run(expired(api.address))
+            with sync.connect(api.address) as store, pytest.raises(Denied):
+                store.tenant("acme").erase_user("ann")
+        monkeypatch.setenv("HANSARD_KEY", keys.create("c", ["read", "write", "admin"], tenant="acme")[1])
+        with sync.connect(api.address) as store:
+            assert store.tenant("acme").erase_user("ann").messages == 1
+        assert asyncio.run(expired(api.address)) == []
 
 
 # Searching
