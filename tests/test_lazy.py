@@ -211,3 +211,25 @@ def test_a_chat_that_is_launched_offline(line_to: Lines, scheme: str, monkeypatc
             assert found.message_count == 4
 
     asyncio.run(main())
+
+
+def test_callers_that_wait_for_one_attempt_share_its_failure() -> None:
+    """A server that takes connections and never answers."""
+
+    async def play() -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}?timeout=1"
+            async with hansard.connect(url, lazy=True) as store:
+                began = asyncio.get_running_loop().time()
+                calls = [store.get_conversation("c") for _ in range(10)]
+                found = await asyncio.gather(*calls, return_exceptions=True)
+                once = asyncio.get_running_loop().time() - began
+                assert all(isinstance(each, Unavailable) for each in found)
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(Unavailable):
+                    await store.get_conversation("c")
+                again = asyncio.get_running_loop().time() - began
+                assert again > 0.5, "a later call tries anew"
+                assert once < 4 * again
+
+    asyncio.run(play())

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 from hansard.contract.backend import Backend, Capabilities, Indexed
-from hansard.errors import Closed
+from hansard.errors import Closed, HansardError
 from hansard.model import Problem
 
 Open = Callable[[], Awaitable[Backend]]
@@ -28,6 +28,8 @@ class _Lazy:
         self._open = open
         self._inner: Backend | None = None
         self._opening = asyncio.Lock()
+        self._failure: HansardError | None = None
+        """Why the last attempt to open it failed."""
         self._is_closed = False
         # Every search can be done by looking at each message, whatever index there is.
         self._assumed = Capabilities(name=name, durability="none", shared=True, search="scan", watch="poll")
@@ -62,9 +64,17 @@ class _Lazy:
         return call
 
     async def _opened(self) -> Backend:
+        """The backend. Callers that waited while an attempt failed share its failure: a dead network costs one wait."""
+        known = self._failure
         async with self._opening:
             if self._is_closed:
                 raise Closed("this store was closed")
             if self._inner is None:
-                self._inner = await self._open()
+                if self._failure is not None and self._failure is not known:
+                    raise self._failure
+                try:
+                    self._inner = await self._open()
+                except HansardError as error:
+                    self._failure = error
+                    raise
             return self._inner
