@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "graphs": Part("langgraph", ("test_pregel.py",), 257),
+    "graphs": Part("langgraph", ("test_pregel.py",), 218),
     "graphs, async": Part("langgraph", ("test_pregel_async.py",), 130),
     "time travel": Part(
         "langgraph",
@@ -38,7 +38,7 @@ PARTS = {
             *("test_interrupt_state.py", "test_interruption.py", "test_strict_resume.py"),
             *("test_subgraph_persistence.py", "test_subgraph_persistence_async.py"),
         ),
-        302,
+        284,
     ),
     "delta channels": Part(
         "langgraph",
@@ -51,7 +51,7 @@ PARTS = {
             *("test_delta_channel_update_overwrite.py", "test_delta_channel_update_state.py"),
             "test_delta_channel_write_failures.py",
         ),
-        464,
+        386,
     ),
     "large cases": Part(
         "langgraph",

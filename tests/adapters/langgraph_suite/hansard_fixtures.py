@@ -32,6 +32,8 @@ _FIXTURES = {"sync_checkpointer", "async_checkpointer", "sync_store", "async_sto
 _CLASSES = ("MemorySaver", "MemoryStore")
 _WHOLE = ("test_delta_channel_", "test_store", "test_async_store", "test_memory")
 """Beginnings of the names of files whose helpers make the savers and stores, not their tests."""
+_PAIRS = {("encrypted", "sync"), ("encrypted", "exit"), ("memory", "async")}
+"""Savers and durabilities that are tried together: each of both, but not all with all, which would take too long."""
 
 
 class Reversing:
@@ -99,7 +101,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the tests that have to do with a saver or a store, and marks those that must fail."""
-    left_out = [item for item in items if not _is_ours(item) or _reason(expected.TIMED, item)]
+    left_out = [item for item in items if not _is_ours(item) or not _is_chosen(item) or _reason(expected.TIMED, item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     for item in items:
@@ -116,6 +118,12 @@ def _is_ours(item: pytest.Item) -> bool:
         or item.path.name.startswith(_WHOLE)
         or any(name in source for name in _CLASSES)
     )
+
+
+def _is_chosen(item: pytest.Item) -> bool:
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    pair = given.get("sync_checkpointer"), given.get("durability")
+    return None in pair or pair in _PAIRS
 
 
 def _reason(table: dict[str, str], item: pytest.Item) -> str | None:
