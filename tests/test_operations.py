@@ -229,6 +229,8 @@ def test_what_a_storage_cannot_do_is_unsupported() -> None:
         backend.reindex()
     with pytest.raises(Unsupported, match="does not group commits"):
         _ = backend.commits
+    with pytest.raises(Unsupported, match="nothing to vacuum"):
+        step(backend.vacuum())
 
 
 def test_a_storage_may_commit_appends_its_own_way() -> None:

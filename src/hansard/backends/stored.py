@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from hansard import rules
 from hansard.backends.values import own_conversation
 from hansard.contract.backend import Capabilities, CommitCounts, Index
-from hansard.contract.storage import Backup, RecordKey, Storage, Wants
+from hansard.contract.storage import Backup, RecordKey, Storage, Vacuum, Wants
 from hansard.contract.types import (
     Append,
     Context,
@@ -215,6 +215,11 @@ class StoredBackend(Generic[S]):
                 f"{self.capabilities.name} cannot make a backup: use copy_to(another store)", capability="backup"
             )
         await cast(Backup, self.storage).backup(target)
+
+    async def vacuum(self) -> None:
+        if not self.capabilities.vacuum:
+            raise Unsupported(f"{self.capabilities.name} has nothing to vacuum", capability="vacuum")
+        await cast(Vacuum, self.storage).vacuum()
 
     @property
     def commits(self) -> tuple[int, int]:

@@ -296,3 +296,9 @@ class Backup(Protocol):
     """With `capabilities.backup`. `Index` and `CommitCounts` of `contract.backend` are the other optional parts."""
 
     async def backup(self, target: Path) -> None: ...
+
+
+class Vacuum(Protocol):
+    """With `capabilities.vacuum`: see `contract.backend.Vacuuming`."""
+
+    async def vacuum(self) -> None: ...
