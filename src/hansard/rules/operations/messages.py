@@ -33,8 +33,8 @@ async def append(tx: Transaction, append: Append, records: Sequence[RecordWrite]
     state = before or _begun(tx, append)
     found = await _stored(tx, before, state, append, records)
     stored = {id: message for id, (_, message) in found.by_id.items()}
-    if not append.revive:
-        new = [draft for draft in append.drafts if draft.message.id not in stored] if stored else append.drafts
+    if found.tombstones:
+        new = [draft for draft in append.drafts if draft.message.id not in stored]
         refuse_deleted(tx.context, state, new, found.tombstones.get)
     plan = plan_append(tx.context, state, append, stored)
     changed: Sequence[RecordChange] = plan_records(tx.context, records, found.records)[0] if records else ()
@@ -121,7 +121,7 @@ async def _check_new(
     if given or digests or without:
         found = await tx.get(Wants(ids=given, tombstones=digests, last_time_without=without))
     used_elsewhere(id for id in given if id in found.by_id)
-    if not replace.revive:
+    if found.tombstones:
         refuse_deleted(tx.context, state, new, found.tombstones.get)
     if plan.fresh:
         return plan.fresh[-1][0].created_at
