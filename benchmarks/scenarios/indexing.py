@@ -33,7 +33,7 @@ async def _opened(url: str, *, search: bool) -> Store:
     store = await connect(url)
     backend: Any = store.backend
     # No option turns search off: this is for measuring alone.
-    backend._engine._writer.lists_for_search = search
+    backend.storage.engine._writer.lists_for_search = search
     return store
 
 

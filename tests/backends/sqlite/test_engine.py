@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, coming
 
 import hansard
 import hansard.sync
-from hansard.backends.sqlite import SqliteBackend, backend, engine, indexing, schema
+from hansard.backends.sqlite import SqliteBackend, engine, indexing, schema, storage
 from hansard.backends.sqlite.writer import Writer
 from hansard.threads import aside
 
@@ -54,10 +54,10 @@ def test_what_lies_in_the_file_is_what_was_said(path: Path, store: hansard.sync.
 @pytest.mark.parametrize(("durability", "value"), [("full", 2), ("normal", 1), ("off", 0)])
 def test_durability_is_what_was_asked_for(path: Path, durability: str, value: int) -> None:
     backend = SqliteBackend(path, durability=durability, blocking=True)
-    found = backend._engine.write(lambda writer: writer.execute("PRAGMA synchronous").fetchone()[0])
+    found = backend.storage.engine.write(lambda writer: writer.execute("PRAGMA synchronous").fetchone()[0])
     assert found == value
     assert backend.capabilities.durability == ("machine" if durability == "full" else "process")
-    backend._engine.close()
+    backend.storage.engine.close()
 
 
 def test_concurrent_appends_share_commits(path: Path) -> None:
@@ -66,14 +66,14 @@ def test_concurrent_appends_share_commits(path: Path) -> None:
             await store.append_message("c0", "user", "first")
             backend = store.backend
             assert isinstance(backend, SqliteBackend)
-            before = backend._engine.commits
+            before = backend.storage.engine.commits
 
             async def task(number: int) -> None:
                 for turn in range(10):
                     await store.append_message(f"c{number}", "user", str(turn))
 
             await asyncio.gather(*(task(number) for number in range(32)))
-            return backend._engine.commits - before, (await store.stats()).messages
+            return backend.storage.engine.commits - before, (await store.stats()).messages
 
     commits, messages = asyncio.run(run())
     assert messages == 321
@@ -124,7 +124,7 @@ def test_a_job_that_breaks_is_undone_and_the_others_stand(path: Path) -> None:
 
             answers = await asyncio.gather(
                 store.append_message("c", "user", "one"),
-                backend._engine.submit(breaks),
+                backend.storage.engine.submit(breaks),
                 store.append_message("c", "user", "two"),
                 return_exceptions=True,
             )
@@ -143,7 +143,7 @@ def test_async_and_blocking_stores_of_one_file_share_a_writer(path: Path) -> Non
         async with hansard.connect(f"sqlite:///{path}") as store:
             # A blocking call inside the running loop must neither hang nor lose anything.
             with hansard.sync.connect(f"sqlite:///{path}") as blocking:
-                assert blocking.backend._engine is store.backend._engine  # type: ignore[attr-defined]
+                assert blocking.backend.storage.engine is store.backend.storage.engine  # type: ignore[attr-defined]
                 for turn in range(20):
                     later = asyncio.create_task(store.append_message("c", "user", f"a{turn}"))
                     blocking.append_message("c", "user", f"b{turn}")
@@ -201,7 +201,7 @@ def test_a_forked_child_is_told_to_open_its_own(path: Path, store: hansard.sync.
 
 
 def test_a_forked_child_can_close_what_its_parent_was_writing(path: Path, store: hansard.sync.Store) -> None:
-    engine = store.backend._engine  # type: ignore[attr-defined]
+    engine = store.backend.storage.engine  # type: ignore[attr-defined]
     with engine._lock:
         child = os.fork()
         if child == 0:
@@ -219,7 +219,7 @@ def test_who_is_told_after_a_commit_cannot_undo_it(path: Path, monkeypatch: pyte
             # A watcher whose loop was closed without a word.
             loop = asyncio.new_event_loop()
             loop.close()
-            signals = backend._engine.signals
+            signals = backend.storage.engine.signals
             signals._marks["default", "c"] = 1
             signals._waiters["default", "c"] = {(loop, asyncio.Event())}
             ids = await asyncio.gather(*(store.append_message("c", "user", str(n)) for n in range(5)))
@@ -279,7 +279,7 @@ def test_appends_beside_many_branches_save_only_their_own(path: Path, store: han
     store.append_message("c", "user", "one")
     for _ in range(30):
         store.branch("c")
-    engine = store.backend._engine  # type: ignore[attr-defined]
+    engine = store.backend.storage.engine  # type: ignore[attr-defined]
     before = engine._connection.total_changes
     store.append_message("c", "user", "two")
     # The message, its place in the queue of the search index, the conversation's counters, the count of one branch.
@@ -334,7 +334,7 @@ def test_a_locked_file_is_an_error_that_says_so(
     path: Path, store: hansard.sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append_message("c", "user", "one")
-    store.backend._engine._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[attr-defined]
+    store.backend.storage.engine._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[attr-defined]
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(hansard.TimedOut, match="locked") as caught:
@@ -347,7 +347,7 @@ def test_a_locked_file_is_an_error_that_says_so(
 
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path, store: hansard.sync.Store) -> None:
     store.append_message("c", "user", "one")
-    engine = store.backend._engine  # type: ignore[attr-defined]
+    engine = store.backend.storage.engine  # type: ignore[attr-defined]
     pages = engine._connection.execute("PRAGMA page_count").fetchone()[0]
     engine._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(hansard.Unavailable, match="full") as caught:
@@ -370,7 +370,7 @@ def test_a_read_only_file_is_denied(path: Path) -> None:
 
 def test_a_connection_that_may_not_write_is_denied(path: Path, store: hansard.sync.Store) -> None:
     store.append_message("c", "user", "one")
-    engine = store.backend._engine  # type: ignore[attr-defined]
+    engine = store.backend.storage.engine  # type: ignore[attr-defined]
     engine._connection.execute("PRAGMA query_only = ON")
     with pytest.raises(hansard.Denied, match="cannot be written"):
         store.append_message("c", "user", "two")
@@ -442,7 +442,7 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
                 threads.append("off the loop")
                 return await aside(function, *args)
 
-            monkeypatch.setattr(backend, "aside", spy)
+            monkeypatch.setattr(storage, "aside", spy)
             for count in (10, 1_000_000):
                 assert len(await store.get_messages("small", last=count)) == 1
             assert threads == []

@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 import hansard.sync
-from hansard.backends.sqlite import schema
+from hansard.backends.sqlite import reading, schema
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.statements import parse
 
@@ -56,14 +56,15 @@ def test_a_query_that_stands_twice_is_noticed() -> None:
 
 HOT = {
     "find_head": ("default", "c"),
-    "find_lanes": (1,),
+    "find_conversation": ("default", "c"),
     "find_place": ("default", "c"),
     "find_place_of_branch": ("default", "c", "main"),
     "save_counters": (1, 1, 1, 1, 1, 1, 1, 1),
     "find_message": (1, "m"),
     "tail": (1, 2, 50),
     "head": (1, 2, 50),
-    "newest_between": (1, 2),
+    "times_between": (1, 2),
+    "span_between": (1, 2),
     "find_record": ("default", "", b"", "k"),
     "find_revision": ("default", "", b"", "k"),
     "find_blob": ("default", "x"),
@@ -82,10 +83,16 @@ def test_a_hot_query_uses_an_index(tmp_path: Path, name: str) -> None:
         assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
 
 
+def test_many_ids_are_found_by_an_index(tmp_path: Path) -> None:
+    with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
+        sql = reading._find_sql(3)
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1, "a", "b", "c"))]
+        assert plan == ["SEARCH messages USING INDEX messages_by_id (conversation=? AND id=?)"]
+
+
 @pytest.mark.parametrize("sort", ["last_message_at", "updated_at"])
 @pytest.mark.parametrize("owner", [{}, {"user_id": "u"}, {"agent_id": "a"}])
 def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dict[str, str]) -> None:
-    from hansard.backends.sqlite import reading
     from hansard.contract.types import Context, ConversationQuery
     from hansard.model import EPOCH
 
@@ -132,7 +139,6 @@ def test_a_listing_by_update_has_imported_and_written_ones(tmp_path: Path, order
 
 
 def test_pinned_messages_are_found_by_their_index(tmp_path: Path) -> None:
-    from hansard.backends.sqlite import reading
     from hansard.contract.types import MessageQuery
 
     plans: list[str] = []

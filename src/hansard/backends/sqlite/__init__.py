@@ -1,14 +1,35 @@
-"""The embedded default. Begin with `backend.py`; `engine.py` says how writes are grouped."""
+"""The embedded default. Begin with `storage.py`; `transaction.py` is what operations see of it.
+
+`engine.py` says how writes are grouped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from hansard.backends.sqlite.backend import SqliteBackend
+from hansard.backends.sqlite.storage import SqliteStorage
+from hansard.backends.stored import StoredBackend
+from hansard.contract.types import Context
 from hansard.errors import ValidationError
+from hansard.model import Conversation, Message
 from hansard.urls import Url
 
-__all__ = ["SqliteBackend", "open_backend"]
+__all__ = ["SqliteBackend", "SqliteStorage", "open_backend"]
+
+
+class SqliteBackend(StoredBackend[SqliteStorage]):
+    def __init__(self, path: Path, *, durability: str = "full", blocking: bool = False, upgrade: bool = False) -> None:
+        storage = SqliteStorage(path, durability=durability, blocking=blocking, upgrade=upgrade)
+        super().__init__(storage, append=storage.append)
+
+    # Two frequent reads, which need less of the conversation than its state.
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return await self.storage.get_conversation(context, id)
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        return await self.storage.find_messages(context, id, message_ids)
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> SqliteBackend:
@@ -28,7 +49,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> SqliteBack
     backend = SqliteBackend(Path(name), durability=durability, blocking=blocking or inline, upgrade=upgrade)
     if upgrade:
         try:
-            await backend.upgrade_index()
+            await backend.storage.upgrade_index()
         except BaseException:
             await backend.close()
             raise

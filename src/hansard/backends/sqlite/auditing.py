@@ -18,7 +18,7 @@ from hansard import codec, rules
 from hansard.backends.sqlite import indexing, reading, rows
 from hansard.backends.sqlite.errors import UNREADABLE, translate
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.writer import entry_of
+from hansard.backends.sqlite.writer import find_entry
 from hansard.errors import Corrupt, HansardError
 from hansard.model import Problem
 
@@ -198,10 +198,9 @@ def _check_conversation(
     """Our own look at a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"
     try:
-        row = connection.execute(QUERIES["find_head"], (tenant, id)).fetchone()
-        if row is None:
+        entry = find_entry(connection, tenant, id)
+        if entry is None:
             raise Corrupt("it is not found by its id: the index of conversations is damaged", where=where)
-        entry = entry_of(connection, row, tenant)
         found = [
             (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]

@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Any
 
 from hansard import codec, rules
-from hansard.backends.sqlite import indexing, reading, rows, writing
+from hansard.backends.sqlite import indexing, removal, rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer
+from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite, Swept
-from hansard.model import Conversation, Receipt, Record, Stats, Summary, UsageRow, from_micros, to_micros
+from hansard.model import Conversation, Receipt, Record, Stats, UsageRow, from_micros, to_micros
 
 _FIND_RECORD = QUERIES["find_record"]
 _FIND_REVISION = QUERIES["find_revision"]
@@ -24,15 +25,7 @@ _SWEPT_PAGES = 2000
 """Pages of the search index that one sweep may merge."""
 
 
-# Summaries and blobs
-
-
-def list_summaries(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> list[Summary]:
-    entry = reading.find_entry(connection, context, id)
-    if entry is None:
-        return []
-    found = connection.execute(QUERIES["find_summaries"], (entry.pk,))
-    return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
+# Blobs
 
 
 def put_blob(writer: Writer, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
@@ -69,19 +62,18 @@ def _shadow(row: Row) -> Conversation:
 
 def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
     """Plans everything before it writes anything: a conflict leaves nothing to undo."""
-    planned: dict[tuple[tuple[str, ...], str], tuple[Record | None, int | None]] = {}
-    results: list[Record | None] = []
+    current: dict[RecordKey, Record] = {}
+    owners: dict[RecordKey, int | None] = {}
     for write in writes:
-        owner = None
+        key, owner = (write.namespace, write.key), None
         if write.conversation_id is not None and not write.delete:
             owner = writer.need(context, write.conversation_id).pk
-        key = (write.namespace, write.key)
-        current = planned[key][0] if key in planned else _found(writer, context, write, owner)
-        after = rules.plan_record(context, write, current)
-        planned[key] = (after, owner)
-        results.append(current if write.delete else after)
-    for (namespace, name), (record, owner) in planned.items():
-        _put_record(writer, context, namespace, name, record, owner)
+        if key not in owners and (found := _found(writer, context, write, owner)) is not None:
+            current[key] = found
+        owners[key] = owner
+    changes, results = rules.plan_records(context, writes, current)
+    for change in changes:
+        put_record(writer, context, change, owners[change.key])
     return results
 
 
@@ -100,19 +92,12 @@ def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | No
     return find_record(writer.connection, context, write.namespace, write.key)
 
 
-def _put_record(
-    writer: Writer,
-    context: Context,
-    namespace: tuple[str, ...],
-    key: str,
-    record: Record | None,
-    conversation: int | None,
-) -> None:
-    owner = context.user or ""
-    if record is None:
+def put_record(writer: Writer, context: Context, change: RecordChange, conversation: int | None) -> None:
+    owner, (namespace, key) = context.user or "", change.key
+    if change.record is None:
         writer.run("delete_record", context.tenant, owner, codec.pack_namespace(namespace), key)
     else:
-        writer.run("put_record", *rows.record_row(context.tenant, owner, record, conversation))
+        writer.run("put_record", *rows.record_row(context.tenant, owner, change.record, conversation))
 
 
 def scan_records(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
@@ -179,16 +164,15 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
     for tenant, id in expired:
         entry = writer.load(tenant, id)
         if entry is not None:
-            total += writing.drop(writer, Context(tenant, context.now), id, entry)
+            total += removal.drop(writer, Context(tenant, context.now), entry)
     records = [pk for (pk,) in writer.run("expired_records", now, limit)]
     for pk in records:
         writer.run("delete_record_by_pk", pk)
     blobs = [pk for (pk,) in writer.run("unused_blobs", now, limit)]
     for pk in blobs:
         writer.run("drop_blob", pk, now)
-    old = to_micros(context.now - rules.TOMBSTONE_LIFE)
-    tombstones = writer.run("delete_old_tombstones", old).rowcount
-    writer.forget_graves()
+    tombstones = writer.run("delete_old_tombstones", to_micros(context.now - rules.TOMBSTONE_LIFE)).rowcount
+    writer.forget_tombstones()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
     # An index of another version stays as it is until it is built anew: to come again would not help.
     cleaned = indexing.clean(writer, _SWEPT_PAGES) or not indexing.state_of(writer.connection).is_ours
@@ -232,10 +216,11 @@ def delete_tenant(writer: Writer, context: Context) -> Receipt:
     for _, tenant, id in writer.run("conversations_of_tenant", context.tenant, 0, -1).fetchall():
         entry = writer.load(tenant, id)
         assert entry is not None
-        total += writing.drop(writer, context, id, entry)
+        total += removal.drop(writer, context, entry)
     records = writer.run("delete_tenant_records", context.tenant).rowcount
     blobs = writer.run("delete_tenant_blobs", context.tenant).rowcount
     usage_rows = writer.run("delete_tenant_usage", context.tenant).rowcount
     writer.run("delete_tenant_tombstones", context.tenant)
+    writer.forget_tombstones()
     writer.run("delete_search_tenant", context.tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

@@ -49,15 +49,17 @@ _log = logging.getLogger(__name__)
 class Job(Generic[T]):
     """A write on its way, and what became of it."""
 
-    __slots__ = ("erases", "error", "future", "run", "value")
+    __slots__ = ("error", "future", "run", "value")
 
-    def __init__(self, run: Callable[[Writer], T], *, erases: bool, future: asyncio.Future[T] | None = None) -> None:
+    def __init__(self, run: Callable[[Writer], T], *, future: asyncio.Future[T] | None = None) -> None:
         self.run = run
-        self.erases = erases
-        """It deletes, and the deleted text shall not stay in the write-ahead log."""
         self.future = future
         self.value: T | None = None
         self.error: BaseException | None = None
+
+    @property
+    def has_erased(self) -> bool:
+        return self.error is None and has_erased(self.value)
 
     def settle(self) -> None:
         """Answers the caller, in the caller's event loop."""
@@ -206,22 +208,22 @@ class Engine:
 
     # Writing
 
-    def write(self, run: Callable[[Writer], T], *, erases: bool = False) -> T:
+    def write(self, run: Callable[[Writer], T]) -> T:
         """Runs a job in the calling thread and returns when it is committed."""
         self._check_alive()
         with self._lock:
-            value = self._alone(run, erases=erases)
+            value = self._alone(run)
             waiting = self._writer.unindexed >= indexing.PASS and self._writer.arrived < _BULK
             if waiting and self._thread is None:
                 self._index()
             return value
 
-    def submit(self, run: Callable[[Writer], T], *, erases: bool = False) -> asyncio.Future[T]:
+    def submit(self, run: Callable[[Writer], T]) -> asyncio.Future[T]:
         """Runs a job on the writing thread, together with whatever else has queued up."""
         self._check_alive()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        job = Job(run, erases=erases, future=future)
+        job = Job(run, future=future)
         gathered = self._gathering.get(loop)
         if gathered is None:
             # The other tasks of this turn run before the hand-over: what they write goes with it.
@@ -294,7 +296,7 @@ class Engine:
         """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
         with self._lock:
             try:
-                self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit), erases=False)
+                self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit))
             except Exception:
                 _log.warning(
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
@@ -314,16 +316,17 @@ class Engine:
                     return
             for job in jobs:
                 try:
-                    job.value, job.error = self._alone(job.run, erases=job.erases), None
+                    job.value, job.error = self._alone(job.run), None
                 except BaseException as error:
                     job.error = error
 
-    def _alone(self, run: Callable[[Writer], T], *, erases: bool) -> T:
+    def _alone(self, run: Callable[[Writer], T]) -> T:
         """One job in a transaction of its own."""
         writer = self._writer
         try:
             writer.begin()
             value = run(writer)
+            erases = has_erased(value)
             cleaned = not erases or indexing.clean(writer)
             writer.commit()
         except BaseException as error:
@@ -347,13 +350,13 @@ class Engine:
                 if writer.changes != before:
                     raise
                 job.error = error
-        self._cleaned = not any(job.erases for job in jobs) or indexing.clean(writer)
+        self._cleaned = not any(job.has_erased for job in jobs) or indexing.clean(writer)
         writer.commit()
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         """After the commit of many: tells who waits, and seals the receipts."""
         self._tell(self._writer, len(jobs))
-        erasing = [job for job in jobs if job.erases and job.error is None]
+        erasing = [job for job in jobs if job.has_erased]
         if erasing:
             gone = self._wipe() and self._cleaned
             for job in erasing:
@@ -383,6 +386,14 @@ class Engine:
             return False
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")
+
+
+def has_erased(value: Any) -> bool:
+    """Whether a job has deleted something: then the deleted text shall not stay in the write-ahead log."""
+    kind = type(value)
+    if kind is Receipt:
+        return bool(value)
+    return kind is Swept or (kind is Removed and bool(value.receipt))
 
 
 def sealed(value: Any, *, physically_gone: bool) -> Any:

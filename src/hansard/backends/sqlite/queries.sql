@@ -1,12 +1,15 @@
 -- find_head --
--- A conversation by id.
-SELECT pk, id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
-    message_count, version, branch, expires_at, archived_at, seq, buried, largest
-FROM conversations WHERE tenant = ? AND id = ?;
+-- A conversation by id, once for each of its branches.
+SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+    c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, c.seq, c.buried, c.largest,
+    b.id, b.line, b.path, b.count, b.parent, b.from_seq, b.created_at
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk WHERE c.tenant = ? AND c.id = ?;
 
--- find_lanes --
--- The branches of a conversation.
-SELECT id, line, path, count, parent, from_seq, created_at FROM branches WHERE conversation = ?;
+-- find_conversation --
+-- A conversation without its branches.
+SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at
+FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_pk --
 -- The number of a conversation.
@@ -43,12 +46,8 @@ UPDATE conversations SET updated_at = ?, last_message_at = ?, active_at = ?, mes
     largest = ?
 WHERE pk = ?;
 
--- insert_branch --
--- A new branch; its line is the last inserted rowid.
-INSERT INTO branches (conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?);
-
 -- save_branch --
--- A branch as it now is; its line, path and count may have changed.
+-- A branch, new or as it now is; its line, path and count may have changed.
 INSERT INTO branches (line, conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count;
 
@@ -56,9 +55,13 @@ ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = exclud
 -- The count of a branch that appends have changed.
 UPDATE branches SET count = ? WHERE line = ?;
 
+-- last_line --
+-- The highest line that was ever given.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'branches';
+
 -- reserve_line --
--- A fresh line: a branch row is made and removed, and AUTOINCREMENT never gives its number again.
-INSERT INTO branches (conversation, id, created_at) VALUES (-1, '', 0);
+-- A line that no branch owns: a branch row is made and removed, and AUTOINCREMENT never gives its number again.
+INSERT INTO branches (line, conversation, id, created_at) VALUES (?, -1, '', 0);
 
 -- release_line --
 -- The other half of reserve_line.
@@ -87,8 +90,8 @@ VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''), ?, ?, ?);
 SELECT key, id, role, format, body, created_at, extra FROM messages WHERE conversation = ? AND id = ?;
 
 -- save_message --
--- What an update can change of a message.
-UPDATE messages SET format = ?, body = ?, extra = ?, pinned = ? WHERE key = ?;
+-- What an update can change of a message. The body stays where none is given.
+UPDATE messages SET format = ?, body = coalesce(?, body), extra = ?, pinned = ? WHERE key = ?;
 
 -- tail --
 -- The newest messages of a line, downwards from a key.
@@ -100,25 +103,13 @@ WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?;
 SELECT key, id, role, format, body, created_at, extra FROM messages
 WHERE key > ? AND key < ? ORDER BY key LIMIT ?;
 
--- keys_between --
--- Keys and ids of a run of messages.
-SELECT key, id FROM messages WHERE key > ? AND key < ? ORDER BY key;
+-- times_between --
+-- The messages of a run, newest first, as far as their times are asked for.
+SELECT key, id, created_at FROM messages WHERE key > ? AND key < ? ORDER BY key DESC;
 
--- newest_between --
--- The last message of a run.
-SELECT key, created_at FROM messages WHERE key > ? AND key < ? ORDER BY key DESC LIMIT 1;
-
--- count_between --
--- How many messages a run has.
-SELECT count(*) FROM messages WHERE key > ? AND key < ?;
-
--- first_between --
--- The first message of a run.
-SELECT key FROM messages WHERE key > ? AND key < ? ORDER BY key LIMIT 1;
-
--- delete_message --
--- One message.
-DELETE FROM messages WHERE key = ?;
+-- span_between --
+-- How many messages a run has, and the keys of its first and last.
+SELECT count(*), min(key), max(key) FROM messages WHERE key > ? AND key < ?;
 
 -- delete_between --
 -- A run of messages.
@@ -138,17 +129,9 @@ WHERE conversation = ? ORDER BY pk;
 -- One summary.
 DELETE FROM summaries WHERE pk = ?;
 
--- delete_summaries_of --
--- Summaries of a branch.
-DELETE FROM summaries WHERE conversation = ? AND branch = ?;
-
 -- delete_summaries --
 -- All summaries of a conversation.
 DELETE FROM summaries WHERE conversation = ?;
-
--- newest_summary --
--- The text of the latest summary.
-SELECT text FROM summaries WHERE conversation = ? ORDER BY pk DESC LIMIT 1;
 
 -- delete_conversation --
 -- The conversation's own row.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cache
 from heapq import merge
 from itertools import islice
@@ -14,19 +15,22 @@ from msgspec import Struct
 from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.rows import Row, run, unpack
+from hansard.backends.sqlite.rows import Row, run
 from hansard.backends.sqlite.tails import At, Tail, Tails
-from hansard.backends.sqlite.writer import Entry, entry_of
-from hansard.contract.types import Context, ConversationQuery, Head, Image, Lane, MessageQuery, NewBranch, Slice
+from hansard.backends.sqlite.writer import Entry, find_entry
+from hansard.contract.types import Context, ConversationQuery, Head, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
 from hansard.model import Conversation, ConversationSort, Message, from_micros, to_micros
 
-_FIND_HEAD = QUERIES["find_head"]
 _FIND_PLACE = QUERIES["find_place"]
 _FIND_PLACE_OF_BRANCH = QUERIES["find_place_of_branch"]
 _TAIL = QUERIES["tail"]
 _HEAD = QUERIES["head"]
+_FIND_CONVERSATION = QUERIES["find_conversation"]
+_FIND_MESSAGE = QUERIES["find_message"]
+_MANY = 500
+"""Ids that are looked for in one statement."""
 _NO_LIMIT = -1
 _MOST = 1 << 62
 """Later than any time, in microseconds."""
@@ -47,20 +51,26 @@ class Place(Struct, frozen=True, gc=False):
         return self.largest * min(limit, self.count)
 
 
-def find_entry(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
-    row = connection.execute(_FIND_HEAD, (context.tenant, id)).fetchone()
-    if row is None:
-        return None
-    entry = entry_of(connection, row, context.tenant)
-    return entry if rules.is_visible(entry.head.conversation, context) else None
+def find_visible(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
+    entry = find_entry(connection, context.tenant, id)
+    return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
 
 
 def find_conversation(connection: sqlite3.Connection, context: Context, id: str) -> Conversation | None:
-    row = connection.execute(_FIND_HEAD, (context.tenant, id)).fetchone()
+    row = connection.execute(_FIND_CONVERSATION, (context.tenant, id)).fetchone()
     if row is None:
         return None
-    conversation = rows.conversation_of(row[1:-3], f"conversation {id!r}")
+    conversation = rows.conversation_of(row, f"conversation {id!r}")
     return conversation if rules.is_visible(conversation, context) else None
+
+
+def find_messages(connection: sqlite3.Connection, context: Context, id: str, ids: Sequence[str]) -> list[Message]:
+    """In the order of the ids."""
+    place = find_place(connection, context, id, None)
+    if place is None:
+        return []
+    found = {message.id: message for message in rows.messages_of(find(connection, place.pk, ids), id)}
+    return [found[each] for each in ids if each in found]
 
 
 def find_place(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> Place | None:
@@ -156,14 +166,6 @@ def _line(
     return connection.execute(_TAIL if query.newest_first else _HEAD, (*run(line, above, max(upto, above)), wanted))
 
 
-def read_line(
-    connection: sqlite3.Connection, lane: Lane, *, newest_first: bool = False, limit: int | None = None
-) -> list[Row]:
-    """The rows of a branch by seq, from either end."""
-    query = MessageQuery(newest_first=newest_first, limit=limit)
-    return list(_plain(connection, lane, query))[:limit]
-
-
 def _select(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
     """The rows of a branch with filters, or by time: line after line, or merged."""
     parts = rules.segments(lane)
@@ -215,9 +217,23 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
             yield f"(created_at, key & {rows.SEQ_MASK}) {sign} (?, ?)"
 
 
-def find_messages(connection: sqlite3.Connection, pk: int, id: str, message_ids: Sequence[str]) -> list[Message]:
-    found = (connection.execute(QUERIES["find_message"], (pk, each)).fetchone() for each in message_ids)
-    return [rows.message_of(row, id) for row in found if row]
+def find(connection: sqlite3.Connection, pk: int, ids: Sequence[str]) -> list[Row]:
+    """Messages of a conversation by id, in any order."""
+    if len(ids) == 1:
+        return connection.execute(_FIND_MESSAGE, (pk, ids[0])).fetchall()
+    found: list[Row] = []
+    for first in range(0, len(ids), _MANY):
+        some = ids[first : first + _MANY]
+        found += connection.execute(_find_sql(len(some)), (pk, *some))
+    return found
+
+
+@cache
+def _find_sql(count: int) -> str:
+    return (
+        "SELECT key, id, role, format, body, created_at, extra FROM messages "
+        f"WHERE conversation = ? AND id IN ({', '.join('?' * count)})"
+    )
 
 
 def get_blobs(connection: sqlite3.Connection, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
@@ -225,28 +241,11 @@ def get_blobs(connection: sqlite3.Connection, context: Context, digests: Sequenc
     return {sha256: row[0] for sha256, row in found if row}
 
 
-def cut_of(connection: sqlite3.Connection, pk: int, head: Head, new: NewBranch) -> rules.Cut:
-    """Where a new branch leaves its source, and how many messages it shares."""
-    if new.empty:
-        return rules.Cut()
-    lane = head.lane(new.source)
-    wanted = new.at or new.before
-    if wanted is None:
-        last = read_line(connection, lane, newest_first=True, limit=1)
-        return rules.Cut(unpack(last[0][0]), lane.count) if last else rules.Cut()
-    row = connection.execute(QUERIES["find_message"], (pk, wanted)).fetchone()
-    if row is None or not rules.sees(lane, *unpack(row[0])):
-        raise rules.no_message(head.conversation.id, wanted)
-    seq = unpack(row[0])[1]
-    end = seq + 1 if new.at else seq
-    count = sum(
-        connection.execute(QUERIES["count_between"], run(line, 0, min(upto, end - 1))).fetchone()[0]
-        for line, upto in rules.segments(lane)
+def find_tombstones(connection: sqlite3.Connection, context: Context, digests: Sequence[str]) -> dict[str, datetime]:
+    found = (
+        (each, connection.execute(QUERIES["find_tombstone"], (context.tenant, each)).fetchone()) for each in digests
     )
-    if not count:
-        return rules.Cut()
-    query = MessageQuery(newest_first=True, below=(0, end), limit=1)
-    return rules.Cut(unpack(next(_plain(connection, lane, query))[0]), count)
+    return {digest: from_micros(row[0]) for digest, row in found if row}
 
 
 # Conversations
@@ -338,11 +337,6 @@ def _listing_sql(
 
 
 # Copying and checking
-
-
-def read_image(connection: sqlite3.Connection, context: Context, id: str) -> Image | None:
-    entry = find_entry(connection, context, id)
-    return Image(entry.head.conversation, entry.head.seq, tuple(entry.head.lanes.values())) if entry else None
 
 
 def read_rows(

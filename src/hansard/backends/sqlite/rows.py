@@ -170,7 +170,7 @@ def counters_row(head: Head, largest: int, pk: int) -> Row:
 
 
 def lane_of(row: Row, count: int, where: str) -> Lane:
-    """From the columns of `find_lanes`. `count` stands in while the branch is alone."""
+    """From the columns of `find_head` after the conversation's. `count` stands in while the branch is alone."""
     id, line, path, own_count, parent, from_seq, created_at = row
     return Lane(
         id,
@@ -188,7 +188,7 @@ def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
 
 
 def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
-    """The columns of `insert_branch`, in order. A branch that is alone has its conversation's count."""
+    """The columns of `save_branch` after the line, in order. A branch that is alone has its conversation's count."""
     path = codec.encode(lane.path) if lane.path else None
     count = None if alone else lane.count
     return pk, lane.id, path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)

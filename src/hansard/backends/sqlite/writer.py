@@ -8,33 +8,35 @@ costs one UPDATE.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
-
-from msgspec import structs
 
 from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.tails import Added, Tails
 from hansard.contract.types import Context, Head, Lane
+from hansard.model import UsageRow, from_micros, to_micros
 
-_MAX_HEADS = 4096
+_MOST = 4096
+"""Of each kind of thing that is cached."""
 
 _FIND_HEAD = QUERIES["find_head"]
-_FIND_LANES = QUERIES["find_lanes"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
 _INSERT_MESSAGE = QUERIES["insert_message"]
 _INSERT_RARE_MESSAGE = QUERIES["insert_rare_message"]
 _ADD_SEARCH_ROW = QUERIES["add_search_row"]
 _ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
+_LANE = 19
+"""Where the columns of a branch begin in a row of `find_head`."""
 
 
 class Entry:
     """A conversation as the writer knows it."""
 
-    __slots__ = ("graves", "head", "largest", "pk", "saved")
+    __slots__ = ("head", "largest", "pk", "saved")
 
     def __init__(self, pk: int, head: Head, largest: int) -> None:
         self.pk = pk
@@ -42,8 +44,6 @@ class Entry:
         self.largest = largest
         self.saved = head.lanes
         """The branches as they stand in the file."""
-        self.graves: dict[str, datetime | None] = {}
-        """When a conversation of this id was deleted, by digest, as far as it was looked up."""
 
 
 class Writer:
@@ -66,8 +66,14 @@ class Writer:
         """How many of them came in one go, the last time."""
         self.lists_for_search = True
         """False only to measure what search costs: such messages are not found, and `check` says so."""
+        self._tombstones: dict[tuple[str, str], datetime | None] = {}
+        """Those that were looked up: an append of dated messages asks for the same one each time."""
+        self._last_line: int | None = None
+        """The highest line that was given, once it was looked up."""
         self._data_version = -1
         self._marks = 0
+        self._flushed = 0
+        """Changes of the connection that were made by `flush`."""
 
     # The transaction
 
@@ -75,9 +81,16 @@ class Writer:
         self.execute("BEGIN IMMEDIATE")
         self.touched.clear()
         version = self.execute(_DATA_VERSION).fetchone()[0]
-        if version != self._data_version or len(self._entries) > _MAX_HEADS:
-            self._entries.clear()
+        if version != self._data_version:
+            self._forget_all()
             self._data_version = version
+        elif len(self._entries) > _MOST or len(self._tombstones) > _MOST:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._entries.clear()
+        self._tombstones.clear()
+        self._last_line = None
 
     def commit(self) -> None:
         self.flush()
@@ -87,7 +100,7 @@ class Writer:
         self._added.clear()
 
     def rollback(self) -> None:
-        self._entries.clear()
+        self._forget_all()
         self._dirty.clear()
         self._messages.clear()
         self._added.clear()
@@ -97,8 +110,11 @@ class Writer:
 
     @property
     def changes(self) -> int:
-        """Grows with every change, so that a refused job can be seen to have made none."""
-        return self.connection.total_changes + self._marks
+        """Grows with every change, so that a refused job can be seen to have made none.
+
+        What a job flushes was changed by the jobs before it.
+        """
+        return self.connection.total_changes - self._flushed + self._marks
 
     def run(self, name: str, *values: Any) -> sqlite3.Cursor:
         return self.execute(QUERIES[name], values)
@@ -108,25 +124,20 @@ class Writer:
 
     # Heads
 
-    def find(self, context: Context, id: str) -> Entry | None:
-        """A conversation that the context may see."""
-        entry = self._entries.get((context.tenant, id)) or self.load(context.tenant, id)
-        return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
-
-    def need(self, context: Context, id: str) -> Entry:
-        entry = self.find(context, id)
-        if entry is None:
-            raise rules.not_found(id)
-        return entry
-
     def load(self, tenant: str, id: str) -> Entry | None:
         key = (tenant, id)
         entry = self._entries.get(key)
         if entry is None:
-            row = self.execute(_FIND_HEAD, key).fetchone()
-            if row is None:
-                return None
-            entry = self._entries[key] = entry_of(self.connection, row, tenant)
+            entry = find_entry(self.connection, tenant, id)
+            if entry is not None:
+                self._entries[key] = entry
+        return entry
+
+    def need(self, context: Context, id: str) -> Entry:
+        """A conversation that the context must be able to see."""
+        entry = self.load(context.tenant, id)
+        if entry is None or not rules.is_visible(entry.head.conversation, context):
+            raise rules.not_found(id)
         return entry
 
     def touch(self, tenant: str, id: str) -> None:
@@ -164,27 +175,28 @@ class Writer:
         self.run("save_branch", lane.line, *rows.lane_row(pk, lane, alone=alone))
 
     def insert(self, tenant: str, head: Head, largest: int) -> Entry:
-        """A new conversation with one branch; the entry holds the line that the branch was given."""
-        row = rows.conversation_row(head, largest)
-        pk = self.run("insert_conversation", tenant, head.conversation.id, *row).lastrowid
+        """A new conversation with its branches."""
+        id = head.conversation.id
+        pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(head, largest)).lastrowid
         assert pk is not None
-        lanes = {id: self._insert_lane(pk, lane, alone=len(head.lanes) == 1) for id, lane in head.lanes.items()}
-        entry = Entry(pk, structs.replace(head, lanes=lanes), largest)
-        self._entries[tenant, head.conversation.id] = entry
-        self.touch(tenant, head.conversation.id)
+        for lane in head.lanes.values():
+            self._save_lane(pk, lane, alone=len(head.lanes) == 1)
+        entry = self._entries[tenant, id] = Entry(pk, head, largest)
+        self.touch(tenant, id)
         return entry
 
-    def _insert_lane(self, pk: int, lane: Lane, *, alone: bool) -> Lane:
-        """A new branch; its line is the next that was never given."""
-        line = self.run("insert_branch", *rows.lane_row(pk, lane, alone=alone)).lastrowid
-        assert line is not None
-        return structs.replace(lane, line=line)
+    def give_lines(self, count: int) -> int:
+        """The first of so many lines that were never given. They are kept by saving a branch, or by `reserve`."""
+        if self._last_line is None:
+            self._last_line = int(self.one("last_line")[0])
+        first = self._last_line + 1
+        self._last_line += count
+        return first
 
-    def fresh_line(self) -> int:
-        line = self.run("reserve_line").lastrowid
-        assert line is not None
+    def reserve(self, line: int) -> None:
+        """Keeps a line that no branch owns from being given again."""
+        self.run("reserve_line", line)
         self.run("release_line")
-        return line
 
     def forget(self, tenant: str, id: str) -> None:
         """The conversation is gone."""
@@ -192,10 +204,31 @@ class Writer:
         self._dirty.pop((tenant, id), None)
         self.touch(tenant, id)
 
-    def forget_graves(self) -> None:
-        """Old deletions are no longer remembered."""
-        for entry in self._entries.values():
-            entry.graves.clear()
+    # Tombstones
+
+    def tombstone(self, tenant: str, digest: str) -> datetime | None:
+        key = (tenant, digest)
+        try:
+            return self._tombstones[key]
+        except KeyError:
+            row = self.one("find_tombstone", *key)
+            found = self._tombstones[key] = from_micros(row[0]) if row else None
+            return found
+
+    def bury(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
+        for digest in digests:
+            self.run("bury", tenant, digest, to_micros(at))
+            self._tombstones[tenant, digest] = at
+
+    def forget_tombstones(self) -> None:
+        """Some were deleted from the file."""
+        self._tombstones.clear()
+
+    # What appends leave for later
+
+    def add_usage(self, tenant: str, amounts: Iterable[UsageRow]) -> None:
+        for row in amounts:
+            self.run("add_usage", *rows.usage_row(tenant, row))
 
     def insert_later(self, messages: list[rows.Row]) -> None:
         """Messages of this transaction go in together, by key: the pages of one line are touched together."""
@@ -210,6 +243,9 @@ class Writer:
 
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
+        if not (self._messages or self._dirty):
+            return
+        before = self.connection.total_changes
         if self._messages:
             # Before they are sorted: search wants them in the order of arrival.
             arrived = [row[:1] for row in self._messages]
@@ -227,6 +263,7 @@ class Writer:
                 if len(entry.head.lanes) > 1:
                     self._save_counts(entry)
             self._dirty.clear()
+        self._flushed += self.connection.total_changes - before
 
     def _insert(self, messages: list[rows.Row]) -> None:
         rare = [row for row in messages if rows.is_rare(row)]
@@ -261,11 +298,14 @@ def _place_of(head: Head) -> tuple[int, int]:
     return head.conversation.version, head.seq
 
 
-def entry_of(connection: sqlite3.Connection, row: rows.Row, tenant: str) -> Entry:
-    """A conversation from the columns of `find_head`, with its branches."""
-    pk, *columns, seq, buried, largest = row
-    where = f"conversation {columns[0]!r} of tenant {tenant!r}"
-    conversation = rows.conversation_of(tuple(columns), where)
-    found = connection.execute(_FIND_LANES, (pk,)).fetchall()
-    lanes = {row[0]: rows.lane_of(row, conversation.message_count, where) for row in found}
-    return Entry(pk, Head(conversation, seq, lanes, bool(buried)), largest)
+def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> Entry | None:
+    """A conversation with its branches."""
+    found = connection.execute(_FIND_HEAD, (tenant, id)).fetchall()
+    if not found:
+        return None
+    where = f"conversation {id!r} of tenant {tenant!r}"
+    first = found[0]
+    seq, buried, largest = first[_LANE - 3 : _LANE]
+    conversation = rows.conversation_of(first[1 : _LANE - 3], where)
+    lanes = (rows.lane_of(row[_LANE:], conversation.message_count, where) for row in found if row[_LANE] is not None)
+    return Entry(first[0], Head(conversation, seq, {lane.id: lane for lane in lanes}, bool(buried)), largest)

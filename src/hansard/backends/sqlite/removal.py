@@ -1,0 +1,69 @@
+"""Removing messages and whole conversations, inside a job of the writer, with all that refers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hansard.backends.sqlite import indexing
+from hansard.backends.sqlite.rows import run
+from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.contract.types import Context, Head
+from hansard.model import Receipt, to_micros
+from hansard.rules import segments
+
+Keys = tuple[int, int]
+"""An open interval of keys of messages."""
+
+
+def drop(writer: Writer, context: Context, entry: Entry) -> Receipt:
+    """Removes a conversation with everything that belongs to it."""
+    writer.flush()
+    head = entry.head
+    _, released = remove(writer, all_keys(head))
+    writer.run("delete_branches", entry.pk)
+    summaries = writer.run("delete_summaries", entry.pk).rowcount
+    records = writer.run("delete_records_of", entry.pk).rowcount
+    writer.run("delete_conversation", entry.pk)
+    writer.forget(context.tenant, head.conversation.id)
+    return Receipt(
+        conversations=1,
+        messages=head.conversation.message_count,
+        branches=len(head.lanes),
+        summaries=summaries,
+        records=records,
+        blobs=drop_blobs(writer, context, released),
+        at=context.now,
+    )
+
+
+def lines_of(head: Head) -> set[int]:
+    """All lines that a conversation has messages on."""
+    return {line for lane in head.lanes.values() for line, _ in segments(lane)}
+
+
+def all_keys(head: Head) -> list[Keys]:
+    return [run(line) for line in lines_of(head)]
+
+
+def remove(writer: Writer, runs: Iterable[Keys]) -> tuple[int, list[int]]:
+    """Removes messages; returns how many there were, and the blobs that they referred to."""
+    count, released = 0, []
+    for above, below in runs:
+        indexing.forget(writer, above, below)
+        count += writer.run("delete_between", above, below).rowcount
+        released += release_blobs(writer, above, below)
+    return count, released
+
+
+def release_blobs(writer: Writer, above: int, below: int) -> list[int]:
+    """The messages of a run refer to no blob any longer; returns the blobs that they referred to."""
+    used = [blob for (blob,) in writer.run("used_blobs_between", above, below)]
+    if used:
+        writer.run("release_blobs_between", above, below)
+    return used
+
+
+def drop_blobs(writer: Writer, context: Context, blobs: Iterable[int]) -> int:
+    """Removes those of these blobs that nothing needs; returns how many went."""
+    now = to_micros(context.now)
+    return sum(writer.run("drop_blob", blob, now).rowcount for blob in set(blobs))

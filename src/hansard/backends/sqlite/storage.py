@@ -1,0 +1,279 @@
+"""One SQLite file: group-committed writes, reads that never wait.
+
+A write is a job of the engine, which runs an operation to its end on a `SqliteTransaction`. A read runs where it is
+called, on a connection of its own, because it is bounded and costs less than handing it over to a thread; only what may
+be long goes to a thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from hansard.analysis import Lookup, Matches
+from hansard.backends.sqlite import auditing, backup, beside, indexing, reading, searching, transaction
+from hansard.backends.sqlite.engine import open_engine
+from hansard.backends.sqlite.errors import UNREADABLE, translate
+from hansard.backends.sqlite.facts import Reader
+from hansard.backends.sqlite.poll import Poll
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.transaction import SqliteTransaction, answer
+from hansard.backends.sqlite.writer import Writer
+from hansard.contract.backend import Capabilities
+from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
+from hansard.contract.types import (
+    Append,
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.driving import step
+from hansard.errors import Closed, Corrupt, HansardError
+from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
+from hansard.threads import aside
+
+_LONG_READ = 1_000_000
+"""Bytes that a read may touch in the calling thread."""
+
+
+class SqliteStorage:
+    def __init__(self, path: Path, *, durability: str = "full", blocking: bool = False, upgrade: bool = False) -> None:
+        self.engine = open_engine(path, durability, upgrade=upgrade)
+        self._blocking = blocking
+        self._poll = Poll(self.engine)
+        self._closed = False
+        self._capabilities = Capabilities(
+            name="sqlite",
+            durability="machine" if durability == "full" else "process",
+            shared=True,
+            search="index",
+            watch="poll",
+            backup=True,
+            secure_delete=True,
+            remnants="in the write-ahead log while others read, or in old pages of the search index. "
+            "Run `hansard purge` to remove them.",
+            vacuum=True,
+            blocking=blocking,
+            groups=True,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def commits(self) -> tuple[int, int]:
+        return self.engine.commits, self.engine.written
+
+    @property
+    def path(self) -> Path:
+        return self.engine.path
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._poll.close()
+            await self._long(self.engine.close)
+
+    # Running
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this store was closed")
+
+    async def _write(self, run: Callable[[Writer], T]) -> T:
+        self._check_open()
+        return self.engine.write(run) if self._blocking else await self.engine.submit(run)
+
+    def _read(self, run: Callable[[Reader], T]) -> T:
+        self._check_open()
+        return self.engine.read(run)
+
+    async def _long(self, run: Callable[[], T]) -> T:
+        """What may take a while leaves the event loop alone."""
+        return run() if self._blocking else await aside(run)
+
+    async def _long_read(self, run: Callable[[Reader], T]) -> T:
+        return await self._long(partial(self._read, run))
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        def run(writer: Writer) -> T:
+            return step(operation(SqliteTransaction(writer, context, id, writer.load(context.tenant, id))))
+
+        self._check_open()
+        return self.engine.write(run) if self._blocking else await self.engine.submit(run)
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        self._check_open()
+
+        def run(writer: Writer) -> Appended:
+            return transaction.append(writer, context, id, append)
+
+        return self.engine.write(run) if self._blocking else await self.engine.submit(run)
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        def run(connection: sqlite3.Connection) -> tuple[Head, Found] | None:
+            entry = reading.find_visible(connection, context, id)
+            if entry is None:
+                return None
+            tombstones = reading.find_tombstones(connection, context, wants.tombstones)
+            return entry.head, answer(connection, context, entry, wants, tombstones)
+
+        return self._read(run)
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return self._read(lambda connection: reading.find_conversation(connection, context, id))
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        return self._read(lambda connection: reading.find_messages(connection, context, id, message_ids))
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        self._check_open()
+        with self.engine.reader() as connection:
+            place = reading.find_place(connection, context, id, query.branch)
+            if place is None:
+                return Slice([], False)
+            if query.sort == "seq" and query.limit and place.most_bytes(query.limit + 1) <= _LONG_READ:
+                return reading.get_messages(connection, place, id, query, self.engine.tails)
+        return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        def run(connection: sqlite3.Connection) -> list[Row]:
+            entry = reading.find_visible(connection, context, id)
+            return reading.read_rows(connection, entry.head, after_seq, limit, max_bytes) if entry else []
+
+        return await self._long_read(run)
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        return await self._poll.wait((context.tenant, id), seen, timeout)
+
+    # Many conversations
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        def run(connection: sqlite3.Connection) -> tuple[list[Conversation], bool]:
+            return reading.list_conversations(connection, context, query)
+
+        return await self._long_read(run) if query.metadata or query.offset > 1000 else self._read(run)
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return await self._long_read(
+            lambda connection: beside.participations(connection, context, participant_id, limit)
+        )
+
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        def run(connection: Reader) -> Matches | None:
+            return searching.search(connection, context, lookup)
+
+        is_quick = self._blocking or searching.is_quick(lookup)
+        while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
+            await self._write(indexing.index_many)
+        return found
+
+    async def catch_up(self) -> None:
+        state = self._read(indexing.state_of)
+        much = state.tail >= max(state.indexed, indexing.LONG_PASS)
+        while await self._write(indexing.index_bulk if much else indexing.index_many):
+            pass
+        if much:
+            await self._merge()
+
+    async def reindex(self) -> AsyncIterator[int]:
+        await self._write(indexing.empty)
+        done, left = 0, 1
+        while left:
+            left = await self._write(indexing.index_bulk)
+            done += indexing.LONG_PASS
+            yield done
+        await self._merge()
+
+    async def upgrade_index(self) -> None:
+        """Builds anew what an older version has built."""
+        if self._read(indexing.state_of).is_older:
+            async for _ in self.reindex():
+                pass
+
+    async def _merge(self) -> None:
+        """In steps: others can write in between."""
+        while not await self._write(indexing.merge):
+            pass
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return self._read(lambda connection: [beside.find_record(connection, context, *key) for key in keys])
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self._write(lambda writer: beside.write_records(writer, context, writes))
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return self._read(lambda connection: beside.scan_records(connection, context, query))
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return self._read(
+            lambda connection: [owner for (owner,) in connection.execute(QUERIES["record_owners"], (context.tenant,))]
+        )
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        await self._write(lambda writer: beside.put_blob(writer, context, sha256, data, keep_until))
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self._long_read(lambda connection: reading.get_blobs(connection, context, digests))
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        return await self._long_read(lambda connection: beside.usage(connection, context, since, until))
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        return await self._write(lambda writer: beside.erase_user_data(writer, context, user_id))
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await self._write(lambda writer: beside.sweep(writer, context, limit))
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self._long_read(lambda connection: beside.stats(connection, tenant))
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        self._check_open()
+        audit = auditing.Audit(self.engine.open_reader(), tenant)
+        try:
+            while (found := await self._long(audit.step)) is not None:
+                for problem in found:
+                    yield problem
+                yield audit.seen
+        except HansardError:
+            raise
+        except (sqlite3.Error, *UNREADABLE) as error:
+            translated = translate(error, str(self.path))
+            if not isinstance(translated, Corrupt):
+                raise translated from error
+            yield Problem("file", str(translated))
+        finally:
+            await self._long(audit.close)
+
+    async def list_tenants(self) -> list[str]:
+        return self._read(lambda connection: [name for (name,) in connection.execute(QUERIES["list_tenants"])])
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await self._write(lambda writer: beside.delete_tenant(writer, context))
+
+    async def backup(self, target: Path) -> None:
+        await self._long_read(partial(backup.backup, target=target))
+
+    async def vacuum(self) -> None:
+        self._check_open()
+        await self._long(self.engine.vacuum)

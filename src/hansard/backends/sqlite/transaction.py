@@ -1,0 +1,331 @@
+"""One conversation of a file, as an operation sees it: inside a job of the writer, which never suspends.
+
+Nothing is written before `apply`, so an operation that is refused has changed nothing. Until then new segments have
+placeholders: -1, -2 and so on. What an append inserts and counts is written at the end of the writer's transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import structs
+
+from hansard import codec, rules
+from hansard.backends.sqlite import beside, indexing, reading, removal, rows
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
+from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
+from hansard.contract.types import Append, Context, Draft, Head, Lane
+from hansard.driving import step
+from hansard.model import Appended, Message, from_micros
+from hansard.rules import operations
+from hansard.rules.operations.common import usage_of
+
+_HEAD = QUERIES["head"]
+_TAIL = QUERIES["tail"]
+_NO_LIMIT = -1
+_NOTHING_GONE = Applied()
+
+Insert = Sequence[tuple[int, Sequence[tuple[Message, Draft]]]]
+"""As in `Changes`."""
+
+
+def append(writer: Writer, context: Context, id: str, append: Append) -> Appended:
+    """`operations.append`; without its steps for messages that are simply new, as most are: see W1 and W2."""
+    entry = writer.load(context.tenant, id)
+    if entry is None or not _are_plain(writer, context, entry, append):
+        return step(operations.append(SqliteTransaction(writer, context, id, entry), append))
+    before = entry.head
+    plan = rules.plan_append(context, before, append, {})
+    line, fresh = plan.lane.line, plan.fresh
+    made = rows.message_rows(line, entry.pk, fresh)
+    for _, draft in fresh:
+        entry.largest = max(entry.largest, draft.size)
+    writer.save_later(context.tenant, id, entry, plan.head)
+    writer.insert_later(made)
+    writer.add_later(line, before, plan.head, made, entry.largest)
+    if append.count_usage:
+        writer.add_usage(context.tenant, usage_of(plan.head.conversation, plan.result))
+    return Appended(plan.result, plan.head.conversation.version, len(fresh))
+
+
+def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -> bool:
+    """Whether there is nothing to decide and nothing to write but messages, none of them stored or deleted before."""
+    head = entry.head
+    if append.user_id not in (None, head.conversation.user_id) or not rules.is_visible(head.conversation, context):
+        return False
+    ids: set[str] = set()
+    given = 0
+    for draft in append.drafts:
+        if draft.message.blobs:
+            return False
+        if draft.given_id:
+            given += 1
+            ids.add(draft.message.id)
+    if given:
+        writer.flush()
+        if len(ids) < given or reading.find(writer.connection, entry.pk, [*ids]):
+            return False
+    digests = () if append.revive else rules.tombstone_digests(context, head, append.drafts)
+    return bool(append.drafts) and not (digests and any(writer.tombstone(context.tenant, each) for each in digests))
+
+
+class SqliteTransaction:
+    __slots__ = ("_entry", "_segments", "_writer", "context", "id")
+
+    def __init__(self, writer: Writer, context: Context, id: str, entry: Entry | None) -> None:
+        self.context = context
+        self.id = id
+        self._writer = writer
+        self._entry = entry
+        self._segments = 0
+        """How many new segments the operation has asked for."""
+
+    @property
+    def state(self) -> Head | None:
+        return self._entry.head if self._entry else None
+
+    def new_segment(self) -> int:
+        self._segments += 1
+        return -self._segments
+
+    async def get(self, wants: Wants) -> Found:
+        writer, tenant = self._writer, self.context.tenant
+        if wants.ids or wants.runs or wants.spans or wants.last_time_without:
+            writer.flush()
+        tombstones = {each: at for each in wants.tombstones if (at := writer.tombstone(tenant, each)) is not None}
+        return answer(writer.connection, self.context, self._entry, wants, tombstones)
+
+    async def apply(self, changes: Changes) -> Applied:
+        removes = changes.wipes != "nothing" or changes.remove or changes.remove_runs
+        gone, released = self._remove(changes) if removes else (_NOTHING_GONE, [])
+        if changes.state is not None:
+            self._store(changes, *self._numbered(changes.state, changes.insert), only_adds=not removes)
+        if changes.update is not None:
+            released += self._update(changes.update)
+        lost = self._store_beside(changes)
+        if not (lost or released):
+            return gone
+        blobs = removal.drop_blobs(self._writer, self.context, released)
+        return structs.replace(gone, summaries=gone.summaries + lost, blobs=gone.blobs + blobs)
+
+    # What goes
+
+    def _remove(self, changes: Changes) -> tuple[Applied, list[int]]:
+        """Removes messages, and what else is wiped; returns what went, and the blobs that were referred to."""
+        writer, entry = self._writer, self._entry
+        if entry is None:
+            return _NOTHING_GONE, []
+        if changes.wipes == "everything":
+            self._entry = None
+            receipt = removal.drop(writer, self.context, entry)
+            counts = {name: getattr(receipt, name) for name in ("messages", "summaries", "records", "blobs")}
+            return Applied(**counts), []
+        writer.flush()
+        if changes.wipes == "messages":
+            messages, released = removal.remove(writer, removal.all_keys(entry.head))
+            return Applied(messages=messages, summaries=writer.run("delete_summaries", entry.pk).rowcount), released
+        keys = [pack(segment, message.seq) for segment, message in changes.remove]
+        runs = [*((key - 1, key + 1) for key in keys), *map(_keys, changes.remove_runs)]
+        messages, released = removal.remove(writer, runs)
+        return Applied(messages=messages), released
+
+    # What comes
+
+    def _numbered(self, state: Head, insert: Insert) -> tuple[Head, Insert]:
+        """The state and the new messages, with lines in the place of placeholders."""
+        if not self._segments:
+            return state, insert
+        first = self._writer.give_lines(self._segments)
+        lines = {-number: first + number - 1 for number in range(1, self._segments + 1)}
+        stored = self._entry.head.lanes if self._entry else {}
+        new = {id: _with_lines(lane, lines) for id, lane in state.lanes.items() if lane is not stored.get(id)}
+        last = lines[-self._segments]
+        if last not in [lane.line for id, lane in new.items() if id not in stored]:
+            # The file counts only the lines of new branches by itself.
+            self._writer.reserve(last)
+        numbered = [(lines.get(segment, segment), fresh) for segment, fresh in insert]
+        return structs.replace(state, lanes=state.lanes | new), numbered
+
+    def _store(self, changes: Changes, state: Head, insert: Insert, *, only_adds: bool) -> None:
+        """Saves the state and adds messages. Lines that are only added to can still be read from the kept tails."""
+        writer, context, entry = self._writer, self.context, self._entry
+        largest = max([draft.size for _, fresh in insert for _, draft in fresh], default=0) if insert else 0
+        if changes.update is not None and changes.update.draft is not None:
+            largest = changes.update.draft.size
+        before = entry.head if entry is not None and only_adds else None
+        if entry is None:
+            entry = self._entry = writer.insert(context.tenant, state, largest)
+        else:
+            self._save(entry, state, largest)
+        for sha256, data in changes.blobs.items():
+            # They need no time to be kept: a message refers to them at once.
+            writer.run("keep_blob", context.tenant, sha256, 0, data)
+        for line, fresh in insert:
+            made = rows.message_rows(line, entry.pk, fresh)
+            writer.insert_later(made)
+            for message, _ in fresh:
+                if message.blobs:
+                    self._use_blobs(pack(line, message.seq), message)
+            if before is not None:
+                writer.add_later(line, before, state, made, entry.largest)
+
+    def _save(self, entry: Entry, state: Head, largest: int) -> None:
+        writer, tenant = self._writer, self.context.tenant
+        if state is entry.head and largest <= entry.largest:
+            writer.touch(tenant, self.id)
+            return
+        entry.largest = max(entry.largest, largest)
+        if _only_counts(entry.head, state):
+            writer.save_later(tenant, self.id, entry, state)
+        else:
+            indexing.hand_over(writer, entry, state.conversation.user_id)
+            writer.save(tenant, self.id, entry, state)
+
+    def _update(self, update: Update) -> list[int]:
+        """Changes a message; returns the blobs that it referred to, if it refers to others now."""
+        writer, before, after = self._writer, update.before, update.after
+        key = pack(update.segment, after.seq)
+        format = None if after.format == "text" else after.format
+        extra = codec.encode_extra(after, rows.micros_of(after.updated_at))
+        writer.run("save_message", format, update.draft and update.draft.body, extra, after.pinned or None, key)
+        indexing.change(writer, key, before, after)
+        if before.blobs == after.blobs:
+            return []
+        released = removal.release_blobs(writer, key - 1, key + 1)
+        self._use_blobs(key, after)
+        return released
+
+    def _use_blobs(self, key: int, message: Message) -> None:
+        for ref in message.blobs:
+            self._writer.run("use_blob", key, self.context.tenant, ref.sha256)
+
+    def _store_beside(self, changes: Changes) -> int:
+        """Summaries, tombstones, usage and records; returns how many summaries went."""
+        writer, context, entry = self._writer, self.context, self._entry
+        if changes.lost_summaries and entry is not None:
+            found = writer.run("find_summaries", entry.pk).fetchall()
+            for position in changes.lost_summaries:
+                writer.run("delete_summary", found[position][-1])
+        if changes.new_summary is not None and entry is not None:
+            writer.run("insert_summary", *rows.summary_row(entry.pk, changes.new_summary))
+        if changes.tombstones:
+            writer.bury(context.tenant, changes.tombstones, context.now)
+        writer.add_usage(context.tenant, changes.usage)
+        for change in changes.records:
+            is_ours = change.record is not None and change.record.conversation_id == self.id
+            beside.put_record(writer, context, change, entry.pk if is_ours and entry is not None else None)
+        return len(changes.lost_summaries)
+
+
+def _with_lines(lane: Lane, lines: Mapping[int, int]) -> Lane:
+    path = tuple([(lines.get(segment, segment), upto) for segment, upto in lane.path])
+    return structs.replace(lane, line=lines.get(lane.line, lane.line), path=path)
+
+
+def _only_counts(before: Head, after: Head) -> bool:
+    """Whether nothing has changed but what an append changes: see `save_counters`. What stays is the same object."""
+    one, other = before.conversation, after.conversation
+    return (
+        one.user_id is other.user_id
+        and one.agent_id is other.agent_id
+        and one.audit_id is other.audit_id
+        and one.title is other.title
+        and one.metadata is other.metadata
+        and one.summary is other.summary
+        and one.created_at is other.created_at
+        and one.branch is other.branch
+        and one.expires_at is other.expires_at
+        and one.archived_at is other.archived_at
+        and before.buried is after.buried
+        and (before.lanes is after.lanes or _are_same_lines(before.lanes, after.lanes))
+    )
+
+
+def _are_same_lines(before: Mapping[str, Lane], after: Mapping[str, Lane]) -> bool:
+    if before.keys() != after.keys():
+        return False
+    return all(lane.line == before[id].line and lane.path is before[id].path for id, lane in after.items())
+
+
+# Answering
+
+
+def answer(
+    connection: sqlite3.Connection,
+    context: Context,
+    entry: Entry | None,
+    wants: Wants,
+    tombstones: Mapping[str, datetime],
+) -> Found:
+    """What is asked for. `entry` is None where there is no conversation."""
+    found: dict[str, Any] = {"tombstones": tombstones}
+    if wants.blobs:
+        found["blobs"] = reading.get_blobs(connection, context, wants.blobs)
+    if wants.records:
+        records = ((key, beside.find_record(connection, context, *key)) for key in wants.records)
+        found["records"] = {key: record for key, record in records if record is not None}
+    if entry is None:
+        return Found(**found)
+    id = entry.head.conversation.id
+    if wants.ids:
+        found["by_id"] = {each[1].id: each for each in _placed(reading.find(connection, entry.pk, wants.ids), id)}
+    if wants.runs:
+        found["messages"] = _placed(_read(connection, wants), id)
+    if wants.spans:
+        found["spans"] = [_span(connection, each) for each in wants.spans]
+    if wants.last_time_without:
+        found["last_time"] = _last_time(connection, entry.head, wants.last_time_without)
+    if wants.summaries:
+        summaries = connection.execute(QUERIES["find_summaries"], (entry.pk,))
+        found["summaries"] = [rows.summary_of(row, id) for row in summaries]
+    return Found(**found)
+
+
+def _keys(part: Run) -> tuple[int, int]:
+    return run(part.segment, part.after, max(part.after, part.upto))
+
+
+def _placed(found: Sequence[Row], id: str) -> list[Placed]:
+    return [(row[0] >> SEQ_BITS, message) for row, message in zip(found, rows.messages_of(found, id), strict=True)]
+
+
+def _read(connection: sqlite3.Connection, wants: Wants) -> list[Row]:
+    """The messages of the runs, in order."""
+    found: list[Row] = []
+    if wants.newest is None:
+        for each in wants.runs:
+            found += connection.execute(_HEAD, (*_keys(each), _NO_LIMIT))
+        return found
+    for each in reversed(wants.runs):
+        found += connection.execute(_TAIL, (*_keys(each), wants.newest - len(found)))
+        if len(found) == wants.newest:
+            break
+    return found[::-1]
+
+
+def _span(connection: sqlite3.Connection, part: Run) -> Span:
+    count, first, last = connection.execute(QUERIES["span_between"], _keys(part)).fetchone()
+    return Span(count, first & SEQ_MASK, last & SEQ_MASK) if count else Span()
+
+
+def _last_time(connection: sqlite3.Connection, head: Head, without: Without) -> datetime | None:
+    """The time of the newest message that would be left without these."""
+    left = [_last_left(connection, line, without) for line in removal.lines_of(head)]
+    last = max((row for row in left if row), key=lambda row: row[0] & SEQ_MASK, default=None)
+    return from_micros(last[2]) if last else None
+
+
+def _last_left(connection: sqlite3.Connection, line: int, without: Without) -> Row | None:
+    runs = [each for each in without.runs if each.segment == line]
+    end = min((each.after for each in runs if each.upto >= SEQ_MASK), default=SEQ_MASK)
+    ids = frozenset(without.ids)
+    for row in connection.execute(QUERIES["times_between"], run(line, 0, end)):
+        seq = row[0] & SEQ_MASK
+        if row[1] not in ids and not any(each.after < seq <= each.upto for each in runs):
+            return tuple(row)
+    return None
