@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from hansard.contract.types import Context, ConversationQuery, Participation, Remove
+from hansard.contract.types import Context, ConversationQuery, MessageQuery, Participation, Remove
 from hansard.errors import Conflict
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import vectoring
@@ -44,15 +44,17 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
 
 
 async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool = False) -> Receipt:
-    """Deletes conversations of the view whose last message, or last change of any kind, lies before `until`.
+    """Deletes conversations of the view whose last message, or last change of any kind, is from before `until`.
 
-    One without messages counts from when it was made.
+    One without messages counts from when it was made. One that was backfilled may have newer messages than its last.
     """
     context = view.context()
     total = Receipt(at=context.now, physically_gone=True)
     query = ConversationQuery(user_id=view.user, archived=None, newest_first=False, below=(to_micros(until), ""))
     async for conversation in _conversations(view, context, query):
-        if by == "updated" and conversation.updated_at >= until:
+        if conversation.updated_at >= until and (
+            by == "updated" or await _has_message_since(view, conversation, until)
+        ):
             continue
         if dry_run:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
@@ -62,6 +64,17 @@ async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool 
             with suppress(Conflict):
                 total += await view.backend.delete_conversation(context, conversation.id, expected)
     return total
+
+
+async def _has_message_since(view: View, conversation: Conversation, since: datetime) -> bool:
+    """Whether a message on any branch is that new. Times need not ascend: see `MessageQuery.sort`."""
+    context, backend = view.context(), view.backend
+    branches = [each.id for each in await backend.list_branches(context, conversation.id)]
+    for branch in branches if backend.capabilities.branches else [None]:
+        query = MessageQuery(branch=branch, newest_first=True, since=since, limit=1)
+        if (await backend.get_messages(context, conversation.id, query)).messages:
+            return True
+    return False
 
 
 async def _is_as_listed(view: View, conversation: Conversation) -> bool:

@@ -165,8 +165,8 @@ class TestPolling:
     def test_it_is_there_at_every_moment(self, stored: Kit, place: str) -> None:
         """Also between the writes that store an answer."""
 
-        def statuses(id: str) -> list[str]:
-            seen = ["queued"]
+        def statuses(id: str) -> list[str | None]:
+            seen: list[str | None] = ["queued"]
             while seen[-1] not in ENDED:
                 seen.append(stored.client.responses.retrieve(id).status)
             return seen
