@@ -63,7 +63,7 @@ ACTS: dict[str, Act] = {each.__name__: each for each in (append, make, hand_over
 
 async def main(url: str, act: str, step: int) -> None:
     store = await hansard.connect(url)
-    nodes: Any = store.backend._nodes  # type: ignore[attr-defined]
+    nodes: Any = store.backend.storage.nodes  # type: ignore[attr-defined]
     ask, numbers = nodes.ask, itertools.count(1)
 
     async def ask_or_die(key: str, command: Any, *, write: bool, changes: bool = True) -> Any:

@@ -99,8 +99,8 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
     with sync.connect(cluster_url) as store:
         backend = store.backend
         assert isinstance(backend, RedisBackend)
-        nodes = backend._nodes
-        key = f"{backend._keys.tenant('default')}:pending"
+        nodes = backend.storage.nodes
+        key = f"{backend.storage.keys.tenant('default')}:pending"
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 1, "its writer may still be alive"
         monkeypatch.setattr(settling, "_GRACE", -settling.DEADLINE - 5)
@@ -121,8 +121,8 @@ def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None
             assert sum(row.input_tokens for row in store.usage()) == (12 if landed else 0) + 11, f"step {step}"
             backend = store.backend
             assert isinstance(backend, RedisBackend)
-            key = f"{backend._keys.tenant('default')}:updated_at"
-            assert store._runner.call(backend._nodes.ask(key, ("ZCARD", key), write=False)) == 2, f"step {step}"
+            key = f"{backend.storage.keys.tenant('default')}:updated_at"
+            assert store._runner.call(backend.storage.nodes.ask(key, ("ZCARD", key), write=False)) == 2, f"step {step}"
             assert store.check() == []
         if not died:
             break

@@ -330,10 +330,10 @@ def test_a_fork(url: str) -> None:
         store.append_message("c", "user", "x")
         backend = store.backend
         assert isinstance(backend, RedisBackend)
-        backend._nodes._alive._pid += 1
+        backend.storage.nodes._alive._pid += 1
         with pytest.raises(Unavailable, match="fork"):
             store.get_messages("c")
-        backend._nodes._alive._pid -= 1
+        backend.storage.nodes._alive._pid -= 1
 
 
 def test_closing_waits_for_what_was_asked(url: str) -> None:

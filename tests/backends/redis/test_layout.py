@@ -16,7 +16,7 @@ from tests.transfer import rich
 
 import hansard
 from hansard import Limits, sync
-from hansard.backends.redis import batch, beside, coding, writing
+from hansard.backends.redis import batch, beside, rows, transaction
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import Nodes
@@ -184,13 +184,13 @@ def test_an_erased_user_leaves_no_name(url: str) -> None:
 def test_the_largest_batch_fits_into_a_command(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its messages have: ids of their own, a participant and usage each, after a deletion."""
     many, sizes = 1000, []
-    monkeypatch.setattr(writing, "_HOPEFUL", many - 1)
-    original = batch.Batch.command
+    monkeypatch.setattr(transaction, "_HOPEFUL", many - 1)
+    original = batch.Operations.arguments
 
-    def measured(self: batch.Batch, deadline: str = "") -> Any:
-        keys, values = original(self, deadline)
+    def measured(self: batch.Operations, deadline: str = "") -> list[Any]:
+        values = original(self, deadline)
         sizes.append(len(values))
-        return keys, values
+        return values
 
     with sync.connect(url) as store:
         store.append("c", [Message("user", "x", id="x"), Message("user", "y", id="y")])
@@ -201,7 +201,7 @@ def test_the_largest_batch_fits_into_a_command(url: str, monkeypatch: pytest.Mon
             )
             for number in range(many)
         ]
-        monkeypatch.setattr(batch.Batch, "command", measured)
+        monkeypatch.setattr(batch.Operations, "arguments", measured)
         assert store.append("c", messages).stored == many
         assert store.append("c", messages).stored == 0
         (row,) = store.usage()
@@ -214,16 +214,16 @@ def test_the_largest_batch_fits_into_a_command(url: str, monkeypatch: pytest.Mon
 
 def test_large_bodies_are_decoded_beside_the_event_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
-    original = coding.messages_from
+    original = rows.messages_from
 
-    def watched(rows: Any, id: str) -> Any:
+    def watched(found: Any, id: str) -> Any:
         threads.append(threading.current_thread() is threading.main_thread())
-        return original(rows, id)
+        return original(found, id)
 
     async def play() -> None:
         async with hansard.connect(url) as store:
             await store.append("c", Message("user", {"text": "a b " * 500_000}, id="m"))
-            monkeypatch.setattr(coding, "messages_from", watched)
+            monkeypatch.setattr(rows, "messages_from", watched)
             assert len(await store.get_messages("c", last=1)) == 1
             assert len(await store.get_messages("c", roles=["user"])) == 1
             assert len(await store.get_messages("c", sort="time")) == 1

@@ -1,19 +1,34 @@
-"""Redis, one server or a cluster. Begin with `keys.py` and `writer.py`."""
+"""Redis, one server or a cluster. Begin with `keys.py` and `transaction.py`."""
 
 from __future__ import annotations
 
-from hansard.backends.redis.backend import RedisBackend
-from hansard.backends.redis.options import options_of
+from pathlib import Path
+
+from hansard.backends.redis.options import Options, options_of
+from hansard.backends.redis.storage import RedisStorage
+from hansard.backends.stored import StoredBackend
+from hansard.errors import Unsupported
 from hansard.urls import Url
 
-__all__ = ["RedisBackend", "open_backend"]
+__all__ = ["RedisBackend", "RedisStorage", "open_backend"]
+
+
+class RedisBackend(StoredBackend[RedisStorage]):
+    def __init__(self, options: Options) -> None:
+        super().__init__(RedisStorage(options))
+
+    async def backup(self, target: Path) -> None:
+        raise Unsupported(
+            "a Redis server is backed up by its own means (BGSAVE, its append-only file); copy_to() copies a store",
+            capability="backup",
+        )
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> RedisBackend:
     """`redis://host:6379/0`, `rediss://…`, `redis+unix:///path`, `redis+cluster://host1:6379,host2:6379`."""
     backend = RedisBackend(options_of(url))
     try:
-        await backend.open()
+        await backend.storage.open()
     except BaseException:
         await backend.close()
         raise

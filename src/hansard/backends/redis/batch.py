@@ -7,11 +7,13 @@ once. See `settling`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Set
 from itertools import islice
 from typing import Any
 
 from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.scripts import WRITE
 from hansard.errors import Unsupported
 
 _MANY = 1000
@@ -21,12 +23,13 @@ _MOST = 1_000_000
 
 
 class Operations:
-    """A list of operations for one script, and the keys that they name."""
+    """Checks and operations for one script, and the keys that they name: see `scripts/write.lua`."""
 
-    __slots__ = ("_numbers", "keys", "values")
+    __slots__ = ("_numbers", "checks", "keys", "values")
 
     def __init__(self, *keys: str) -> None:
         self.keys = list(keys)
+        self.checks: list[Any] = []
         self.values: list[Any] = []
         self._numbers = {key: number for number, key in enumerate(keys, 1)}
 
@@ -37,16 +40,12 @@ class Operations:
             number = self._numbers[key] = len(self.keys)
         return number
 
+    def check(self, key: str, field: str | bytes, value: Any) -> None:
+        """The script changes something only if the field of this hash has this value; '' for no such field."""
+        self.checks += (self.number(key), field, value)
+
     def add(self, name: str, key: str, *values: Any) -> None:
         self.values += (name, self.number(key), len(values), *values)
-
-    def into(self, other: Operations) -> None:
-        """Adds these operations to others, where both run in one script."""
-        at = 0
-        while at < len(self.values):
-            name, number, count = self.values[at : at + 3]
-            other.add(name, self.keys[number - 1], *self.values[at + 3 : at + 3 + count])
-            at += 3 + count
 
     def add_many(self, name: str, key: str, values: Iterable[Any]) -> None:
         """One operation on many values, in pieces: for commands that may be repeated with more."""
@@ -54,8 +53,36 @@ class Operations:
         while piece := tuple(islice(rest, _MANY)):
             self.values += (name, self.number(key), len(piece), *piece)
 
+    def into(self, other: Operations) -> None:
+        """Adds these checks and operations to others, where both run in one script."""
+        checks = iter(self.checks)
+        for number, field, value in zip(checks, checks, checks, strict=True):
+            other.check(self.keys[number - 1], field, value)
+        at = 0
+        while at < len(self.values):
+            name, number, count = self.values[at : at + 3]
+            other.add(name, self.keys[number - 1], *self.values[at + 3 : at + 3 + count])
+            at += 3 + count
+
+    def arguments(self, deadline: str = "") -> list[Any]:
+        """The values for the script `write`."""
+        values = [deadline, len(self.checks) // 3, *self.checks, *self.values]
+        if len(values) > _MOST:
+            raise Unsupported(
+                f"a write of {len(values):,} values is more than Redis takes at once ({_MOST:,}): make it smaller",
+                capability="atomic_batch",
+            )
+        return values
+
+    async def run(self, nodes: Nodes, deadline: str = "") -> list[int]:
+        """The answer of the script `write`."""
+        answer: list[int] = await WRITE.run(nodes, self.keys, self.arguments(deadline))
+        return answer
+
 
 class Batch:
+    """One write to a conversation, and its stamp `n`."""
+
     def __init__(self, keys: Keys, tenant: str, id: str, n: int, *, cluster: bool) -> None:
         self.keys = keys
         self.tenant = tenant
@@ -63,18 +90,14 @@ class Batch:
         self.n = n
         self.root = keys.conversation(tenant, id)
         self.own = Operations(f"{self.root}:head")
-        self.checks: list[Any] = []
-        self.must_hold = 0
-        """How many of the checks, from the first, say that the conversation is what the plan was made on."""
         self.before: dict[str, Operations] = {}
         self.after: dict[str, Operations] = {}
-        self.uses: set[str] = set()
-        """Blobs that the conversation will refer to."""
+        self.uses: Set[str] = frozenset()
+        """Blobs that the new messages refer to."""
         self._cluster = cluster
 
     def check(self, part: str, field: str, value: Any) -> None:
-        """The write happens only if a field of one of the conversation's hashes has this value; '' for no field."""
-        self.checks += (self.own.number(f"{self.root}:{part}"), field, value)
+        self.own.check(f"{self.root}:{part}", field, value)
 
     def do(self, name: str, part: str, *values: Any) -> None:
         self.own.add(name, f"{self.root}:{part}", *values)
@@ -89,13 +112,3 @@ class Batch:
     def then(self, root: str) -> Operations:
         """For operations at another place that follow from the write."""
         return self.after.setdefault(root, Operations(f"{root}:applied")) if self._cluster else self.own
-
-    def command(self, deadline: str = "") -> tuple[Sequence[str], list[Any]]:
-        """Keys and values for the script `write`."""
-        values = [deadline, len(self.checks) // 3, *self.checks, *self.own.values]
-        if len(values) > _MOST:
-            raise Unsupported(
-                f"a write of {len(values):,} values is more than Redis takes at once ({_MOST:,}): make it smaller",
-                capability="atomic_batch",
-            )
-        return self.own.keys, values

@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from hansard import codec, rules
-from hansard.backends.redis import coding, documents, reading
+from hansard.backends.redis import read, rows
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.coding import Entry
 from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import BUCKETS, Keys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.scripts import WRITE
+from hansard.backends.redis.rows import Entry
 from hansard.contract.types import Context, Participation
 from hansard.model import NOT_YET, UsageRow, to_micros
 
@@ -21,9 +20,8 @@ _FOREVER = "9999-99-99"
 
 
 async def run(nodes: Nodes, operations: Operations) -> list[int]:
-    """Operations at one place, without conditions. Gives how many blobs and records went."""
-    answer: list[int] = await WRITE.run(nodes, operations.keys, ["", 0, *operations.values])
-    return answer[1:]
+    """Operations at one place, without conditions. Returns how many blobs and records went."""
+    return (await operations.run(nodes))[1:]
 
 
 # Blobs
@@ -120,13 +118,13 @@ async def erase_blobs(nodes: Nodes, keys: Keys, tenant: str) -> int:
 
 
 async def usage(nodes: Nodes, keys: Keys, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-    rows: list[UsageRow] = []
+    totals: list[UsageRow] = []
     root = keys.usage(context.tenant)
     for day in await _days(nodes, root, since, until):
         found = await nodes.ask(root, ("HGETALL", f"{root}:{day}"), write=False)
-        made = [documents.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
-        rows += [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
-    return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+        made = [rows.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        totals += [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
+    return sorted(totals, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
 
 
 async def _days(nodes: Nodes, root: str, since: str | None = None, until: str | None = None) -> list[str]:
@@ -141,7 +139,7 @@ async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None
     for day in await _days(nodes, root):
         key = f"{root}:{day}"
         fields = await nodes.ask(root, ("HKEYS", key), write=True)
-        gone = [each for each in fields if user_id is None or documents.usage_user(each) == user_id]
+        gone = [each for each in fields if user_id is None or rows.usage_user(each) == user_id]
         if gone:
             own = Operations()
             own.add_many("HDEL", key, gone)
@@ -184,7 +182,7 @@ async def _ids_by(heads: Heads, context: Context, entry: Entry, participant_id: 
     whole = Context(context.tenant, NOT_YET)
     ids: list[str] = []
     after = 0
-    while piece := await reading.read_lines(heads, whole, id, entry, after, coding.piece_of(entry)):
+    while piece := await read.read_lines(heads, whole, id, entry, after, rows.piece_of(entry)):
         for _, row in piece:
             who = row.extra.participant if row.extra else None
             if who is not None and who.kind == "user" and who.id == participant_id:

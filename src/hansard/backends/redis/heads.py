@@ -12,24 +12,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from hansard.backends.redis.coding import Entry, entry_of
+from hansard.backends.optimistic import Overtaken
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.link import Command
 from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.rows import Entry, entry_of
 from hansard.backends.redis.scripts import READ
 
 _MOST = 4096
+_SCRIPTED = ("find", "last", "pinned", "span")
+"""Commands that only the script `read` knows."""
 
 Name = tuple[str, str]
 """A tenant, and the id of a conversation."""
 Ask = tuple[Any, ...]
 """A command, the part of the conversation that it is about, and its values. The part '' is the root of all keys."""
-
-
-class Tomb(Struct, frozen=True):
-    """What is left where a conversation was: its last `n`. Its graves are looked at only when it matters."""
-
-    n: int = 0
+_LAST_N: tuple[Ask, ...] = (("HGET", "graves", "n"),)
 
 
 class Seen(Struct, frozen=True):
@@ -73,7 +71,7 @@ class Heads:
         """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
         commands: list[Command] = []
         for command, part, *rest in asks:
-            if command in ("find", "pinned"):
+            if command in _SCRIPTED:
                 return None
             commands.append((command, f"{root}:{part}", *rest))
         commands.append(("HGET", f"{root}:head", "n"))
@@ -81,11 +79,6 @@ class Heads:
         if answers is None or answers.pop() != b"%d" % known.n:
             return None
         return answers
-
-    async def look_for_writing(self, name: Name) -> Entry | Tomb:
-        """The conversation behind all that this process has sent, or what is left of it."""
-        seen = await self.look(name, [("HGET", "graves", "n")], write=True)
-        return seen.entry if seen.entry is not None else Tomb(int(seen.answers[0] or 0))
 
     # Remembering
 
@@ -118,6 +111,36 @@ class Heads:
     def clear(self) -> None:
         self._known.clear()
         self._expected.clear()
+
+
+class Moment:
+    """A conversation at one stamp: the one that it begins with, or else that of its first look.
+
+    A later look that finds another stamp raises `Overtaken`. So all answers are of the same moment.
+    """
+
+    def __init__(self, heads: Heads, name: Name, entry: Entry | None = None, *, write: bool = False) -> None:
+        self.entry = entry
+        self.was_read = False
+        self.last_n = entry.n if entry else 0
+        """The stamp of the conversation; where there is none, that of its deletion. Only writers learn the latter."""
+        self._heads = heads
+        self._name = name
+        self._write = write
+        self._is_fixed = entry is not None
+
+    async def look(self, asks: Sequence[Ask] = ()) -> list[Any]:
+        if self._is_fixed:
+            seen = await self._heads.look(self._name, asks, write=self._write)
+            if (seen.entry.n if seen.entry else 0) != (self.entry.n if self.entry else 0):
+                raise Overtaken
+            self.was_read = True
+            return seen.answers
+        seen = await self._heads.look(self._name, [*asks, *_LAST_N] if self._write else asks, write=self._write)
+        deleted = seen.answers.pop() if self._write else None
+        self.entry, self.last_n = seen.entry, seen.entry.n if seen.entry else int(deleted or 0)
+        self._is_fixed = self.was_read = True
+        return seen.answers
 
 
 def _where(name: Name) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 
 from hansard import rules
-from hansard.backends.redis import beside, coding, documents, listing, reading
+from hansard.backends.redis import beside, listing, read, rows
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.coding import Entry
-from hansard.backends.redis.heads import Heads, Tomb
+from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys, shelves, stands
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import Records
+from hansard.backends.redis.rows import Entry
 from hansard.backends.redis.settling import Settling
-from hansard.backends.redis.writer import Write, Writer
-from hansard.backends.redis.writing import dropping
+from hansard.backends.redis.transaction import Writer
+from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, Swept
 from hansard.errors import HansardError
 from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
@@ -75,17 +76,7 @@ class Lifecycle:
         return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 
     async def _drop(self, context: Context, id: str, *, if_expired: bool = False) -> Receipt:
-        """Removes a conversation without a tombstone."""
-
-        async def plan(found: Entry | Tomb) -> Write[Receipt]:
-            if isinstance(found, Tomb):
-                return Write(None, None, lambda _: Receipt(at=context.now))
-            expires = found.head.conversation.expires_at
-            if if_expired and (expires is None or expires > context.now):
-                return Write(None, found, lambda _: Receipt(at=context.now))
-            return await dropping(self._writer, context, id, found, bury=False)
-
-        return await self._writer.change(context, id, plan)
+        return await self._writer.write(context, id, partial(_drop, if_expired=if_expired))
 
     # Sweeping
 
@@ -107,7 +98,7 @@ class Lifecycle:
         members = await self._nodes.ask(self._keys.all, ask, write=True)
         total = Receipt(at=context.now)
         for member in members:
-            tenant, id = documents.pair_of(member)
+            tenant, id = rows.pair_of(member)
             gone = await self._drop(Context(tenant, context.now), id, if_expired=True)
             total += gone
             if not gone:
@@ -116,8 +107,8 @@ class Lifecycle:
 
     async def _correct_expiry(self, member: bytes) -> None:
         """It does not expire when the index says so."""
-        entry = (await self._heads.look(documents.pair_of(member), write=True)).entry
-        expires = coding.micros_of(entry.head.conversation.expires_at) if entry else None
+        entry = (await self._heads.look(rows.pair_of(member), write=True)).entry
+        expires = rows.micros_of(entry.head.conversation.expires_at) if entry else None
         keys = self._keys
         mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
         await self._nodes.ask(keys.all, mark, write=True)
@@ -132,7 +123,7 @@ class Lifecycle:
 
     async def _forget_old(self, member: bytes, old: int) -> int:
         """Forgets the graves of one conversation that are older, and notes when to look again."""
-        root = self._keys.conversation(*documents.pair_of(member))
+        root = self._keys.conversation(*rows.pair_of(member))
         key = f"{root}:graves"
         fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
         graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True) if name != b"n"}
@@ -148,7 +139,7 @@ class Lifecycle:
 
     async def _forget_graves(self, tenant: str) -> None:
         for member in await self._nodes.ask(self._keys.all, ("ZRANGE", self._keys.deleted, 0, -1), write=True):
-            name, id = documents.pair_of(member)
+            name, id = rows.pair_of(member)
             if name == tenant:
                 key = f"{self._keys.conversation(tenant, id)}:graves"
                 await self._nodes.ask(key, ("UNLINK", key), write=True)
@@ -205,15 +196,15 @@ class Lifecycle:
         id = listing.id_of(member)
         where = f"{context.tenant}/{id}"
         try:
-            entry, rows = await self._read_all(context, id)
+            entry, messages = await self._read_all(context, id)
         except HansardError as error:
             return [Problem(where, str(error))]
         if entry is None:
             return await self._check_absent(context, where, member)
-        digests = sorted({ref.sha256 for _, message in rows for ref in message.blobs})
+        digests = sorted({ref.sha256 for _, message in messages for ref in message.blobs})
         there = await beside.has_blobs(self._nodes, self._keys, context.tenant, digests)
         problems = [
-            *rules.audit(where, entry.head, rows),
+            *rules.audit(where, entry.head, messages),
             *(
                 Problem(where, f"blob {each} is missing")
                 for each, is_there in zip(digests, there, strict=True)
@@ -222,7 +213,7 @@ class Lifecycle:
             *await self._check_lists(context, where, entry),
         ]
         # What was found while somebody wrote proves nothing.
-        again = await reading.find_entry(self._heads, context, id) if problems else entry
+        again = await read.find_entry(self._heads, context, id) if problems else entry
         return problems if again is not None and again.n == entry.n else []
 
     async def _check_absent(self, context: Context, where: str, member: bytes) -> list[Problem]:
@@ -234,18 +225,18 @@ class Lifecycle:
     async def _read_all(self, context: Context, id: str) -> tuple[Entry | None, list[tuple[int, Message]]]:
         """A conversation with all its messages, at a moment when nobody wrote to it."""
         while True:
-            entry = await reading.find_entry(self._heads, context, id)
+            entry = await read.find_entry(self._heads, context, id)
             if entry is None:
                 return None, []
-            rows: list[tuple[int, Message]] = []
+            messages: list[tuple[int, Message]] = []
             after = 0
-            step = coding.piece_of(entry)
-            while piece := await reading.read_lines(self._heads, context, id, entry, after, step):
-                rows += [(line, coding.message_from(row, id)) for line, row in piece]
+            step = rows.piece_of(entry)
+            while piece := await read.read_lines(self._heads, context, id, entry, after, step):
+                messages += [(line, rows.message_from(row, id)) for line, row in piece]
                 after = piece[-1][1].seq
-            again = await reading.find_entry(self._heads, context, id)
+            again = await read.find_entry(self._heads, context, id)
             if again is not None and again.n == entry.n:
-                return entry, rows
+                return entry, messages
 
     async def _check_lists(self, context: Context, where: str, entry: Entry) -> list[Problem]:
         conversation = entry.head.conversation
@@ -264,3 +255,23 @@ class Lifecycle:
             if score is None:
                 problems.append(Problem(where, f"it does not stand in the list {key!r} where it should"))
         return problems
+
+
+async def _drop(tx: Transaction, *, if_expired: bool) -> Receipt:
+    """Removes a conversation, whoever may see it, without a tombstone."""
+    state, now = tx.state, tx.context.now
+    if state is None:
+        return Receipt(at=now)
+    expires = state.conversation.expires_at
+    if if_expired and (expires is None or expires > now):
+        return Receipt(at=now)
+    gone = await tx.apply(Changes(state=None, wipes="everything"))
+    return Receipt(
+        conversations=1,
+        messages=gone.messages,
+        branches=len(state.lanes),
+        summaries=gone.summaries,
+        records=gone.records,
+        blobs=gone.blobs,
+        at=now,
+    )

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from hansard import rules
-from hansard.backends.redis.coding import Entry, entry_of
 from hansard.backends.redis.keys import Keys, stand, stands
 from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.rows import Entry, entry_of
 from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from hansard import rules
-from hansard.backends.redis import documents
+from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.coding import Entry
+from hansard.backends.redis.changes import link, linked
 from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys, record_member, record_prefix, whom
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.saving import link
-from hansard.backends.redis.scripts import WRITE
-from hansard.backends.redis.writing import linked
+from hansard.backends.redis.rows import Entry
+from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut
 from hansard.model import Record, to_micros
@@ -61,7 +60,7 @@ class Records:
         commands = [(space, ("HMGET", f"{space}:{part}", *names)) for part in ("tokens", "data")]
         tokens, data = await self._nodes.ask_many(commands)
         found = zip(tokens, data, strict=True)
-        return [Stored(token.decode(), *documents.record_of(each)) if token and each else None for token, each in found]
+        return [Stored(token.decode(), *rows.record_of(each)) if token and each else None for token, each in found]
 
     async def _alive(self, context: Context, found: Sequence[Stored | None]) -> list[Stored | None]:
         """None in place of those that this context does not see: expired, or of a conversation that is not there."""
@@ -75,10 +74,10 @@ class Records:
     async def _remove(self, space: str, stored: Stored) -> bool:
         """Takes a record away, unless somebody has written it since."""
         name = record_member(stored.record.namespace, stored.record.key)
-        own = Operations(f"{space}:tokens")
+        own = Operations()
+        own.check(f"{space}:tokens", name, stored.token)
         _put(own, space, name, None, "", {})
-        answer = await WRITE.run(self._nodes, own.keys, ["", 1, 1, name, stored.token, *own.values])
-        return bool(answer[0] == 0)
+        return (await own.run(self._nodes))[0] == 0
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         found: list[Record] = []
@@ -120,22 +119,19 @@ class Records:
     async def _try(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None] | None:
         """The results, or None when somebody else was faster."""
         homes = await self._homes(context, writes)
-        names = list(dict.fromkeys(record_member(write.namespace, write.key) for write in writes))
-        space = self._space(context)
-        stored = dict(zip(names, await self._load(space, names), strict=True))
-        alive = dict(zip(names, await self._alive(context, list(stored.values())), strict=True))
-        planned: dict[bytes, Record | None] = {}
-        results: list[Record | None] = []
-        for write in writes:
-            name = record_member(write.namespace, write.key)
-            living = alive[name]
-            current = planned.get(name, living.record if living else None)
-            planned[name] = rules.plan_record(context, write, current)
-            results.append(current if write.delete else planned[name])
-        if not planned:
-            return results
-        tokens = {name: each.token if each else "" for name, each in stored.items()}
-        return results if await self._store(context, planned, tokens, homes) else None
+        current, tokens = await self.find(context, [(write.namespace, write.key) for write in writes])
+        changes, results = rules.plan_records(context, writes, current)
+        return results if not changes or await self._store(context, changes, tokens, homes) else None
+
+    async def find(
+        self, context: Context, keys: Sequence[RecordKey]
+    ) -> tuple[dict[RecordKey, Record], dict[bytes, str]]:
+        """Those that the context sees; and for each name that was asked for the token that lies there, '' for none."""
+        named = {key: record_member(*key) for key in keys}
+        stored = await self._load(self._space(context), list(named.values()))
+        alive = await self._alive(context, stored)
+        tokens = {name: each.token if each else "" for name, each in zip(named.values(), stored, strict=True)}
+        return {key: each.record for key, each in zip(named, alive, strict=True) if each}, tokens
 
     async def _homes(self, context: Context, writes: Sequence[RecordWrite]) -> dict[str, Entry]:
         """The conversations that records shall belong to."""
@@ -150,58 +146,78 @@ class Records:
         return homes
 
     async def _store(
-        self, context: Context, planned: dict[bytes, Record | None], tokens: dict[bytes, str], homes: dict[str, Entry]
+        self,
+        context: Context,
+        changes: Sequence[RecordChange],
+        tokens: Mapping[bytes, str],
+        homes: Mapping[str, Entry],
     ) -> bool:
-        space = self._space(context)
-        own = Operations(f"{space}:tokens")
-        checks: list[object] = []
-        for name, seen in tokens.items():
-            checks += (1, name, seen)
-        first = self._announce(context, planned, homes)
-        if self._nodes.is_cluster:
-            for operations, conditions in first:
-                if (await self._run(operations, conditions))[0] != 0:
-                    return False
-        else:
-            for operations, conditions in first:
-                for key, field, value in conditions:
-                    checks += (own.number(key), field, value)
+        own = Operations()
+        places = [*self._announce(context, changes), *self._tie(context, changes, homes)]
+        for operations in places:
+            if not self._nodes.is_cluster:
                 operations.into(own)
-        token = secrets.token_hex(8)
-        for name, record in planned.items():
-            _put(own, space, name, record, token, homes)
-        answer = await WRITE.run(self._nodes, own.keys, ["", len(checks) // 3, *checks, *own.values])
-        return bool(answer[0] == 0)
+            elif (await operations.run(self._nodes))[0] != 0:
+                return False
+        self._put_all(own, context, changes, tokens, homes)
+        return (await own.run(self._nodes))[0] == 0
 
-    def _announce(
-        self, context: Context, planned: dict[bytes, Record | None], homes: dict[str, Entry]
-    ) -> list[tuple[Operations, list[tuple[str, str, object]]]]:
-        """What others will find the records by, for each place, and what must hold there."""
+    def fill(
+        self,
+        own: Operations,
+        context: Context,
+        changes: Sequence[RecordChange],
+        tokens: Mapping[bytes, str],
+        homes: Mapping[str, Entry],
+    ) -> None:
+        """Adds changes to a script that checks by itself that the conversations are what they should be."""
+        for operations in [*self._announce(context, changes), *self._tie(context, changes, homes, check=False)]:
+            operations.into(own)
+        self._put_all(own, context, changes, tokens, homes)
+
+    def _put_all(
+        self,
+        own: Operations,
+        context: Context,
+        changes: Sequence[RecordChange],
+        tokens: Mapping[bytes, str],
+        homes: Mapping[str, Entry],
+    ) -> None:
+        space, token = self._space(context), secrets.token_hex(8)
+        for change in changes:
+            name = record_member(*change.key)
+            own.check(f"{space}:tokens", name, tokens[name])
+            _put(own, space, name, change.record, token, homes)
+
+    def _announce(self, context: Context, changes: Sequence[RecordChange]) -> list[Operations]:
+        """What others will find the records by, for each place."""
         tenant, owner, keys = context.tenant, context.user or "", self._keys
-        kept = {name: record for name, record in planned.items() if record is not None}
+        kept = [change.record for change in changes if change.record is not None]
         if not kept:
             return []
         known = Operations()
         known.add("SADD", keys.tenants, tenant)
-        if any(record.expires_at is not None for record in kept.values()):
+        if any(record.expires_at is not None for record in kept):
             known.add("SADD", keys.expiring_records, whom(tenant, owner))
         owners = Operations()
         owners.add("SADD", f"{keys.tenant(tenant)}:owners", owner)
-        announced: list[tuple[Operations, list[tuple[str, str, object]]]] = [(known, []), (owners, [])]
-        for id, entry in homes.items():
-            root = keys.conversation(tenant, id)
-            operations = Operations(f"{root}:head")
-            mine = [linked(owner, name) for name, record in kept.items() if record.conversation_id == id]
-            operations.add_many("SADD", f"{root}:records", mine)
-            announced.append((operations, [(f"{root}:head", "birth", entry.birth)]))
-        return announced
+        return [known, owners]
 
-    async def _run(self, operations: Operations, conditions: list[tuple[str, str, object]]) -> list[int]:
-        checks = [each for key, field, value in conditions for each in (operations.number(key), field, value)]
-        answer: list[int] = await WRITE.run(
-            self._nodes, operations.keys, ["", len(conditions), *checks, *operations.values]
-        )
-        return answer
+    def _tie(
+        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, Entry], *, check: bool = True
+    ) -> list[Operations]:
+        """Notes at the conversations which records belong to them."""
+        ties: list[Operations] = []
+        for id, entry in homes.items():
+            root = self._keys.conversation(context.tenant, id)
+            mine = [record_member(*each.key) for each in changes if each.record and each.record.conversation_id == id]
+            operations = Operations()
+            if check:
+                operations.check(f"{root}:head", "birth", entry.birth)
+            operations.add_many("SADD", f"{root}:records", (linked(context.user or "", name) for name in mine))
+            if mine:
+                ties.append(operations)
+        return ties
 
     # Whole spaces
 
@@ -223,7 +239,7 @@ class Records:
         own = Operations()
         for part in ("tokens", "data", "names", "links", "expiring"):
             own.add("UNLINK", f"{space}:{part}")
-        await self._run(own, [])
+        await own.run(self._nodes)
         await self._nodes.ask(self._keys.all, ("SREM", self._keys.expiring_records, whom(tenant, owner)), write=True)
         key = f"{self._keys.tenant(tenant)}:owners"
         await self._nodes.ask(key, ("SREM", key, owner), write=True)
@@ -239,7 +255,7 @@ class Records:
         for member in sorted(spaces):
             if gone >= limit:
                 break
-            tenant, owner = documents.pair_of(member)
+            tenant, owner = rows.pair_of(member)
             gone += await self._sweep(Context(tenant, context.now), self._keys.records(tenant, owner), limit - gone)
             key = f"{self._keys.records(tenant, owner)}:expiring"
             if not await self._nodes.ask(key, ("EXISTS", key), write=True):
@@ -257,7 +273,9 @@ class Records:
         return gone
 
 
-def _put(own: Operations, space: str, name: bytes, record: Record | None, token: str, homes: dict[str, Entry]) -> None:
+def _put(
+    own: Operations, space: str, name: bytes, record: Record | None, token: str, homes: Mapping[str, Entry]
+) -> None:
     if record is None:
         for part in ("tokens", "data", "links"):
             own.add("HDEL", f"{space}:{part}", name)
@@ -266,7 +284,7 @@ def _put(own: Operations, space: str, name: bytes, record: Record | None, token:
         return
     home = homes.get(record.conversation_id) if record.conversation_id is not None else None
     own.add("HSET", f"{space}:tokens", name, token)
-    own.add("HSET", f"{space}:data", name, documents.stored_record(record, home.birth if home else None))
+    own.add("HSET", f"{space}:data", name, rows.stored_record(record, home.birth if home else None))
     own.add("ZADD", f"{space}:names", 0, name)
     if home is None:
         own.add("HDEL", f"{space}:links", name)

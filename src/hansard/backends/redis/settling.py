@@ -27,7 +27,7 @@ from msgspec import Struct
 from hansard.backends.redis.batch import Batch, Operations
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.scripts import APPLY, MARK, WRITE
+from hansard.backends.redis.scripts import APPLY, MARK
 from hansard.errors import Unavailable
 
 DEADLINE = 10
@@ -71,13 +71,13 @@ class Settling:
     async def commit(self, batch: Batch) -> list[int]:
         """The answer of the script `write`, with all that went anywhere."""
         if not batch.before and not batch.after:
-            return await self._write(batch)
+            return await batch.own.run(self._nodes)
         deadline = await self._announce(batch)
         following = [Following(each.keys, each.values) for each in batch.after.values() if each.values]
         outgoing = msgspec.msgpack.encode(Outgoing(batch.id, batch.n, following))
         if following:
             batch.do("RPUSH", "outbox", outgoing)
-        answer = await self._write(batch, str(deadline))
+        answer = await batch.own.run(self._nodes, str(deadline))
         if answer[0] != 0:
             await self._undo(batch.tenant, _mark_of(batch))
             await self._unmark(batch)
@@ -91,22 +91,13 @@ class Settling:
             raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
         return [0, *gone]
 
-    async def _write(self, batch: Batch, deadline: str = "") -> list[int]:
-        keys, values = batch.command(deadline)
-        answer: list[int] = await WRITE.run(self._nodes, keys, values)
-        return answer
-
     async def _announce(self, batch: Batch) -> int:
         mark = msgspec.json.encode(_mark_of(batch))
         pending = f"{self._keys.tenant(batch.tenant)}:pending"
         # The mark comes first: what is done beforehand must be found by whoever clears up.
         deadline: int = await MARK.run(self._nodes, [pending], [DEADLINE, f"{batch.n}:{batch.id}", mark])
-        await asyncio.gather(*(self._plain(each) for each in batch.before.values() if each.values))
+        await asyncio.gather(*(each.run(self._nodes) for each in batch.before.values() if each.values))
         return deadline
-
-    async def _plain(self, operations: Operations) -> list[int]:
-        answer: list[int] = await WRITE.run(self._nodes, operations.keys, ["", 0, *operations.values])
-        return answer[1:]
 
     async def _apply(self, id: str, n: int, following: Sequence[Following]) -> tuple[int, int]:
         """Blobs and records that went."""
@@ -126,7 +117,7 @@ class Settling:
                 operations = Operations()
                 # It stays until a sweep: it may have been put by itself meanwhile.
                 operations.add("release", bucket, sha256, mark.id, mark.n, "-inf")
-                await self._plain(operations)
+                await operations.run(self._nodes)
 
     # Helping
 

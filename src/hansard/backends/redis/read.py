@@ -6,43 +6,30 @@ head came with the answer, and it asks again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from heapq import merge
-from typing import TypeVar
 
 from hansard import rules
-from hansard.backends.redis import coding, documents
-from hansard.backends.redis.coding import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
-from hansard.backends.redis.heads import Ask, Heads, Seen
-from hansard.backends.redis.saving import lines_of
-from hansard.backends.redis.writing import found_of
-from hansard.backends.values import own_conversation
-from hansard.contract.types import Context, Image, Lane, MessageQuery, Row, Slice
-from hansard.model import MAIN, Conversation, Message, Summary, to_micros
-from hansard.threads import aside
-
-T = TypeVar("T")
+from hansard.backends.optimistic import Overtaken
+from hansard.backends.redis import rows
+from hansard.backends.redis.answers import Answers, answer, decoded, total_size
+from hansard.backends.redis.changes import segments_of
+from hansard.backends.redis.heads import Ask, Heads, Moment, Seen
+from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
+from hansard.contract.storage import Wants
+from hansard.contract.types import Context, Head, Lane, MessageQuery, Row, Slice
+from hansard.model import MAIN, Message, to_micros
 
 Piece = list[tuple[int, StoredMessage]]
 """Messages in the order of seq, each with its line."""
+_TRIES = 3
 _FIRST = Lane(MAIN, 1)
 """Where most conversations have all their messages."""
-_LONG = 1_000_000
-"""Bytes that are decoded on the event loop; more go to a thread."""
-
-
-async def _decoded(size: int, make: Callable[[], T]) -> T:
-    """What takes long to decode leaves the event loop alone."""
-    return await aside(make) if size > _LONG else make()
-
-
-def _total(found: Iterable[bytes | None]) -> int:
-    return sum([len(data) for data in found if data is not None])
 
 
 async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
-    return await _decoded(_total(found), partial(coding.rows_of, found, id))
+    return await decoded(total_size(found), partial(rows.rows_of, found, id))
 
 
 def visible(seen: Seen, context: Context) -> Entry | None:
@@ -54,28 +41,24 @@ async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
     return visible(await heads.look((context.tenant, id)), context)
 
 
-async def find_conversation(heads: Heads, context: Context, id: str) -> Conversation | None:
-    entry = await find_entry(heads, context, id)
-    return entry.head.conversation if entry else None
-
-
-async def list_summaries(heads: Heads, context: Context, id: str, branch: str | None) -> list[Summary]:
-    seen = await heads.look((context.tenant, id), [("LRANGE", "summaries", 0, -1)])
-    if visible(seen, context) is None:
-        return []
-    found = (documents.summary_of(data, id) for data in seen.answers[0])
-    return [summary for summary in found if branch is None or summary.branch == branch]
-
-
-async def find_messages(heads: Heads, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-    found: list[Message] = []
-    for start in range(0, len(message_ids), PIECE):
-        seen = await heads.look((context.tenant, id), [("find", "", *message_ids[start : start + PIECE])])
-        if visible(seen, context) is None:
-            return []
-        answer = seen.answers[0]
-        found += [message for _, message in await _decoded(_total(answer), partial(found_of, answer, id))]
-    return found
+async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[Head, Answers] | None:
+    """The conversation and the answers, of one moment."""
+    needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
+    for tries in range(_TRIES):
+        moment = Moment(heads, (context.tenant, id))
+        try:
+            if needs_state:
+                await moment.look()
+            # While others keep writing, only one round trip is one moment.
+            answers = await answer(moment, id, wants, whole=tries == _TRIES - 1)
+            if not moment.was_read:
+                await moment.look()
+        except Overtaken:
+            continue
+        entry = moment.entry
+        seen = entry is not None and rules.is_visible(entry.head.conversation, context)
+        return (entry.head, answers) if entry and seen else None
+    raise AssertionError
 
 
 # Messages
@@ -92,9 +75,9 @@ async def get_messages(heads: Heads, context: Context, id: str, query: MessageQu
         seen = await heads.look((context.tenant, id), asks)
         known = visible(seen, context)
         if known is not None and rules.segments(known.head.lane(query.branch)) == rules.segments(lane):
-            found = [data for answer in seen.answers for data in answer]
+            found = [data for stored in seen.answers for data in stored]
             page = partial(_page, found, id, query, cannot_pass=_is_short(query, lane, known.largest))
-            return await _decoded(_total(found), page)
+            return await decoded(total_size(found), page)
     return Slice([], False)
 
 
@@ -126,20 +109,20 @@ def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | Non
 
 
 def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: bool) -> Slice:
-    return _bounded(coding.rows_of(found, id), id, query, cannot_pass=cannot_pass)
+    return _bounded(rows.rows_of(found, id), id, query, cannot_pass=cannot_pass)
 
 
 def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
     """As many as the limit and the bound in bytes allow, but always one. `cannot_pass` knows that they do."""
     if cannot_pass:
-        return Slice(coding.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
+        return Slice(rows.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
     messages: list[Message] = []
     size = 0
     for row in found:
         if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
             return Slice(messages, True)
-        messages.append(coding.message_from(row, id))
-        size += coding.size_of(row)
+        messages.append(rows.message_from(row, id))
+        size += rows.size_of(row)
     return Slice(messages, False)
 
 
@@ -164,26 +147,26 @@ async def _long(heads: Heads, context: Context, id: str, query: MessageQuery) ->
 
 
 async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
-    rows: list[StoredMessage] = []
+    taken: list[StoredMessage] = []
     size = 0
     async for row in _walk(heads, context, id, entry, query):
         if not is_wanted(row, query):
             continue
-        if len(rows) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
-            return Slice(await _decoded(size, partial(coding.messages_from, rows, id)), True)
-        rows.append(row)
-        size += coding.size_of(row)
-    return Slice(await _decoded(size, partial(coding.messages_from, rows, id)), False)
+        if len(taken) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
+            return Slice(await decoded(size, partial(rows.messages_from, taken, id)), True)
+        taken.append(row)
+        size += rows.size_of(row)
+    return Slice(await decoded(size, partial(rows.messages_from, taken, id)), False)
 
 
 async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
     """A branch has to be sorted by time as a whole."""
-    rows = [row async for row in _walk(heads, context, id, entry, query) if is_wanted(row, query)]
-    above = [row for row in rows if query.above is None or (row.created_at, row.seq) > query.above]
+    wanted = [row async for row in _walk(heads, context, id, entry, query) if is_wanted(row, query)]
+    above = [row for row in wanted if query.above is None or (row.created_at, row.seq) > query.above]
     between = [row for row in above if query.below is None or (row.created_at, row.seq) < query.below]
     between.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)
     size = sum([len(row.body) for row in between])
-    return await _decoded(size, partial(_bounded, between, id, query))
+    return await decoded(size, partial(_bounded, between, id, query))
 
 
 def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
@@ -214,16 +197,16 @@ async def _walk(
         limit = max(1, piece // len(group))
         seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit) for line, upto in group])
         _check_same(seen, context, entry, query)
-        for (line, upto), answer in zip(group, seen.answers, strict=True):
-            rows = await _rows(answer, id)
-            while rows:
-                for row in rows:
+        for (line, upto), stored in zip(group, seen.answers, strict=True):
+            found = await _rows(stored, id)
+            while found:
+                for row in found:
                     yield row
-                if len(rows) < limit:
+                if len(found) < limit:
                     break
-                seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit, rows[-1].seq)])
+                seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit, found[-1].seq)])
                 _check_same(seen, context, entry, query)
-                rows = await _rows(seen.answers[0], id)
+                found = await _rows(seen.answers[0], id)
         at += len(group)
 
 
@@ -240,24 +223,17 @@ def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery)
 # Copying
 
 
-async def read_image(heads: Heads, context: Context, id: str) -> Image | None:
-    entry = await find_entry(heads, context, id)
-    if entry is None:
-        return None
-    return Image(own_conversation(entry.head.conversation), entry.head.seq, tuple(entry.head.lanes.values()))
-
-
 async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, after_seq: int, limit: int) -> Piece | None:
     """The next messages of all lines; None when the conversation is gone."""
-    lines = sorted(lines_of(entry.head))
+    lines = sorted(segments_of(entry.head))
     asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for line in lines]
     seen = await heads.look((context.tenant, id), asks)
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         return None
-    if sorted(lines_of(now.head)) != lines:
+    if sorted(segments_of(now.head)) != lines:
         return await read_lines(heads, context, id, now, after_seq, limit)
-    found = [[(line, row) for row in await _rows(answer, id)] for line, answer in zip(lines, seen.answers, strict=True)]
+    found = [[(line, row) for row in await _rows(stored, id)] for line, stored in zip(lines, seen.answers, strict=True)]
     return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]
 
 
@@ -273,6 +249,6 @@ async def read_rows(heads: Heads, context: Context, id: str, after_seq: int, lim
         for line, row in piece:
             if size >= max_bytes:
                 break
-            taken.append(Row(line, coding.message_from(row, id)))
-            size += coding.size_of(row)
+            taken.append(Row(line, rows.message_from(row, id)))
+            size += rows.size_of(row)
     return taken

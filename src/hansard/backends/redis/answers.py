@@ -1,0 +1,145 @@
+"""The answers to `Wants`: asked for in one round trip, or piece by piece where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from hansard.backends.redis import rows
+from hansard.backends.redis.changes import segments_of
+from hansard.backends.redis.heads import Ask, Moment
+from hansard.backends.redis.rows import PIECE, piece_of
+from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
+from hansard.model import Message, from_micros
+from hansard.threads import aside
+
+T = TypeVar("T")
+
+_LONG = 1_000_000
+"""Bytes that are decoded on the event loop; more go to a thread."""
+_MANY = 1000
+
+
+class Answers(Struct):
+    """What was found, and the summaries as they are stored. Blobs and records are not here: they lie elsewhere."""
+
+    found: Found
+    summaries: Sequence[bytes] = ()
+
+
+async def decoded(size: int, make: Callable[[], T]) -> T:
+    """What takes long to decode leaves the event loop alone."""
+    return await aside(make) if size > _LONG else make()
+
+
+def total_size(found: Iterable[bytes | None]) -> int:
+    return sum([len(data) for data in found if data is not None])
+
+
+async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) -> Answers:
+    """`whole` asks for everything in one round trip, however large it is."""
+    step = piece_of(moment.entry) if moment.entry else PIECE
+    count = moment.entry.head.conversation.message_count if moment.entry else 0
+    longest = count if wants.newest is None else wants.newest * len(wants.runs)
+    at_once = wants.runs if whole or longest <= step else ()
+    ids = wants.ids if whole else wants.ids[:PIECE]
+    asks = _asks(moment, wants, ids, at_once)
+    answers = iter(await moment.look(asks) if asks else ())
+    by_id = await _by_id(next(answers), id) if ids else {}
+    for at in range(len(ids), len(wants.ids), PIECE):
+        (more,) = await moment.look([("find", "", *wants.ids[at : at + PIECE])])
+        by_id |= await _by_id(more, id)
+    messages = await _placed(at_once, [next(answers) for _ in at_once], id, wants.newest)
+    if wants.runs and not at_once:
+        messages = await _read_long(moment, id, wants, step)
+    spans = [Span(*(int(number) for number in next(answers))) for _ in wants.spans]
+    last = next(answers) if wants.last_time_without else None
+    summaries = next(answers) if wants.summaries else ()
+    times = [time for _ in _pieces(wants.tombstones) for time in next(answers)]
+    found = Found(
+        by_id=by_id,
+        messages=messages,
+        spans=spans,
+        last_time=from_micros(rows.row_of(last, id).created_at) if last else None,
+        summaries=[rows.summary_of(data, id) for data in summaries],
+        tombstones={each: from_micros(int(at)) for each, at in zip(wants.tombstones, times, strict=True) if at},
+    )
+    return Answers(found, summaries)
+
+
+def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Iterable[Run]) -> list[Ask]:
+    asks: list[Ask] = [("find", "", *ids)] if ids else []
+    asks += [_messages_of(run, wants.newest) for run in runs]
+    asks += [("span", "", run.segment, run.after, run.upto) for run in wants.spans]
+    if wants.last_time_without is not None:
+        segments = sorted(segments_of(moment.entry.head)) if moment.entry else []
+        asks.append(_last(segments, wants.last_time_without))
+    if wants.summaries:
+        asks.append(("LRANGE", "summaries", 0, -1))
+    asks += [("HMGET", "graves", *digests) for digests in _pieces(wants.tombstones)]
+    return asks
+
+
+def _pieces(values: Sequence[str]) -> list[Sequence[str]]:
+    """A script can hand only so many values on to a command."""
+    return [values[at : at + _MANY] for at in range(0, len(values), _MANY)]
+
+
+def _messages_of(run: Run, newest: int | None) -> Ask:
+    key = f"messages:{run.segment}"
+    if newest is None:
+        return ("ZRANGEBYSCORE", key, f"({run.after}", run.upto)
+    return ("ZREVRANGEBYSCORE", key, run.upto, f"({run.after}", "LIMIT", 0, newest)
+
+
+def _last(segments: Sequence[int], without: Without) -> Ask:
+    runs = [each for run in without.runs for each in (run.segment, run.after, run.upto)]
+    return ("last", "", len(segments), *segments, len(without.ids), *without.ids, *runs)
+
+
+async def _by_id(answer: Sequence[bytes | None], id: str) -> dict[str, Placed]:
+    """From the answer of `find`: see scripts/read.lua."""
+    return await decoded(total_size(answer), partial(_found, answer, id))
+
+
+def _found(answer: Sequence[bytes | None], id: str) -> dict[str, Placed]:
+    pairs = [(place, data) for place, data in zip(answer[::2], answer[1::2], strict=True) if place and data]
+    messages = rows.messages_of([data for _, data in pairs], id)
+    return {each.id: (int(place.split()[0]), each) for (place, _), each in zip(pairs, messages, strict=True)}
+
+
+async def _placed(
+    runs: Sequence[Run], answers: Sequence[Sequence[bytes]], id: str, newest: int | None = None
+) -> list[Placed]:
+    """The messages of these runs, in order."""
+    found: list[Placed] = []
+    for run, stored in zip(runs, answers, strict=True):
+        ascending = stored if newest is None else stored[::-1]
+        messages: list[Message] = await decoded(total_size(stored), partial(rows.messages_of, ascending, id))
+        found += [(run.segment, message) for message in messages]
+    return found if newest is None else found[-newest:]
+
+
+async def _read_long(moment: Moment, id: str, wants: Wants, step: int) -> list[Placed]:
+    found: list[Placed] = []
+    if wants.newest is not None:
+        for run in reversed(wants.runs):
+            stored = await moment.look([_messages_of(run, wants.newest - len(found))])
+            found = [*await _placed([run], stored, id, wants.newest), *found]
+            if len(found) == wants.newest:
+                break
+        return found
+    for run in wants.runs:
+        after = run.after
+        while piece := await _piece(moment, id, Run(run.segment, after, run.upto), step):
+            found += piece
+            after = piece[-1][1].seq
+    return found
+
+
+async def _piece(moment: Moment, id: str, run: Run, limit: int) -> list[Placed]:
+    stored: list[Any] = await moment.look([(*_messages_of(run, None), "LIMIT", 0, limit)])
+    return await _placed([run], stored, id)

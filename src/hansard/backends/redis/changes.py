@@ -1,0 +1,320 @@
+"""`Changes` as a `Batch`: what every write is made of. Nothing here asks the server, and nothing decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from hansard import codec, rules
+from hansard.backends.redis import rows
+from hansard.backends.redis.batch import Batch
+from hansard.backends.redis.keys import shelves, stands, whom
+from hansard.backends.redis.rows import Entry, head_changes, micros_of
+from hansard.contract.storage import Changes, Placed, Update
+from hansard.contract.types import Context, Draft, Head
+from hansard.model import Conversation, Message, UsageRow, to_micros
+
+_NEVER = "-inf"
+
+
+class Leaving(Struct, kw_only=True):
+    """What a write takes away, as it must be known to remove it."""
+
+    messages: Sequence[Placed] = ()
+    """Those of `Changes.remove` and `Changes.remove_runs`."""
+    counts: Mapping[str, int] = {}
+    """For the blobs that these messages, and the one that is updated, refer to: how many messages do so now."""
+    blobs: Sequence[str] = ()
+    """All of the conversation, as the two below: for `Changes.wipes`."""
+    records: Sequence[tuple[str, bytes]] = ()
+    """Owner and name."""
+    participants: Sequence[str] = ()
+    summaries: int = 0
+    left_summaries: Sequence[bytes] = ()
+    """Those that are left without `Changes.lost_summaries`, as they are stored."""
+
+
+NOTHING_LEAVES = Leaving()
+
+
+def takes_away(changes: Changes) -> bool:
+    return changes.wipes != "nothing" or bool(
+        changes.remove or changes.remove_runs or changes.update or changes.lost_summaries
+    )
+
+
+def fill(batch: Batch, context: Context, before: Entry | None, changes: Changes, leaving: Leaving) -> Entry | None:
+    """Adds all changes to the batch. Returns the conversation after it, None when it is deleted."""
+    coming = [message for _, fresh in changes.insert for message, _ in fresh]
+    if changes.update is not None:
+        coming.append(changes.update.after)
+    users = {who.id for message in coming if (who := message.participant) and who.kind == "user"}
+    counts = references(coming)
+    batch.uses = counts.keys()
+    if before is not None and changes.wipes != "nothing":
+        _wipe(batch, context, before, leaving)
+        if changes.wipes == "everything":
+            _remove_conversation(batch, context, before, leaving, users)
+            before = None
+    if changes.blobs or counts:
+        _use_blobs(batch, changes.blobs, counts)
+    if leaving is not NOTHING_LEAVES:
+        _remove(batch, context, changes, leaving)
+    for segment, fresh in changes.insert:
+        _insert(batch, segment, fresh)
+    if users:
+        _add_participants(batch, users)
+    if changes.update is not None:
+        _update(batch, changes.update)
+    if changes.lost_summaries or changes.new_summary is not None:
+        _change_summaries(batch, changes, leaving)
+    if changes.tombstones:
+        _bury(batch, context, changes.tombstones)
+    if changes.usage:
+        _add_usage(batch, changes.usage)
+    return _save(batch, before, changes.state, _largest(changes)) if changes.state else None
+
+
+def _largest(changes: Changes) -> int:
+    """The size of the largest body that comes."""
+    sizes = [draft.size for _, fresh in changes.insert for _, draft in fresh]
+    if changes.update is not None and changes.update.draft is not None:
+        sizes.append(changes.update.draft.size)
+    return max(sizes, default=0)
+
+
+# The head, and the conversation's place in every list
+
+
+def _save(batch: Batch, before: Entry | None, head: Head, largest: int) -> Entry:
+    old = before.head if before else None
+    birth = before.birth if before else batch.n
+    largest = max(largest, before.largest if before else 0)
+    fields, gone = head_changes(old, head, largest)
+    if before is None:
+        fields += ["birth", birth]
+    batch.do_many("HSET", "head", ["n", batch.n, *fields])
+    if gone:
+        batch.do_many("HDEL", "head", gone)
+    _move(batch, old.conversation if old else None, head.conversation)
+    return Entry(batch.n, birth, head, largest)
+
+
+def _move(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
+    """From its stands in the lists to its new ones; None for nowhere."""
+    keys, tenant = batch.keys, batch.tenant
+    leaves = shelves(keys, tenant, before) if before else []
+    enters = leaves if _same_owners(before, after) else shelves(keys, tenant, after) if after else []
+    old, new = stands(before) if before else {}, stands(after) if after else {}
+    for shelf in dict.fromkeys([*leaves, *enters]):
+        for sort in old or new:
+            was = old.get(sort, b"") if shelf in leaves else b""
+            will_be = new.get(sort, b"") if shelf in enters else b""
+            if was != will_be:
+                batch.then(shelf).add("move", f"{shelf}:{sort}", was, will_be)
+    _move_expiry(batch, before, after)
+    if before is None:
+        # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
+        batch.first(keys.tenants).add("SADD", keys.tenants, tenant)
+        batch.then(keys.all).add("SADD", keys.tenants, tenant)
+
+
+def _same_owners(one: Conversation | None, other: Conversation | None) -> bool:
+    return one is not None and other is not None and (one.user_id, one.agent_id) == (other.user_id, other.agent_id)
+
+
+def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
+    was, will_be = before and micros_of(before.expires_at), after and micros_of(after.expires_at)
+    if was == will_be:
+        return
+    everywhere = batch.then(batch.keys.all)
+    member = whom(batch.tenant, batch.id)
+    if will_be is None:
+        everywhere.add("ZREM", batch.keys.expiring, member)
+    else:
+        everywhere.add("ZADD", batch.keys.expiring, will_be, member)
+
+
+# Messages
+
+
+def _insert(batch: Batch, segment: int, fresh: Sequence[tuple[Message, Draft]]) -> None:
+    """Messages at the end of a segment, with what finds them by id."""
+    stored: list[int | bytes] = []
+    places: list[str] = []
+    for message, draft in fresh:
+        stored += (message.seq, rows.message_of(message, draft.body))
+        places += (message.id, f"{segment} {message.seq}")
+    batch.do_many("ZADD", f"messages:{segment}", stored)
+    batch.do_many("HSET", "ids", places)
+    for message, _ in fresh:
+        if message.pinned:
+            _pin(batch, segment, message)
+
+
+def _add_participants(batch: Batch, users: Iterable[str]) -> None:
+    for user in sorted(users):
+        mark = batch.keys.participant(batch.tenant, user)
+        batch.first(mark).add("HSET", mark, batch.id, batch.n)
+    batch.do_many("SADD", "participants", sorted(users))
+
+
+def _pin(batch: Batch, segment: int, message: Message) -> None:
+    """Notes whether a message is pinned, so that the pinned ones are found without a walk."""
+    if message.pinned:
+        batch.do("ZADD", f"pinned:{segment}", message.seq, message.seq)
+    else:
+        batch.do("ZREM", f"pinned:{segment}", message.seq)
+
+
+def _update(batch: Batch, update: Update) -> None:
+    segment, message, before = update.segment, update.after, update.before
+    body = update.draft.body if update.draft else _body(before)
+    batch.do("ZREMRANGEBYSCORE", f"messages:{segment}", message.seq, message.seq)
+    batch.do("ZADD", f"messages:{segment}", message.seq, rows.message_of(message, body))
+    if message.pinned != before.pinned:
+        _pin(batch, segment, message)
+
+
+def _body(message: Message) -> str:
+    return message.content if message.format == "text" else codec.encode(message.content)
+
+
+def _remove(batch: Batch, context: Context, changes: Changes, leaving: Leaving) -> None:
+    for run in changes.remove_runs:
+        batch.do("ZREMRANGEBYSCORE", f"messages:{run.segment}", f"({run.after}", run.upto)
+    for segment, message in changes.remove:
+        batch.do("ZREMRANGEBYSCORE", f"messages:{segment}", message.seq, message.seq)
+    for segment, message in leaving.messages:
+        if message.pinned:
+            batch.do("ZREM", f"pinned:{segment}", message.seq)
+    batch.do_many("HDEL", "ids", (message.id for _, message in leaving.messages))
+    _release_blobs(batch, context, released(changes, leaving.messages), leaving.counts)
+
+
+def _change_summaries(batch: Batch, changes: Changes, leaving: Leaving) -> None:
+    if changes.lost_summaries:
+        batch.do("DEL", "summaries")
+        batch.do_many("RPUSH", "summaries", leaving.left_summaries)
+    if changes.new_summary is not None:
+        batch.do("RPUSH", "summaries", rows.stored_summary(changes.new_summary))
+
+
+# Blobs and usage
+
+
+def references(messages: Iterable[Message]) -> Mapping[str, int]:
+    """How many messages refer to each blob."""
+    messages = [message for message in messages if message.blobs]
+    return (
+        {}
+        if not messages
+        else Counter(sha256 for message in messages for sha256 in {ref.sha256 for ref in message.blobs})
+    )
+
+
+def released(changes: Changes, removed: Iterable[Placed]) -> Mapping[str, int]:
+    """How many references to each blob go with these messages, and with the old body of the one that is updated."""
+    old = [changes.update.before] if changes.update else []
+    return references([*(message for _, message in removed), *old])
+
+
+def _use_blobs(batch: Batch, blobs: Mapping[str, bytes], counts: Mapping[str, int]) -> None:
+    for sha256, data in blobs.items():
+        # Bytes that come with a message need no keeping time: the message refers to them at once.
+        bucket = batch.keys.bucket(batch.tenant, sha256)
+        batch.first(bucket).add("keep", bucket, sha256, data, _NEVER)
+    for sha256, count in sorted(counts.items()):
+        bucket = batch.keys.bucket(batch.tenant, sha256)
+        batch.first(bucket).add("use", bucket, sha256, batch.id, batch.n)
+        batch.do("HINCRBY", "blobs", sha256, count)
+
+
+def _release_blobs(batch: Batch, context: Context, gone: Mapping[str, int], counts: Mapping[str, int]) -> None:
+    """`gone` says how many references went, `counts` how many there were. The last one takes the blob along."""
+    for sha256, count in sorted(gone.items()):
+        if counts[sha256] > count or sha256 in batch.uses:
+            batch.do("HINCRBY", "blobs", sha256, -count)
+        else:
+            batch.do("HDEL", "blobs", sha256)
+            _release(batch, context, sha256)
+
+
+def _release(batch: Batch, context: Context, sha256: str) -> None:
+    bucket = batch.keys.bucket(batch.tenant, sha256)
+    batch.then(bucket).add("release", bucket, sha256, batch.id, batch.n, to_micros(context.now))
+
+
+def _add_usage(batch: Batch, usage: Iterable[UsageRow]) -> None:
+    root = batch.keys.usage(batch.tenant)
+    for row in usage:
+        numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
+        place = batch.then(root)
+        place.add("ZADD", f"{root}:days", 0, row.day)
+        place.add("count", f"{root}:{row.day}", rows.usage_field(row), *numbers, repr(float(row.cost)))
+
+
+# Deleting
+
+
+def _wipe(batch: Batch, context: Context, before: Entry, leaving: Leaving) -> None:
+    """All messages and summaries. A blob that new messages refer to stays in use."""
+    for segment in sorted(segments_of(before.head)):
+        batch.do("UNLINK", f"messages:{segment}")
+        batch.do("UNLINK", f"pinned:{segment}")
+    for part in ("ids", "summaries", "blobs"):
+        batch.do("UNLINK", part)
+    for sha256 in leaving.blobs:
+        if sha256 not in batch.uses:
+            _release(batch, context, sha256)
+
+
+def _remove_conversation(batch: Batch, context: Context, before: Entry, leaving: Leaving, users: Iterable[str]) -> None:
+    """The conversation and what belongs to it elsewhere. `users` take part in the one that takes its place."""
+    for part in ("head", "records", "participants"):
+        batch.do("UNLINK", part)
+    _move(batch, before.head.conversation, None)
+    batch.do("HSET", "graves", "n", batch.n)
+    _remember_graves(batch, to_micros(context.now))
+    for owner, name in leaving.records:
+        space = batch.keys.records(batch.tenant, owner)
+        batch.then(space).add("drop", space, name, link(batch.id, before.birth))
+    for user in set(leaving.participants).difference(users):
+        mark = batch.keys.participant(batch.tenant, user)
+        batch.then(mark).add("forget", mark, batch.id, batch.n)
+
+
+def _bury(batch: Batch, context: Context, digests: Sequence[str]) -> None:
+    at = to_micros(context.now)
+    batch.do_many("HSET", "graves", (each for digest in digests for each in (digest, at)))
+    _remember_graves(batch, at)
+
+
+def _remember_graves(batch: Batch, at: int) -> None:
+    """So that a sweep finds them when their time is over."""
+    batch.then(batch.keys.all).add("ZADD", batch.keys.deleted, "LT", at, whom(batch.tenant, batch.id))
+
+
+def link(id: str, birth: int) -> str:
+    """What ties a record to one conversation, and to no later one of the same id."""
+    return f"{birth} {id}"
+
+
+def linked(owner: str, name: bytes) -> bytes:
+    """A member of a conversation's set of records: whose record, and its name."""
+    return codec.pack_namespace((owner,)) + name
+
+
+def owner_and_name(member: bytes) -> tuple[str, bytes]:
+    # The owner ends at the first NUL that is not an escaped one; a name begins with a byte of 0 or 1.
+    at = member.index(b"\0")
+    while member[at + 1 : at + 2] == b"\xff":
+        at = member.index(b"\0", at + 1)
+    (owner,) = codec.unpack_namespace(member[: at + 1])
+    return owner, member[at + 1 :]
+
+
+def segments_of(head: Head) -> set[int]:
+    return {segment for lane in head.lanes.values() for segment, _ in rules.segments(lane)}

@@ -1,0 +1,170 @@
+"""Redis, one server or a cluster: see `keys` for what lies where, `transaction` for how it is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import structs
+
+from hansard.backends.redis import beside, listing, read, server
+from hansard.backends.redis.heads import Heads
+from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.lifecycle import Lifecycle
+from hansard.backends.redis.nodes import open_nodes
+from hansard.backends.redis.options import Options
+from hansard.backends.redis.records import Records
+from hansard.backends.redis.settling import Settling
+from hansard.backends.redis.transaction import Writer
+from hansard.contract.backend import Capabilities
+from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
+from hansard.contract.types import (
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
+
+_INTERVAL = 0.05
+"""Seconds between two looks of somebody who waits for others' writes."""
+_LARGEST_BATCH = 50_000
+"""So that a command can carry it (see `batch`) whatever ids, participants and usage the messages have."""
+
+
+class RedisStorage:
+    def __init__(self, options: Options) -> None:
+        self.nodes = open_nodes(options)
+        self.keys = Keys(options.prefix)
+        self._heads = Heads(self.nodes, self.keys)
+        self._settling = Settling(self.nodes, self.keys)
+        self._records = Records(self.nodes, self.keys, self._heads)
+        self._writer = Writer(self.nodes, self.keys, self._heads, self._settling, self._records)
+        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records, self._settling)
+        self._capabilities = Capabilities(
+            name="redis",
+            durability="process",
+            shared=True,
+            atomic_batch=_LARGEST_BATCH,
+            watch="poll",
+            remnants="in Redis' append-only file until it is rewritten (BGREWRITEAOF), and in snapshots until "
+            "the next.",
+        )
+
+    async def open(self) -> None:
+        """Looks at the server, or refuses it."""
+        servers = await server.prepare(self.nodes, self.keys)
+        if all(each.durability == "machine" for each in servers):
+            self._capabilities = structs.replace(self._capabilities, durability="machine")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def close(self) -> None:
+        await self.nodes.close()
+        self._writer.signals.notify_all()
+
+    # One conversation
+
+    def write(self, context: Context, id: str, operation: Operation[T]) -> Coroutine[Any, Any, T]:
+        return self._writer.write(context, id, operation)
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        seen = await read.read(self._heads, context, id, wants)
+        if seen is None:
+            return None
+        found = seen[1].found
+        if wants.blobs:
+            found = structs.replace(found, blobs=await self.get_blobs(context, wants.blobs))
+        if wants.records:
+            found = structs.replace(found, records=(await self._records.find(context, wants.records))[0])
+        return seen[0], found
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await read.get_messages(self._heads, context, id, query)
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        return await read.read_rows(self._heads, context, id, after_seq, limit, max_bytes)
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        """Own writes are heard of at once, others' at the next look."""
+        name = (context.tenant, id)
+        signals = self._writer.signals
+        deadline = time.monotonic() + timeout
+        heard = await signals.wait(name, 0, 0)
+        while True:
+            entry = (await self._heads.look(name)).entry
+            mark = entry.n if entry else 1
+            left = deadline - time.monotonic()
+            if mark != seen or left <= 0:
+                return mark
+            heard = await signals.wait(name, heard, min(_INTERVAL, left))
+
+    # Many conversations
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        await self._settling.settle(context.tenant)
+        return await listing.list_conversations(self.nodes, self.keys, context, query)
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return await beside.participations(self.nodes, self.keys, self._heads, context, participant_id, limit)
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return await self._records.get(context, keys)
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self._records.write(context, writes)
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await self._records.scan(context, query)
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return [owner for owner in await self._records.owners(context.tenant) if owner]
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        await beside.put_blob(self.nodes, self.keys, context.tenant, sha256, data, keep_until)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await beside.get_blobs(self.nodes, self.keys, context.tenant, digests)
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        await self._settling.settle(context.tenant)
+        return await beside.usage(self.nodes, self.keys, context, since, until)
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        await self._settling.settle(context.tenant)
+        records = await self._records.erase(context.tenant, user_id)
+        usage_rows = await beside.erase_usage(self.nodes, self.keys, context.tenant, user_id)
+        return Receipt(records=records, usage_rows=usage_rows, at=context.now)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await self._lifecycle.sweep(context, limit)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self._lifecycle.stats(tenant)
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        for each in await server.look(self.nodes):
+            for problem in each.problems():
+                yield problem
+        async for found in self._lifecycle.check(tenant):
+            yield found
+
+    async def list_tenants(self) -> list[str]:
+        return await self._lifecycle.tenants()
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await self._lifecycle.delete_tenant(context)

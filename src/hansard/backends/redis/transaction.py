@@ -1,0 +1,265 @@
+"""One conversation in Redis, as an operation sees it.
+
+The rules are Python, and Redis runs Lua. So a write remembers the conversation, or reads it, decides, and sends one
+script that compares the stamp and applies everything at once. Where somebody else was faster nothing has happened, and
+the operation is run again (`backends.optimistic`). On one server a write leaves its turn as soon as it is sent, and the
+next one builds on what the conversation is going to be: so many writes to one conversation share a round trip.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from hansard.backends import optimistic
+from hansard.backends.optimistic import Overtaken
+from hansard.backends.redis import beside
+from hansard.backends.redis.answers import Answers, answer
+from hansard.backends.redis.batch import Batch
+from hansard.backends.redis.changes import (
+    NOTHING_LEAVES,
+    Leaving,
+    fill,
+    owner_and_name,
+    released,
+    segments_of,
+    takes_away,
+)
+from hansard.backends.redis.heads import Heads, Moment
+from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.records import Records
+from hansard.backends.redis.rows import Entry
+from hansard.backends.redis.settling import Settling
+from hansard.backends.redis.turns import Queues, Turn
+from hansard.backends.signals import Signals
+from hansard.contract.storage import NOTHING, Applied, Changes, Found, Operation, Placed, Run, T, Wants
+from hansard.contract.types import Context, Head
+from hansard.errors import Unsupported
+
+_HOPEFUL = 10_000
+"""Ids and tombstones up to which the script checks each. More of them would leave no room for the messages."""
+_MANY = 1000
+_NO_ANSWERS = Answers(NOTHING)
+
+
+class Writer:
+    """Runs operations, each in its turn."""
+
+    def __init__(self, nodes: Nodes, keys: Keys, heads: Heads, settling: Settling, records: Records) -> None:
+        self.nodes = nodes
+        self.keys = keys
+        self.heads = heads
+        self.settling = settling
+        self.records = records
+        self.signals = Signals()
+        self._queues: Queues = {}
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        turn = Turn(self._queues, (context.tenant, id))
+        last: RedisTransaction | None = None
+
+        async def begin(certain: bool) -> RedisTransaction:
+            nonlocal last
+            await turn.take()
+            moment = self._remembered(context, id) if not certain else None
+            foreseen = None
+            if moment is None:
+                moment = Moment(self.heads, (context.tenant, id), write=True)
+                if last is not None and last.assumed is not None:
+                    # It will ask the same again: the answer comes with the state.
+                    foreseen = last.assumed, await answer(moment, id, last.assumed)
+                if not moment.was_read:
+                    await moment.look()
+            last = RedisTransaction(self, context, id, moment, turn, foreseen, hopes=not certain)
+            return last
+
+        try:
+            return await optimistic.write(operation, begin)
+        finally:
+            turn.leave()
+
+    def _remembered(self, context: Context, id: str) -> Moment | None:
+        name = (context.tenant, id)
+        entry = self.heads.latest(name)
+        return Moment(self.heads, name, entry, write=True) if entry else None
+
+
+class RedisTransaction:
+    has_applied = False
+    assumed: Wants | None = None
+    """What was answered without asking; the script checks it."""
+    _segments = 0
+    """How many new segments the operation has asked for."""
+    _runs: Sequence[Run] = ()
+    """What was read in full: `apply` need not read it again."""
+    _messages: Sequence[Placed] = ()
+    _summaries: Sequence[bytes] = ()
+    _tokens: Mapping[bytes, str] = {}
+
+    def __init__(
+        self,
+        writer: Writer,
+        context: Context,
+        id: str,
+        moment: Moment,
+        turn: Turn,
+        foreseen: tuple[Wants, Answers] | None = None,
+        *,
+        hopes: bool,
+    ) -> None:
+        self.context = context
+        self.id = id
+        self._writer = writer
+        self._moment = moment
+        self._turn = turn
+        self._foreseen = foreseen
+        self._hopes = hopes
+
+    @property
+    def state(self) -> Head | None:
+        return self._moment.entry.head if self._moment.entry else None
+
+    @property
+    def is_certain(self) -> bool:
+        return self._moment.was_read and self.assumed is None
+
+    def new_segment(self) -> int:
+        self._segments += 1
+        return self._segments + (max(segments_of(self.state)) if self.state else 0)
+
+    async def get(self, wants: Wants) -> Found:
+        answers = await self._answers(wants)
+        found = answers.found
+        if wants.summaries:
+            self._summaries = answers.summaries
+        if wants.runs and wants.newest is None:
+            self._runs, self._messages = wants.runs, found.messages
+        if wants.blobs:
+            nodes, keys, tenant = self._writer.nodes, self._writer.keys, self.context.tenant
+            found = structs.replace(found, blobs=await beside.get_blobs(nodes, keys, tenant, wants.blobs))
+        if wants.records:
+            records, self._tokens = await self._writer.records.find(self.context, wants.records)
+            found = structs.replace(found, records=records)
+        return found
+
+    async def _answers(self, wants: Wants) -> Answers:
+        hopes = self._hopes and self.assumed is None
+        if hopes and wants.expects_none and len(wants.ids) + len(wants.tombstones) <= _HOPEFUL:
+            self.assumed = wants
+            return _NO_ANSWERS
+        if self._foreseen is not None and self._foreseen[0] == wants:
+            return self._foreseen[1]
+        return await answer(self._moment, self.id, wants)
+
+    # Applying
+
+    async def apply(self, changes: Changes) -> Applied:
+        self.has_applied = True
+        batch, before = self._begin(), self._moment.entry
+        leaving = await self._leaving(changes) if takes_away(changes) else NOTHING_LEAVES
+        after = fill(batch, self.context, before, changes, leaving)
+        if changes.records:
+            self._add_records(batch, after, changes)
+        blobs, records = await self._commit(batch, after)
+        wiped = before.head.conversation.message_count if before and changes.wipes != "nothing" else 0
+        return Applied(
+            messages=wiped + len(leaving.messages),
+            summaries=leaving.summaries + len(changes.lost_summaries),
+            records=records,
+            blobs=blobs,
+        )
+
+    def _begin(self) -> Batch:
+        """A batch that happens only if the conversation, or its absence, is still what was found."""
+        moment, writer = self._moment, self._writer
+        # Never given twice, and growing over deletions: from the clock, or else one more than the last.
+        n = max(moment.last_n + 1, time.time_ns() // 1000)
+        batch = Batch(writer.keys, self.context.tenant, self.id, n, cluster=writer.nodes.is_cluster)
+        if moment.entry is not None:
+            batch.check("head", "n", moment.entry.n)
+        else:
+            batch.check("head", "n", "")
+            batch.check("graves", "n", moment.last_n or "")
+        if self.assumed is not None:
+            for id in self.assumed.ids:
+                batch.check("ids", id, "")
+            for digest in self.assumed.tombstones:
+                batch.check("graves", digest, "")
+        return batch
+
+    async def _leaving(self, changes: Changes) -> Leaving:
+        leaving = Leaving(messages=changes.remove or await self._messages_of(changes.remove_runs))
+        if changes.wipes != "nothing" and self._moment.entry is not None:
+            await self._add_all(leaving)
+        lost = sorted(released(changes, leaving.messages))
+        if lost:
+            leaving.counts = await self._counts(lost)
+        if changes.lost_summaries:
+            kept = set(range(len(self._summaries))).difference(changes.lost_summaries)
+            leaving.left_summaries = [self._summaries[position] for position in sorted(kept)]
+        return leaving
+
+    async def _messages_of(self, runs: Sequence[Run]) -> Sequence[Placed]:
+        found: list[Placed] = []
+        for run in runs:
+            if any(_holds(each, run) for each in self._runs):
+                found += [placed for placed in self._messages if _is_in(run, placed)]
+            else:
+                found += (await answer(self._moment, self.id, Wants(runs=[run]))).found.messages
+        return found
+
+    async def _add_all(self, leaving: Leaving) -> None:
+        asks = [("HKEYS", "blobs"), ("SMEMBERS", "records"), ("SMEMBERS", "participants"), ("LLEN", "summaries")]
+        blobs, links, users, leaving.summaries = await self._moment.look(asks)
+        leaving.blobs = [each.decode() for each in blobs]
+        leaving.records = [owner_and_name(each) for each in links]
+        leaving.participants = [each.decode() for each in users]
+
+    async def _counts(self, digests: Sequence[str]) -> dict[str, int]:
+        """How many messages refer to each of these blobs."""
+        pieces = [digests[at : at + _MANY] for at in range(0, len(digests), _MANY)]
+        answers = await self._moment.look([("HMGET", "blobs", *piece) for piece in pieces])
+        counts = [count for piece in answers for count in piece]
+        return {sha256: int(count or 0) for sha256, count in zip(digests, counts, strict=True)}
+
+    def _add_records(self, batch: Batch, after: Entry | None, changes: Changes) -> None:
+        if self._writer.nodes.is_cluster:
+            raise Unsupported(
+                "a Redis Cluster cannot write records and messages in one step: write the records by themselves",
+                capability="atomic_batch",
+            )
+        homes = {self.id: after} if after else {}
+        self._writer.records.fill(batch.own, self.context, changes.records, self._tokens, homes)
+
+    async def _commit(self, batch: Batch, after: Entry | None) -> tuple[int, int]:
+        """How many blobs and records went."""
+        heads, name = self._writer.heads, (self.context.tenant, self.id)
+        try:
+            # In a cluster a write takes several steps, so that the next could overtake it.
+            if after is not None and not self._writer.nodes.is_cluster:
+                heads.expect(name, after)
+                self._turn.leave()
+            failed, *gone = await self._writer.settling.commit(batch)
+        except BaseException:
+            heads.forget(name)
+            raise
+        if failed or after is None:
+            heads.forget(name)
+        else:
+            heads.keep(name, after)
+        if failed:
+            raise Overtaken
+        self._writer.signals.notify(name)
+        blobs, records = gone
+        return blobs, records
+
+
+def _holds(outer: Run, inner: Run) -> bool:
+    return outer.segment == inner.segment and outer.after <= inner.after and inner.upto <= outer.upto
+
+
+def _is_in(run: Run, placed: Placed) -> bool:
+    return placed[0] == run.segment and run.after < placed[1].seq <= run.upto

@@ -1,0 +1,58 @@
+"""Whose turn it is to write to a conversation, among the writers of this process.
+
+They would overtake each other otherwise, and each would decide again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hansard.backends.redis.heads import Name
+
+
+class _Queue:
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+Queues = dict[Name, _Queue]
+"""Those that somebody has, or waits for."""
+
+
+class Turn:
+    __slots__ = ("_name", "_queue", "_queues")
+
+    def __init__(self, queues: Queues, name: Name) -> None:
+        self._queues = queues
+        self._name = name
+        self._queue: _Queue | None = None
+
+    async def take(self) -> None:
+        """Waits for the turn, unless it has it."""
+        if self._queue is not None:
+            return
+        queue = self._queues.get(self._name)
+        if queue is None:
+            queue = self._queues[self._name] = _Queue()
+        queue.users += 1
+        try:
+            await queue.lock.acquire()
+        except BaseException:
+            self._forget(queue)
+            raise
+        self._queue = queue
+
+    def leave(self) -> None:
+        """The next one may go on. It may be called again."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.lock.release()
+            self._forget(queue)
+
+    def _forget(self, queue: _Queue) -> None:
+        queue.users -= 1
+        if not queue.users:
+            del self._queues[self._name]
