@@ -15,7 +15,10 @@ from tests.servers import redis as redis_servers
 
 import hansard
 from hansard import sync
-from hansard.backends.redis import RedisBackend, settling
+from hansard.backends.redis import RedisBackend
+from hansard.backends.redis.partitions import RedisPartitions
+from hansard.backends.shared import settling
+from hansard.backends.shared.settling import Mark
 from hansard.errors import Unavailable
 from hansard.testing.comparing import facts, state
 
@@ -79,14 +82,14 @@ def test_a_write_that_took_too_long_does_not_happen(cluster_url: str, monkeypatc
     run(cluster_url, dying.prepare)
     with sync.connect(cluster_url) as store:
         tries = []
-        original = settling.Settling._announce
+        original = RedisPartitions.put_mark
 
-        async def late(self: settling.Settling, batch: Any) -> int:
-            tries.append(batch)
-            deadline = await original(self, batch)
+        async def late(self: RedisPartitions, tenant: str, mark: Mark, seconds: int) -> int:
+            tries.append(mark)
+            deadline = await original(self, tenant, mark, seconds)
             return deadline - 60 if len(tries) == 1 else deadline
 
-        monkeypatch.setattr(settling.Settling, "_announce", late)
+        monkeypatch.setattr(RedisPartitions, "put_mark", late)
         store.append_message("old", "user", "in the end", id="z")
         assert len(tries) == 2, "the first was refused, the second in time"
         assert [message.id for message in store.get_messages("old")] == ["f", "p", "z"]
@@ -103,7 +106,7 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
         key = f"{backend.storage.keys.tenant('default')}:pending"
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 1, "its writer may still be alive"
-        monkeypatch.setattr(settling, "_GRACE", -settling.DEADLINE - 5)
+        monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
         store.list_conversations()
         assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 0
         assert store.check() == []
@@ -133,11 +136,11 @@ def test_a_write_whose_last_step_fails_may_have_landed(cluster_url: str, monkeyp
     run(cluster_url, dying.prepare)
     with sync.connect(cluster_url) as store:
 
-        async def refused(*_: Any) -> tuple[int, int]:
+        async def refused(*_: Any) -> None:
             raise Unavailable("a node of the cluster is down", outcome="not_applied")
 
         with monkeypatch.context() as patched:
-            patched.setattr(settling.Settling, "_apply", refused)
+            patched.setattr(RedisPartitions, "apply", refused)
             with pytest.raises(Unavailable) as told:
                 store.append_message("old", "user", "in the end", id="z")
         assert told.value.outcome == "unknown"

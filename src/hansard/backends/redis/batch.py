@@ -2,7 +2,7 @@
 
 On one server everything is one script, and so one step. In a cluster other places may be on other nodes: what others
 will rely on (`before`) is done first, what follows (`after`) is written down with the change and done later, at most
-once. See `settling`.
+once. See `shared.settling`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import WRITE
+from hansard.backends.shared.settling import Mark
 from hansard.errors import Unsupported
 
 _MANY = 1000
@@ -95,6 +96,15 @@ class Batch:
         self.uses: Set[str] = frozenset()
         """Blobs that the new messages refer to."""
         self._cluster = cluster
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.id, self.n, 0, tuple(sorted(self.uses)))
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it has anything to do at other places, in steps of their own."""
+        return bool(self.before or self.after)
 
     def check(self, part: str, field: str, value: Any) -> None:
         self.own.check(f"{self.root}:{part}", field, value)

@@ -14,7 +14,6 @@ from hansard.backends.redis.keys import Keys, shelves, stands
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.settling import Settling
 from hansard.backends.redis.transaction import Writer
 from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, Swept
@@ -23,13 +22,13 @@ from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
 
 
 class Lifecycle:
-    def __init__(self, nodes: Nodes, keys: Keys, writer: Writer, records: Records, settling: Settling) -> None:
+    def __init__(self, nodes: Nodes, keys: Keys, writer: Writer, records: Records) -> None:
         self._nodes = nodes
         self._keys = keys
         self._writer = writer
         self._heads: Heads = writer.heads
         self._records = records
-        self._settling = settling
+        self._settle = writer.settle
 
     # Tenants
 
@@ -42,7 +41,7 @@ class Lifecycle:
         return sorted(each.decode() for each in found)
 
     async def _holds_anything(self, tenant: str) -> bool:
-        await self._settling.settle(tenant)
+        await self._settle(tenant)
         return bool(
             await self._count(tenant)
             or await self._records.owners(tenant)
@@ -56,7 +55,7 @@ class Lifecycle:
 
     async def delete_tenant(self, context: Context) -> Receipt:
         tenant = context.tenant
-        await self._settling.settle(tenant)
+        await self._settle(tenant)
         total = Receipt(at=context.now)
         async for members in listing.everything(self._nodes, self._keys, tenant):
             for member in members:
@@ -83,7 +82,7 @@ class Lifecycle:
     async def sweep(self, context: Context, limit: int) -> Swept:
         tenants = await self._known_tenants()
         for tenant in tenants:
-            await self._settling.settle(tenant)
+            await self._settle(tenant)
         expired, total = await self._sweep_conversations(context, limit)
         records = await self._records.sweep(context, limit)
         blobs = 0
@@ -152,7 +151,7 @@ class Lifecycle:
         active: Counter[str] = Counter()
         chosen = await self.tenants() if tenant is None else [tenant]
         for name in chosen:
-            await self._settling.settle(name)
+            await self._settle(name)
             async for members in listing.everything(self._nodes, self._keys, name):
                 ids = [listing.id_of(member) for member in members]
                 entries = await listing.entries_of(self._nodes, self._keys, name, ids)
@@ -180,7 +179,7 @@ class Lifecycle:
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         seen = 0
         for name in await self.tenants() if tenant is None else [tenant]:
-            await self._settling.settle(name)
+            await self._settle(name)
             async for members in listing.everything(self._nodes, self._keys, name):
                 for member in members:
                     for problem in await self._check(Context(name, NOT_YET), member):

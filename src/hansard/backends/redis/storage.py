@@ -15,9 +15,10 @@ from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import open_nodes
 from hansard.backends.redis.options import Options
+from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.redis.records import Records
-from hansard.backends.redis.settling import Settling
 from hansard.backends.redis.transaction import Writer
+from hansard.backends.shared.settling import Settling
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -45,10 +46,10 @@ class RedisStorage:
         self.nodes = open_nodes(options)
         self.keys = Keys(options.prefix)
         self._heads = Heads(self.nodes, self.keys)
-        self._settling = Settling(self.nodes, self.keys)
         self._records = Records(self.nodes, self.keys, self._heads)
-        self._writer = Writer(self.nodes, self.keys, self._heads, self._settling, self._records)
-        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records, self._settling)
+        settling = Settling(RedisPartitions(self.nodes, self.keys))
+        self._writer = Writer(self.nodes, self.keys, self._heads, settling, self._records)
+        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records)
         self._capabilities = Capabilities(
             name="redis",
             durability="process",
@@ -112,7 +113,7 @@ class RedisStorage:
     # Many conversations
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        await self._settling.settle(context.tenant)
+        await self._writer.settle(context.tenant)
         return await listing.list_conversations(self.nodes, self.keys, context, query)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
@@ -139,13 +140,13 @@ class RedisStorage:
         return await beside.get_blobs(self.nodes, self.keys, context.tenant, digests)
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        await self._settling.settle(context.tenant)
+        await self._writer.settle(context.tenant)
         return await beside.usage(self.nodes, self.keys, context, since, until)
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
-        await self._settling.settle(context.tenant)
+        await self._writer.settle(context.tenant)
         records = await self._records.erase(context.tenant, user_id)
         usage_rows = await beside.erase_usage(self.nodes, self.keys, context.tenant, user_id)
         return Receipt(records=records, usage_rows=usage_rows, at=context.now)

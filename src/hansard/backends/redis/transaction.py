@@ -30,10 +30,11 @@ from hansard.backends.redis.changes import (
 from hansard.backends.redis.heads import Heads, Moment
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.partitions import Following
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.settling import Settling
 from hansard.backends.redis.turns import Queues, Turn
+from hansard.backends.shared.settling import Gone, Settling
 from hansard.backends.signals import Signals
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Operation, Placed, Run, T, Wants
 from hansard.contract.types import Context, Head
@@ -48,11 +49,13 @@ _NO_ANSWERS = Answers(NOTHING)
 class Writer:
     """Runs operations, each in its turn."""
 
-    def __init__(self, nodes: Nodes, keys: Keys, heads: Heads, settling: Settling, records: Records) -> None:
+    def __init__(
+        self, nodes: Nodes, keys: Keys, heads: Heads, settling: Settling[Batch, Following], records: Records
+    ) -> None:
         self.nodes = nodes
         self.keys = keys
         self.heads = heads
-        self.settling = settling
+        self._settling = settling
         self.records = records
         self.signals = Signals()
         self._queues: Queues = {}
@@ -80,6 +83,18 @@ class Writer:
             return await optimistic.write(operation, begin)
         finally:
             turn.leave()
+
+    async def commit(self, batch: Batch) -> Gone | None:
+        """What went elsewhere with a write; None when it has not happened."""
+        if batch.crosses:
+            return await self._settling.commit(batch)
+        failed, *gone = await batch.own.run(self.nodes)
+        return None if failed else Gone(*gone)
+
+    async def settle(self, tenant: str) -> None:
+        """Before a place is read that writes to other places change."""
+        if self.nodes.is_cluster:
+            await self._settling.settle(tenant)
 
     def _remembered(self, context: Context, id: str) -> Moment | None:
         name = (context.tenant, id)
@@ -163,13 +178,13 @@ class RedisTransaction:
         after = fill(batch, self.context, before, changes, leaving)
         if changes.records:
             self._add_records(batch, after, changes)
-        blobs, records = await self._commit(batch, after)
+        gone = await self._commit(batch, after)
         wiped = before.head.conversation.message_count if before and changes.wipes != "nothing" else 0
         return Applied(
             messages=wiped + len(leaving.messages),
             summaries=leaving.summaries + len(changes.lost_summaries),
-            records=records,
-            blobs=blobs,
+            records=gone.records,
+            blobs=gone.blobs,
         )
 
     def _begin(self) -> Batch:
@@ -234,27 +249,25 @@ class RedisTransaction:
         homes = {self.id: after} if after else {}
         self._writer.records.fill(batch.own, self.context, changes.records, self._tokens, homes)
 
-    async def _commit(self, batch: Batch, after: Entry | None) -> tuple[int, int]:
-        """How many blobs and records went."""
+    async def _commit(self, batch: Batch, after: Entry | None) -> Gone:
         heads, name = self._writer.heads, (self.context.tenant, self.id)
         try:
             # In a cluster a write takes several steps, so that the next could overtake it.
             if after is not None and not self._writer.nodes.is_cluster:
                 heads.expect(name, after)
                 self._turn.leave()
-            failed, *gone = await self._writer.settling.commit(batch)
+            gone = await self._writer.commit(batch)
         except BaseException:
             heads.forget(name)
             raise
-        if failed or after is None:
+        if gone is None or after is None:
             heads.forget(name)
         else:
             heads.keep(name, after)
-        if failed:
+        if gone is None:
             raise Overtaken
         self._writer.signals.notify(name)
-        blobs, records = gone
-        return blobs, records
+        return gone
 
 
 def _holds(outer: Run, inner: Run) -> bool:

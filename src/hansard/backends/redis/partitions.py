@@ -1,0 +1,114 @@
+"""The places of a Redis Cluster as `shared.settling` sees them. A script knows the time, so that no fence is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hansard.backends.redis.batch import Batch, Operations
+from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.scripts import APPLY, MARK
+from hansard.backends.shared.settling import Gone, Mark, Outgoing
+
+
+class Following(Struct, array_like=True, frozen=True):
+    """What follows from a write at one place: see `scripts/apply.lua`."""
+
+    keys: list[str]
+    values: list[Any]
+
+
+class _StoredMark(Struct, array_like=True, frozen=True):
+    """Who is going to write what, and which blobs it refers to beforehand."""
+
+    id: str
+    n: int
+    blobs: tuple[str, ...] = ()
+
+
+class _StoredOutgoing(Struct, array_like=True, frozen=True):
+    """An entry of an outbox."""
+
+    id: str
+    n: int
+    following: list[Following]
+
+
+_MARK = msgspec.json.Decoder(_StoredMark)
+_OUTGOING = msgspec.msgpack.Decoder(_StoredOutgoing)
+
+
+class RedisPartitions:
+    def __init__(self, nodes: Nodes, keys: Keys) -> None:
+        self._nodes = nodes
+        self._keys = keys
+
+    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+        said = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
+        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), said])
+        return deadline
+
+    async def prepare(self, write: Batch) -> None:
+        await asyncio.gather(*(each.run(self._nodes) for each in write.before.values() if each.values))
+
+    async def commit(self, write: Batch, deadline: int) -> bool:
+        following = [Following(each.keys, each.values) for each in write.after.values() if each.values]
+        if following:
+            entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, following))
+            write.do("RPUSH", "outbox", entry)
+        return (await write.own.run(self._nodes, str(deadline)))[0] == 0
+
+    async def outbox(self, tenant: str, id: str) -> Sequence[Outgoing[Following]]:
+        key = self._outbox(tenant, id)
+        entries = await self._nodes.ask(key, ("LRANGE", key, 0, -1), write=True)
+        found = [(_OUTGOING.decode(entry), entry) for entry in entries]
+        return [Outgoing(stored.n, stored.following, entry) for stored, entry in found]
+
+    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Following]) -> None:
+        key = self._outbox(tenant, id)
+        await self._nodes.ask(key, ("LREM", key, 1, outgoing.entry), write=True)
+
+    async def apply(self, id: str, n: int, effect: Following) -> Gone:
+        return Gone(*await APPLY.run(self._nodes, effect.keys, [id, n, *effect.values]))
+
+    async def undo(self, tenant: str, mark: Mark) -> None:
+        """Takes back the uses of blobs that a write announced and did not make."""
+        root = self._keys.conversation(tenant, mark.id)
+        for sha256 in mark.prepared:
+            if not await self._nodes.ask(root, ("HEXISTS", f"{root}:blobs", sha256), write=True):
+                operations = Operations()
+                # It stays until a sweep: it may have been put by itself meanwhile.
+                operations.add("release", self._keys.bucket(tenant, sha256), sha256, mark.id, mark.n, "-inf")
+                await operations.run(self._nodes)
+
+    async def clear_mark(self, tenant: str, mark: Mark) -> None:
+        key = self._pending(tenant)
+        await self._nodes.ask(key, ("HDEL", key, _name(mark)), write=True)
+
+    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+        key = self._pending(tenant)
+        found = await self._nodes.ask(key, ("HGETALL", key), write=True)
+        marks: list[tuple[Mark, int]] = []
+        for value in found[1::2]:
+            deadline, _, said = value.partition(b" ")
+            stored = _MARK.decode(said)
+            marks.append((Mark(stored.id, stored.n, 0, stored.blobs), int(deadline)))
+        return marks
+
+    async def now(self, tenant: str) -> int:
+        return int((await self._nodes.ask(self._pending(tenant), ("TIME",), write=True))[0])
+
+    def _pending(self, tenant: str) -> str:
+        return f"{self._keys.tenant(tenant)}:pending"
+
+    def _outbox(self, tenant: str, id: str) -> str:
+        return f"{self._keys.conversation(tenant, id)}:outbox"
+
+
+def _name(mark: Mark) -> str:
+    return f"{mark.n}:{mark.id}"

@@ -1,0 +1,173 @@
+"""How a write reaches several partitions of a storage whose transactions cover only one.
+
+A conversation is one partition; lists of conversations, usage and blobs are others. A writer may die between any two
+steps. So:
+
+1. The write is *marked* in its tenant's partition, with a deadline, and what others will rely on is *prepared*: bytes
+   of blobs, for example, must be there before a message refers to them.
+2. The conversation is *committed*: in one step it is compared, changed, and given an entry in its *outbox* with the
+   *effects* that the write has elsewhere. From here on the write has happened.
+3. The outbox is emptied, oldest first: the effects are applied, place by place, once and in order, because each place
+   remembers the newest write of each conversation that it has seen.
+4. The mark is cleared.
+
+Before somebody reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it does
+steps 3 and 4 for writers that have not come to it yet, or never will. A mark that is long overdue is cleared, and what
+step 1 prepared in vain is undone.
+
+**Overdue writers** must not commit any longer: nobody would look for their outbox. A storage that knows the time
+inside its write refuses a commit after the deadline. One that does not gives a `fence`: before an overdue mark is
+cleared, the head of its conversation gets another stamp, and the writer's comparison fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from hansard.errors import Unavailable
+
+DEADLINE = 10
+"""Seconds that a write may take from its mark to its commit."""
+GRACE = 60
+"""Seconds after the deadline when a mark is cleared: so far apart may the clocks of the storage's nodes be."""
+
+
+class Mark(Struct, frozen=True):
+    """A write that is under way."""
+
+    id: str
+    n: int
+    """Its stamp: higher than that of every earlier write to this conversation, also of one that was deleted."""
+    after: int
+    """The stamp of the conversation that it was decided on; 0 where there was none."""
+    prepared: tuple[str, ...] = ()
+    """What `undo` may have to take back."""
+
+
+class Crossing(Protocol):
+    """A write as a storage knows it."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def mark(self) -> Mark: ...
+
+
+class Gone(Struct, frozen=True):
+    """What went from other places with a write."""
+
+    blobs: int = 0
+    records: int = 0
+
+
+W = TypeVar("W", bound=Crossing)
+W_contra = TypeVar("W_contra", bound=Crossing, contravariant=True)
+E = TypeVar("E")
+
+
+class Outgoing(Struct, Generic[E], frozen=True):
+    """An entry of an outbox."""
+
+    n: int
+    effects: Sequence[E]
+    """One for each place."""
+    entry: Any
+    """What `remove_outgoing` finds it by."""
+
+
+class Partitions(Protocol[W_contra, E]):
+    """What settling asks of a storage. Each method is one step of one partition unless it says otherwise.
+
+    Every method may be called again after it has done its work, by anybody.
+    """
+
+    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+        """Returns the deadline: the time of the tenant's partition, so many seconds from now."""
+
+    async def prepare(self, write: W_contra) -> None:
+        """Does what others will rely on, in any number of steps."""
+
+    async def commit(self, write: W_contra, deadline: int) -> bool:
+        """Changes the conversation and adds the outbox entry, if its stamp is still the one that was decided on.
+
+        A storage that knows the time here also compares the deadline. Returns False when nothing was changed.
+        """
+
+    async def outbox(self, tenant: str, id: str) -> Sequence[Outgoing[E]]:
+        """Oldest first; that of a conversation which was deleted, too."""
+
+    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[E]) -> None: ...
+
+    async def apply(self, id: str, n: int, effect: E) -> Gone:
+        """Does nothing if the place has seen this write of the conversation, or a later one."""
+
+    async def undo(self, tenant: str, mark: Mark) -> None:
+        """Takes back what was prepared, except what the conversation refers to, or a later write has prepared."""
+
+    async def clear_mark(self, tenant: str, mark: Mark) -> None: ...
+
+    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+        """With their deadlines."""
+
+    async def now(self, tenant: str) -> int:
+        """In seconds, by the clock that `put_mark` reads."""
+
+
+Fence = Callable[[str, Mark], Awaitable[None]]
+"""If the conversation still has the stamp `mark.after`, gives it another one, and changes nothing else."""
+
+
+class Settling(Generic[W, E]):
+    def __init__(self, partitions: Partitions[W, E], *, fence: Fence | None = None) -> None:
+        self._partitions = partitions
+        self._fence = fence
+
+    async def commit(self, write: W) -> Gone | None:
+        """What went elsewhere with the write; None when it has not happened, because somebody else was faster."""
+        partitions, tenant, mark = self._partitions, write.tenant, write.mark
+        # The mark comes first: what is prepared must be found by whoever clears up.
+        deadline = await partitions.put_mark(tenant, mark, DEADLINE)
+        await partitions.prepare(write)
+        if not await partitions.commit(write, deadline):
+            await partitions.undo(tenant, mark)
+            await partitions.clear_mark(tenant, mark)
+            return None
+        try:
+            # What others left there before comes first: a place passes over what is older than what it has seen.
+            gone = await self._finish(tenant, mark.id, mark.n)
+            await partitions.clear_mark(tenant, mark)
+        except Unavailable as error:
+            # Whatever became of this step, the write itself has happened.
+            raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
+        return gone
+
+    async def settle(self, tenant: str) -> None:
+        """Finishes what writers have left open in a tenant."""
+        marks = await self._partitions.marks(tenant)
+        if not marks:
+            return
+        # Read before the outboxes: whoever was overdue then adds nothing to them after they are read.
+        now = await self._partitions.now(tenant)
+        for mark, deadline in marks:
+            is_overdue = now > deadline + GRACE
+            if is_overdue and self._fence is not None:
+                await self._fence(tenant, mark)
+            await self._finish(tenant, mark.id)
+            if is_overdue:
+                await self._partitions.undo(tenant, mark)
+                await self._partitions.clear_mark(tenant, mark)
+
+    async def _finish(self, tenant: str, id: str, n: int = 0) -> Gone:
+        """Empties the outbox of a conversation. Returns what went with the write `n`."""
+        gone = Gone()
+        for outgoing in await self._partitions.outbox(tenant, id):
+            applied = [self._partitions.apply(id, outgoing.n, effect) for effect in outgoing.effects]
+            went = await asyncio.gather(*applied)
+            if outgoing.n == n:
+                gone = Gone(sum(each.blobs for each in went), sum(each.records for each in went))
+            await self._partitions.remove_outgoing(tenant, id, outgoing)
+        return gone
