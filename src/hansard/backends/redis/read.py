@@ -6,12 +6,13 @@ head came with the answer, and it asks again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from heapq import merge
 
 from hansard import rules
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.optimistic import PATIENCE, Overtaken
 from hansard.backends.redis import rows
 from hansard.backends.redis.answers import Answers, answer, decoded, total_size
 from hansard.backends.redis.changes import segments_of
@@ -19,6 +20,7 @@ from hansard.backends.redis.heads import Ask, Heads, Moment, Seen
 from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
 from hansard.contract.storage import Wants
 from hansard.contract.types import Context, Head, Lane, MessageQuery, Row, Slice
+from hansard.errors import TimedOut
 from hansard.model import MAIN, Message, to_micros
 
 Piece = list[tuple[int, StoredMessage]]
@@ -44,13 +46,16 @@ async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
 async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[Head, Answers] | None:
     """The conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
-    for tries in range(_TRIES):
+    give_up = time.monotonic() + PATIENCE
+    tries = 0
+    while time.monotonic() < give_up:
+        tries += 1
         moment = Moment(heads, (context.tenant, id))
         try:
             if needs_state:
                 await moment.look()
             # While others keep writing, only one round trip is one moment.
-            answers = await answer(moment, id, wants, whole=tries == _TRIES - 1)
+            answers = await answer(moment, id, wants, whole=tries >= _TRIES)
             if not moment.was_read:
                 await moment.look()
         except Overtaken:
@@ -58,7 +63,7 @@ async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[H
         entry = moment.entry
         seen = entry is not None and rules.is_visible(entry.head.conversation, context)
         return (entry.head, answers) if entry and seen else None
-    raise AssertionError
+    raise TimedOut(f"others kept changing conversation {id!r} for {PATIENCE:g} seconds", outcome="not_applied")
 
 
 # Messages
