@@ -13,8 +13,7 @@ import pytest
 from tests.backends.files import kit
 
 from hansard import Message, sync
-from hansard.backends.files import checkpoint
-from hansard.backends.files.backend import FilesBackend
+from hansard.backends.files import FilesBackend, checkpoint
 from hansard.backends.files.tenant import Common
 from hansard.testing import Clock, state
 
@@ -49,7 +48,7 @@ def test_what_the_catalogue_says_of_an_old_file_is_not_read_again(tmp_path: Path
         backend = store.backend
         assert isinstance(backend, FilesBackend)
         store.list_conversations(user_id="u1", limit=50)
-        assert len(backend._common.journals.values()) == 0, "no journal was opened"
+        assert len(backend.storage.common.journals.values()) == 0, "no journal was opened"
 
 
 LOSSES: dict[str, Callable[[Path], object]] = {
@@ -183,7 +182,10 @@ def test_little_memory_changes_no_answer(tmp_path: Path) -> None:
             store.tenant(f"t{number}").append_message("c", "user", "x")
         backend = store.backend
         assert isinstance(backend, FilesBackend)
-        assert [len(cache.values()) for cache in (backend._common.journals, backend._common.spaces)] == [1, 1]
+        assert [len(cache.values()) for cache in (backend.storage.common.journals, backend.storage.common.spaces)] == [
+            1,
+            1,
+        ]
         assert kit.contents(store, "c3") == ["in 3", "more"]
         assert len(store.admin.tenants()) == 21
 

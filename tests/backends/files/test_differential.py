@@ -42,7 +42,7 @@ class Machine(Comparison):
         for mode in ("delta", "snapshot"):
             self.target.where = f"file://{self.target.folder}?durability=process&mode={mode}"
             handle = self.target.open(self.colour, clock=self.clock, limits=LIMITS)
-            common = handle.backend._common  # type: ignore[attr-defined]
+            common = handle.backend.storage.common  # type: ignore[attr-defined]
             common.journals._most = common.spaces._most = 60
             self.handles.append(handle)
 

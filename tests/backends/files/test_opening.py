@@ -373,7 +373,7 @@ def test_a_lock_held_by_another_thread_times_out(tmp_path: Path) -> None:
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with backend._common.tenant("default").writing("c"):  # type: ignore[attr-defined]
+            with backend.storage.common.tenant("default").writing("c"):  # type: ignore[attr-defined]
                 held.set()
                 done.wait(PATIENCE)
 

@@ -19,8 +19,7 @@ from tests.backends.files import kit
 from tests.waiting import PATIENCE
 
 from hansard import ConversationNotFound, Limits, Message, Unavailable, sync
-from hansard.backends.files import lifecycle
-from hansard.backends.files.backend import FilesBackend
+from hansard.backends.files import FilesBackend, lifecycle
 from hansard.backends.files.locks import Locks
 from hansard.store.core import utc_now
 from hansard.testing import processes
@@ -111,7 +110,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
         store.records.put(["n"], "k", 1, conversation_id="c")
     with kit.connect(tmp_path) as store, ThreadPoolExecutor(1) as pool:
         backend = cast("FilesBackend", store.backend)
-        tenant = backend._common.tenant("default")
+        tenant = backend.storage.common.tenant("default")
         with tenant.writing("c"), tenant.shelf.changes.announced("c"):
             # Between two folders, at the worst moment.
             journal, away = kit.journal(tmp_path, "c"), tmp_path / "away"
@@ -141,7 +140,7 @@ def test_a_lock_that_a_dead_process_left_keeps_nobody(tmp_path: Path) -> None:
 def test_a_tenant_goes_when_nobody_writes_to_it(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store, ThreadPoolExecutor(3) as pool:
         store.append_message("c", "user", "x")
-        tenant = cast("FilesBackend", store.backend)._common.tenant("default")
+        tenant = cast("FilesBackend", store.backend).storage.common.tenant("default")
         with tenant.writing("d", create=True):
             going = [pool.submit(store.admin.delete_tenant, "default") for _ in range(2)]
             with pytest.raises(TimeoutError):
@@ -211,7 +210,7 @@ def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(tmp_path: Path) 
 
     with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store, ThreadPoolExecutor(2) as pool:
         store.append("c", picture("A"))
-        tenant = cast("FilesBackend", store.backend)._common.tenant("default")
+        tenant = cast("FilesBackend", store.backend).storage.common.tenant("default")
         with tenant._catalog.mutex:
             # As if a first look at very many conversations were under way.
             going = pool.submit(store.delete_conversation, "c")
@@ -324,7 +323,7 @@ import os, sys
 from hansard import sync
 store = sync.connect(sys.argv[1])
 store.append_message("c", "user", "x")
-with store.backend._common.tenant("default").writing("c"):
+with store.backend.storage.common.tenant("default").writing("c"):
     child = os.fork()
     if child == 0:
         os.read(0, 1)
@@ -361,7 +360,7 @@ ORPHAN = """
 import os, signal, sys
 from hansard import sync
 store = sync.connect(sys.argv[1])
-with store.backend._common.tenant("default").writing("c"):
+with store.backend.storage.common.tenant("default").writing("c"):
     if os.fork() == 0:
         print(os.getpid(), flush=True)
         os.read(0, 1)

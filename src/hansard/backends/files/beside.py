@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from hansard import rules
 from hansard.backends.files import ledger, names, reading
-from hansard.backends.files.conversations import need
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
+from hansard.backends.files.writing import Writer
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Message, Receipt, Record, UsageRow
 
@@ -41,7 +41,7 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
         tenant.ledger.establish()
         # In one order, whoever takes several.
         ordered = sorted(ids, key=names.escape)
-        writers = [need(stack.enter_context(tenant.writing(id)), context, id)[0] for id in ordered]
+        writers = [_require(stack.enter_context(tenant.writing(id)), context, id) for id in ordered]
         space = tenant.records(owner)
         pen = stack.enter_context(space.writing())
         line, results = space.plan(pen, context, writes, tenant.lives(context))
@@ -51,6 +51,13 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
         if line.records or line.deleted:
             space.commit(pen, line)
         return results
+
+
+def _require(writer: Writer | None, context: Context, id: str) -> Writer:
+    book = writer.book if writer else None
+    if writer is None or book is None or not rules.is_visible(book.head.conversation, context):
+        raise rules.not_found(id)
+    return writer
 
 
 def record_owners(tenant: Tenant) -> list[str]:

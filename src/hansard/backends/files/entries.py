@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from hansard import rules
 from hansard.contract.types import Draft, Head, Lane
 from hansard.model import (
     MAIN,
@@ -225,10 +224,3 @@ def _facts(before: Conversation | None, after: Conversation) -> Facts | UnsetTyp
 def with_facts(conversation: Conversation | None, id: str, facts: Facts) -> Conversation:
     changed = {name: value for name in Facts.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
     return structs.replace(conversation or Conversation(id), **changed)
-
-
-def usage_rows(conversation: Conversation, message: Message, before: Usage | None) -> list[UsageRow]:
-    """What a message adds to the usage rows; its old usage is taken back."""
-    if before == message.usage:
-        return []
-    return [row for _, row in rules.usage_change(conversation, message, before, message.usage)]

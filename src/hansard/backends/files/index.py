@@ -19,6 +19,7 @@ from hansard.backends.files import entries, lines
 from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.lines import Piece, Spot
 from hansard.backends.files.tables import Row, Table
+from hansard.contract.storage import Run, Span
 from hansard.contract.types import Head
 from hansard.model import NOT_YET, Summary, UsageRow, from_micros, to_micros
 
@@ -71,51 +72,52 @@ class Index:
             (table, table.upto(seq)) for line, seq in parts if (table := self.tables.get(line)) is not None and table
         ]
 
-    def rows(self, branch: str | None) -> Iterator[Row]:
-        return chain.from_iterable(table.rows(0, end) for table, end in self.spans(branch))
-
-    def newest_rows(self, branch: str | None, count: int) -> list[Row]:
-        """At most `count`, newest first."""
+    def between(self, runs: Sequence[Run], newest: int | None = None) -> list[Row]:
+        """The messages of these runs in order: all, or only so many from the end."""
         found: list[Row] = []
-        for table, end in reversed(self.spans(branch)):
-            start = max(0, end - (count - len(found)))
-            found += reversed(list(table.rows(start, end)))
+        for run in reversed(runs):
+            table, start, end = self._part(run)
+            if newest is not None:
+                start = max(start, end - (newest - len(found)))
+            found[:0] = table.rows(start, end)
         return found
 
-    def row_at(self, branch: str | None, number: int) -> Row | None:
-        """The message of that number in a branch, from 1; None for 0."""
-        for table, end in self.spans(branch):
-            if number <= end:
-                return table.row(number - 1) if number else None
-            number -= end
-        return None
+    def span(self, run: Run) -> Span:
+        table, start, end = self._part(run)
+        return Span(end - start, table.seq[start], table.seq[end - 1]) if start < end else Span()
+
+    def _part(self, run: Run) -> tuple[Table, int, int]:
+        """The table of a run's segment, and where in it the run begins and ends."""
+        table = self.tables.get(run.segment) or Table(run.segment)
+        start = table.upto(run.after)
+        return table, start, max(start, table.upto(run.upto))
+
+    def ids(self, runs: Sequence[Run]) -> list[str]:
+        """The ids of the messages of these runs."""
+        wanted = {self.place(row) for row in self.between(runs)}
+        return [id for id, place in self.places.items() if place in wanted] if wanted else []
 
     def all_rows(self, after: int = 0) -> Iterator[Row]:
         """Of every line, in the order of seq."""
         tables = self.tables.values()
         return merge(*(table.rows(table.upto(after), len(table)) for table in tables), key=lambda row: row.seq)
 
-    def beyond(self, doomed: Sequence[tuple[int, int]]) -> list[Row]:
-        return [
-            row
-            for line, seq in doomed
-            if (table := self.tables.get(line)) is not None
-            for row in table.rows(table.upto(seq), len(table))
-        ]
-
-    def newest(self, gone: Collection[int] = ()) -> datetime | None:
-        """The time of the last message, those of the given seqs aside."""
+    def last_time(self, without: Collection[str]) -> datetime | None:
+        """The time of the last message, the ones of these ids aside."""
+        gone = {self.places[id] & _SEQ_MASK for id in without if id in self.places}
         last = max((table.last(gone) for table in self.tables.values()), default=None)
         return from_micros(last[1]) if last and last[0] else None
 
-    def fresh_line(self) -> int:
+    def last_segment(self) -> int:
+        """The highest number that a segment of this conversation has, or had."""
         assert self.head is not None
-        return 1 + max(self.top, *(lane.line for lane in self.head.lanes.values()))
+        return max(self.top, *(lane.line for lane in self.head.lanes.values()))
 
-    def digests(self, seqs: Iterable[int] | None = None) -> set[str]:
+    def digests(self, ids: Iterable[str] | None = None) -> set[str]:
         """Blobs that these messages refer to, or all."""
-        found = self.refs.values() if seqs is None else (self.refs[seq] for seq in seqs if seq in self.refs)
-        return set(chain.from_iterable(found))
+        if ids is None:
+            return set(chain.from_iterable(self.refs.values()))
+        return {digest for id in ids for digest in self.refs.get(self.places[id] & _SEQ_MASK, ())}
 
     # Reading on
 

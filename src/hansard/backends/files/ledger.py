@@ -115,9 +115,10 @@ class Ledger:
     def copy_to(self, path: Path, writes: Disk) -> None:
         self._file.copy_to(path, writes)
 
-    def tombstone(self, digest: str) -> datetime | None:
+    def tombstones(self, digests: Iterable[str]) -> dict[str, datetime]:
+        """Those of these that exist."""
         with self._reading() as estate:
-            return estate.tombstones.get(digest)
+            return {each: estate.tombstones[each] for each in digests if each in estate.tombstones}
 
     def usage(self) -> tuple[Rows, set[str]]:
         """Rows, and the journals that they already hold."""

@@ -14,7 +14,6 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.files import beside, disk, names
-from hansard.backends.files.conversations import is_over
 from hansard.backends.files.layout import ENDING, files_in, folders_in
 from hansard.backends.files.ledger import tenant_at
 from hansard.backends.files.tenant import Common, Tenant
@@ -118,7 +117,8 @@ def sweep(common: Common, context: Context, limit: int) -> Swept:
 def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
     with tenant.writing(id) as writer:
         book = writer.book if writer else None
-        if writer is None or book is None or not is_over(book.head.conversation, context.now):
+        expires = book.head.conversation.expires_at if book else None
+        if writer is None or expires is None or expires > context.now:
             return Receipt(at=context.now)
         return tenant.drop(writer, context.now, tombstone=False)
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from hansard.backends.files import disk, lines
-from hansard.backends.files.backend import FilesBackend
 from hansard.backends.files.layout import ROOT
+from hansard.backends.files.storage import FilesBackend
 from hansard.backends.files.tenant import Common
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
 from hansard.threads import aside

@@ -219,21 +219,13 @@ class Records:
         self, pen: Pen[Space], context: Context, writes: Sequence[RecordWrite], lives: Lives
     ) -> tuple[Line, list[Record | None]]:
         """What a batch does, and what it answers."""
-        planned: dict[Key, Record | None] = {}
-        results: list[Record | None] = []
-        for write in writes:
-            key = key_of(write.namespace, write.key)
-            current = planned[key] if key in planned else self._current(pen, key, context, lives)
-            planned[key] = rules.plan_record(context, write, current)
-            results.append(current if write.delete else planned[key])
-        kept = [_raw(record) for record in planned.values() if record is not None]
-        gone = [slot.stub for key, record in planned.items() if record is None and (slot := pen.state.slots.get(key))]
-        places = [(stub.namespace, stub.key) for stub in gone]
-        return Line(what="write", at=context.now, records=kept, deleted=places), results
-
-    def _current(self, pen: Pen[Space], key: Key, context: Context, lives: Lives) -> Record | None:
-        slot = _live(pen.state, key, context, lives)
-        return self._read(pen.fd, [slot])[0] if slot else None
+        keys = {(write.namespace, write.key) for write in writes}
+        slots = {key: slot for key in keys if (slot := _live(pen.state, key_of(*key), context, lives))}
+        current = dict(zip(slots, self._read(pen.fd, list(slots.values())) if slots else [], strict=True))
+        changes, results = rules.plan_records(context, writes, current)
+        kept = [_raw(change.record) for change in changes if change.record is not None]
+        gone = [each.key for each in changes if each.record is None and key_of(*each.key) in pen.state.slots]
+        return Line(what="write", at=context.now, records=kept, deleted=gone), results
 
     def commit(self, pen: Pen[Space], line: Line) -> None:
         if not pen.state.spot.lines:

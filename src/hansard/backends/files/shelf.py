@@ -86,11 +86,6 @@ class Book:
         id = self.head.conversation.id
         return [entries.decode_message(each, id) for each in data]
 
-    def find(self, message_ids: Sequence[str]) -> list[Message]:
-        with self.mutex:
-            rows = [row for each in message_ids if (row := self.index.find(each))]
-        return self.read(rows)
-
 
 class Busy(Exception):
     """A conversation cannot be found just now: it may be on its way from one folder to another."""

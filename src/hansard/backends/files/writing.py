@@ -43,8 +43,10 @@ class Writer:
         self._snapshots = snapshots
         self._journal = shelf.journal(self._name)
         self._folder = ""
+        self.path = Path()
+        """Where the journal lies, or will lie; nowhere, where there is none."""
+        self.index: Index
         self._fd: int | None = None
-        self.index = Index()
         try:
             self._open()
         except BaseException:
@@ -53,9 +55,9 @@ class Writer:
 
     # What there is
 
-    @property
-    def path(self) -> Path:
-        return self._layout.journal(self._folder, self._name)
+    def _lies_in(self, folder: str) -> Path:
+        self._folder, self.path = folder, self._layout.journal(folder, self._name)
+        return self.path
 
     @property
     def book(self) -> Book | None:
@@ -69,8 +71,8 @@ class Writer:
     def _open(self) -> None:
         for folder in self._folders():
             with contextlib.suppress(FileNotFoundError):
-                self._fd = os.open(self._layout.journal(folder, self._name), disk.UPDATE)
-                self._folder = self._journal.folder = folder
+                self._fd = os.open(self._lies_in(folder), disk.UPDATE)
+                self._journal.folder = folder
                 self._shelf.recall(self._journal, self._fd)
                 self.index = self._journal.mend(self._fd, self.path, self._disk)
                 return
@@ -151,7 +153,7 @@ class Writer:
     def _create(self, entry: Entry) -> int:
         """An empty journal, which is no conversation yet."""
         facts = entry.conversation
-        self._folder = names.folder_of((facts.agent_id or None) if facts else None)
+        self._lies_in(names.folder_of((facts.agent_id or None) if facts else None))
         # Whoever deleted an earlier one of this name may not have lived to remove it.
         self._layout.index(self._name).unlink(missing_ok=True)
         while True:
@@ -227,7 +229,7 @@ class Writer:
                 if not old.exists():
                     raise
             else:
-                self._folder = folder
+                self._lies_in(folder)
         with contextlib.suppress(OSError):
             old.parent.rmdir()
 

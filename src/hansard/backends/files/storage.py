@@ -1,0 +1,237 @@
+"""Files: a folder for each agent, a journal of JSON lines for each conversation.
+
+The storage hands each call to functions that block: directly in blocking mode, otherwise on threads of its own. Begin
+with `layout`, then `lines`, `entries`, `index`, `writing` and `transaction`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hansard.backends.files import beside, checking, copying, lifecycle, names, reading
+from hansard.backends.files.disk import map_errors
+from hansard.backends.files.shelf import Busy
+from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.transaction import FilesTransaction, answer
+from hansard.backends.optimistic import Overtaken
+from hansard.backends.signals import Signals
+from hansard.backends.stored import StoredBackend
+from hansard.backends.values import own_conversation
+from hansard.contract.backend import Capabilities
+from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
+from hansard.contract.types import (
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.driving import step
+from hansard.errors import Closed
+from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
+from hansard.threads import aside
+
+_THREADS = 16
+_POLL = 0.075
+"""How often, in seconds, a watcher looks for what other processes wrote."""
+_BATCH = 100
+
+
+class FilesStorage:
+    def __init__(self, common: Common, *, blocking: bool) -> None:
+        self.common = common
+        self._signals = Signals()
+        self._watched: dict[tuple[str, str], object] = {}
+        self._pool = None if blocking else ThreadPoolExecutor(_THREADS, thread_name_prefix="hansard-files")
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            name="files",
+            durability="machine" if self.common.disk.durable else "process",
+            shared=True,
+            watch="poll",
+            backup=True,
+            remnants="in blocks of the disk that were freed and not overwritten, and some in caches and in journals "
+            "of records until `hansard purge` runs.",
+            blocking=self._pool is None,
+        )
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._run(self._save)
+        self._closed = True
+        self._signals.notify_all()
+        if self._pool is not None:
+            await aside(self._pool.shutdown)
+
+    def _save(self) -> None:
+        for tenant in self.common.tenants.values():
+            tenant.save()
+
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise Closed("this store was closed")
+        if self._pool is None:
+            return _mapped(function, args)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _mapped, function, args)
+
+    def _tenant(self, context: Context) -> Tenant:
+        return self.common.tenant(context.tenant)
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        return await self._run(self._write, context, id, operation)
+
+    def _write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        tenant = self._tenant(context)
+        try:
+            while True:
+                # Overtaken by another writer who made the conversation: then it has a lock to wait for.
+                with contextlib.suppress(Overtaken), contextlib.ExitStack() as stack:
+                    return step(operation(FilesTransaction(tenant, context, id, stack)))
+        finally:
+            self._signals.notify((context.tenant, id))
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        def read() -> tuple[Head, Found] | None:
+            tenant = self._tenant(context)
+            with tenant.shelf.reading(context, id) as book:
+                return (book.head, answer(tenant, book, wants)) if book else None
+
+        return await self._run(read)
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        def read() -> Slice:
+            with self._tenant(context).shelf.reading(context, id) as book:
+                return reading.read_slice(book, query) if book else Slice([], False)
+
+        return await self._run(read)
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        def read() -> list[Row]:
+            with self._tenant(context).shelf.reading(context, id) as book:
+                rows = reading.rows_after(book, after_seq, limit, max_bytes) if book else []
+                messages = book.read(rows) if book else []
+            return [Row(row.line, message) for row, message in zip(rows, messages, strict=True)]
+
+        return await self._run(read)
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        key = (context.tenant, id)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self._run(self._look, context, id)
+        while True:
+            left = deadline - loop.time()
+            mark = await self._signals.wait(key, seen, max(0.0, min(_POLL, left)))
+            if mark != seen or left <= _POLL:
+                return mark
+            await self._run(self._look, context, id)
+
+    def _look(self, context: Context, id: str) -> None:
+        """Wakes those who wait when the journal is not as it was."""
+        key = (context.tenant, id)
+        try:
+            now = self._tenant(context).shelf.stamp(names.escape(id))
+        except Busy:
+            return
+        before = self._watched.get(key, now)
+        self._watched[key] = now
+        if now != before:
+            self._signals.notify(key)
+
+    # Many conversations
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        def select() -> tuple[list[Conversation], bool]:
+            with self._tenant(context).catalog() as catalog:
+                page, more = catalog.select(context, query)
+            return [own_conversation(each) for each in page], more
+
+        return await self._run(select)
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return await self._run(beside.participations, self._tenant(context), context, participant_id, limit)
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return await self._run(beside.get_records, self._tenant(context), context, keys)
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self._run(beside.write_records, self._tenant(context), context, writes)
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await self._run(beside.scan_records, self._tenant(context), context, query)
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        def put() -> None:
+            tenant = self._tenant(context)
+            with tenant.staying(create=True):
+                tenant.ledger.establish()
+                tenant.blobs.put(sha256, data, keep_until)
+
+        await self._run(put)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self._run(self._tenant(context).blobs.get, digests)
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return await self._run(beside.record_owners, self._tenant(context))
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        return await self._run(beside.usage, self._tenant(context), context, since, until)
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        return await self._run(beside.erase_user_data, self._tenant(context), context, user_id)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await self._run(lifecycle.sweep, self.common, context, limit)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self._run(lifecycle.stats, self.common, tenant)
+
+    async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        found = checking.check(self.common, tenant)
+        while batch := await self._run(lambda: list(islice(found, _BATCH))):
+            for each in batch:
+                yield each
+
+    async def list_tenants(self) -> list[str]:
+        return await self._run(lifecycle.list_tenants, self.common)
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        receipt = await self._run(lifecycle.delete_tenant, self.common, context)
+        self._signals.notify_all()
+        return receipt
+
+    async def backup(self, target: Path) -> None:
+        await self._run(copying.backup, self.common, target)
+
+
+class FilesBackend(StoredBackend[FilesStorage]):
+    def __init__(self, common: Common, *, blocking: bool) -> None:
+        super().__init__(FilesStorage(common, blocking=blocking))
+
+
+def _mapped(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    with map_errors():
+        return function(*args)

@@ -1,0 +1,187 @@
+"""One conversation as an operation sees it: what it asks is answered from the index, what it changes is one entry.
+
+The conversation's lock is held for as long as a transaction is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from msgspec import Raw, structs
+
+from hansard.backends.files import entries
+from hansard.backends.files.entries import Entry
+from hansard.backends.files.shelf import Book
+from hansard.backends.files.tables import Row
+from hansard.backends.files.tenant import Tenant
+from hansard.backends.files.writing import Writer
+from hansard.backends.optimistic import Overtaken
+from hansard.contract.storage import Applied, Changes, Found, Placed, Wants
+from hansard.contract.types import Context, Head
+from hansard.errors import Unsupported
+
+
+class FilesTransaction:
+    """`stack` holds what the transaction holds.
+
+    Where there is nothing to lock, no tenant or no conversation of this id, the lock is made when the operation first
+    needs it: an operation that only finds out that there is no conversation makes no files.
+    """
+
+    def __init__(self, tenant: Tenant, context: Context, id: str, stack: ExitStack) -> None:
+        self.context = context
+        self.id = id
+        self._tenant = tenant
+        self._stack = stack
+        self._writer = stack.enter_context(tenant.writing(id))
+        self._book = self._writer.book if self._writer else None
+        self.state = self._book.head if self._book else None
+        self._segments = 0
+        """How many new segments the operation has asked for."""
+
+    def new_segment(self) -> int:
+        self._segments += 1
+        return self._segments + (self._book.index.last_segment() if self._book else 0)
+
+    async def get(self, wants: Wants) -> Found:
+        if self._writer is None and wants.tombstones:
+            # Those of a conversation that comes and goes before the lock is taken must count.
+            self._writer = self._begin()
+        return answer(self._tenant, self._book, wants)
+
+    async def apply(self, changes: Changes) -> Applied:
+        if changes.records:
+            raise _no_records()
+        writer = self._writer or self._begin()
+        if changes.wipes == "everything":
+            wiped = self._drop(writer, changes)
+            if changes.state is None:
+                return wiped
+            self._book = None
+        if self._book is None:
+            # The process that made the tenant's folder may have died before it had a name.
+            self._tenant.ledger.establish()
+        assert changes.state is not None
+        return self._store(writer, changes, changes.state)
+
+    def _begin(self) -> Writer:
+        writer = self._stack.enter_context(self._tenant.writing(self.id, create=True))
+        assert writer is not None
+        if writer.book is not None:
+            raise Overtaken
+        return writer
+
+    def _drop(self, writer: Writer, changes: Changes) -> Applied:
+        gone = self._tenant.drop(writer, self.context.now, tombstone=bool(changes.tombstones))
+        return Applied(messages=gone.messages, summaries=gone.summaries, records=gone.records, blobs=gone.blobs)
+
+    def _store(self, writer: Writer, changes: Changes, state: Head) -> Applied:
+        """Writes one entry. Tombstones come before it: a deletion without its tombstone could be undone."""
+        before = self._book.head if self._book else None
+        entry = Entry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
+        entries.set_head(entry, before, state)
+        entry.messages = self._messages(changes)
+        gone, released = self._set_losses(entry, changes)
+        if changes.tombstones:
+            self._tenant.ledger.bury(changes.tombstones, self.context.now)
+        # Callers of these ask for a deletion: what goes must not stay in the journal.
+        whole = entry.cleared or bool(changes.tombstones) or bool(entry.dropped and entry.removed)
+        writer.commit(entry, blobs=changes.blobs, refers=_refers(changes), whole=whole)
+        return structs.replace(gone, blobs=self._tenant.drop_blobs(released, self.context.now))
+
+    def _messages(self, changes: Changes) -> list[Raw]:
+        if (update := changes.update) is not None:
+            size = update.draft.size if update.draft else self._size(update.after.id)
+            return [entries.encode_message(update.segment, update.after, size, update.draft)]
+        return [
+            entries.encode_message(segment, message, draft.size, draft)
+            for segment, fresh in changes.insert
+            for message, draft in fresh
+        ]
+
+    def _size(self, message_id: str) -> int:
+        row = self._book.index.find(message_id) if self._book else None
+        assert row is not None, "an update is of a message that is stored"
+        return row.size
+
+    def _set_losses(self, entry: Entry, changes: Changes) -> tuple[Applied, set[str]]:
+        """Puts into the entry what goes and stays. Returns what goes, and the blobs that may go with it."""
+        if changes.new_summary is not None:
+            entry.summary = changes.new_summary
+        if self._book is None:
+            return Applied(), set()
+        index = self._book.index
+        if changes.wipes == "messages":
+            entry.cleared, entry.summaries = True, []
+            return Applied(messages=len(index.places), summaries=len(index.summaries)), index.digests()
+        entry.removed = [message.id for _, message in changes.remove] or index.ids(changes.remove_runs)
+        if lost := changes.lost_summaries:
+            entry.summaries = [each for position, each in enumerate(index.summaries) if position not in lost]
+        changed = [changes.update.before.id] if changes.update else []
+        released = index.digests([*entry.removed, *changed])
+        return Applied(messages=len(entry.removed), summaries=len(lost)), released
+
+
+def _what(before: Head | None, changes: Changes, state: Head) -> str:
+    """What the write did, in a word for people who read the journal: nothing depends on it."""
+    if changes.wipes == "messages":
+        return "clear"
+    if changes.update is not None:
+        return "update"
+    if changes.new_summary is not None:
+        return "summary"
+    if changes.remove:
+        return "delete" if changes.tombstones else "pop"
+    if before is None:
+        return "append" if changes.insert else "create"
+    if len(before.lanes) != len(state.lanes):
+        return "branch" if len(before.lanes) < len(state.lanes) else "delete branch"
+    if changes.remove_runs:
+        return "replace"
+    return "append" if changes.insert else "change"
+
+
+def _refers(changes: Changes) -> bool:
+    """Whether new content refers to blobs."""
+    update = changes.update
+    return any(message.blobs for _, fresh in changes.insert for message, _ in fresh) or (
+        update is not None and update.draft is not None and bool(update.after.blobs)
+    )
+
+
+def answer(tenant: Tenant, book: Book | None, wants: Wants) -> Found:
+    """What is asked for. `book` is None where there is no conversation."""
+    if wants.records:
+        raise _no_records()
+    tombstones = tenant.ledger.tombstones(wants.tombstones) if wants.tombstones else {}
+    blobs = tenant.blobs.get(wants.blobs)
+    if book is None:
+        return Found(tombstones=tombstones, blobs=blobs)
+    with book.mutex:
+        index, without = book.index, wants.last_time_without
+        named = [row for each in wants.ids if (row := index.find(each))]
+        rows = index.between(wants.runs, wants.newest)
+        spans = [index.span(run) for run in wants.spans]
+        last_time = index.last_time({*without.ids, *index.ids(without.runs)}) if without else None
+        summaries = list(index.summaries) if wants.summaries else []
+    return Found(
+        by_id={placed[1].id: placed for placed in _placed(book, named)},
+        messages=_placed(book, rows),
+        spans=spans,
+        last_time=last_time,
+        summaries=summaries,
+        tombstones=tombstones,
+        blobs=blobs,
+    )
+
+
+def _placed(book: Book, rows: Sequence[Row]) -> list[Placed]:
+    return [(row.line, message) for row, message in zip(rows, book.read(rows), strict=True)] if rows else []
+
+
+def _no_records() -> Unsupported:
+    return Unsupported(
+        "files keep records in other journals than messages, and cannot commit both at once: use write_records",
+        capability="records_with_append",
+    )
