@@ -194,7 +194,7 @@ def test_a_statement_that_takes_too_long(url: str) -> None:
 def test_all_connections_are_busy(url: str) -> None:
     async def check() -> None:
         async with connect(f"{url}&pool_size=1&connect_timeout=5000") as store:
-            async with backend_of(store)._engine.pool.borrow():
+            async with backend_of(store).storage.engine.pool.borrow():
                 with pytest.raises(TimedOut, match="all 1 connections"):
                     await store.get_conversation("c")
             assert await store.get_conversation("c") is None
@@ -476,7 +476,7 @@ def test_what_is_on_its_way_is_finished_before_closing(url: str) -> None:
 def test_old_and_silent_connections_are_replaced(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         async with connect(f"{url}&pool_size=1") as store, raw() as connection:
-            pool: Pool = backend_of(store)._engine.pool
+            pool: Pool = backend_of(store).storage.engine.pool
             await store.get_conversation("c")
             (first,) = pool._idle
             monkeypatch.setattr("hansard.backends.postgres.pool._LIFETIME", 0.0)
@@ -508,7 +508,7 @@ def test_a_call_that_is_cancelled_while_its_connection_is_tried_leaves_none_open
 
         async with connect(f"{url}&pool_size=1") as store:
             await store.get_conversation("c")
-            (link,) = backend_of(store)._engine.pool._idle
+            (link,) = backend_of(store).storage.engine.pool._idle
             link.used_at -= 100
             with monkeypatch.context() as patched:
                 patched.setattr("hansard.backends.postgres.pool._answers", silent)

@@ -82,7 +82,7 @@ def test_a_query_of_ours_that_forgot_its_tenant(place: str) -> None:
         async with connect(url_of(place, "&rls=true")) as store:
             await store.append_message("c", "user", "x")
             await store.tenant("acme").append_message("c", "user", "y")
-            engine = backend_of(store)._engine
+            engine = backend_of(store).storage.engine
             forgetful = f"SELECT tenant FROM {place}.conversations"
             found = await engine.read("acme", lambda link: link.fetch(forgetful, ()))
             assert [row[0] for row in found] == ["acme"]

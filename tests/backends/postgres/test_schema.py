@@ -19,9 +19,9 @@ from tests.servers import postgres
 import hansard
 import hansard.sync
 from hansard.analysis import Lookup, parse_query
-from hansard.backends.postgres import beside, reading, schema, selecting
+from hansard.backends.postgres import beside, read, schema, selecting
 from hansard.backends.postgres.options import parse
-from hansard.backends.postgres.queries import QUERIES, in_schema
+from hansard.backends.postgres.queries import QUERIES, combined, in_schema
 from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
 from hansard.model import EPOCH
 from hansard.urls import Url
@@ -82,6 +82,7 @@ def test_schema_sql_equals_all_migrations(place: str) -> None:
 def test_every_query_is_used_and_every_used_name_exists() -> None:
     code = "".join(path.read_text() for path in SOURCE.glob("*.py"))
     used = set(re.findall(r'\.(?:all|one|run|_store)\(\s*(?:link, batch, )?"(\w+)"', code))
+    used |= set(re.findall(r'\b_ask\("(\w+)"', code))
     assert used == set(QUERIES)
 
 
@@ -125,15 +126,19 @@ def test_all_text_sorts_by_code_point(place: str) -> None:
 
 
 HOT: dict[str, tuple[Any, ...]] = {
-    "find_conversation": ("t", "c7"),
     "lock_conversation": ("t", "c7"),
     "find_lanes": ("t", "c7"),
     "find_heads": ("t", ["c7", "c8"]),
     "find_messages": ("t", "c7", ["m7-1"]),
-    "read_messages": ("t", "c7", ["m7-1"], 0, None),
-    "last_of_branch": ("t", "c7", [1], [1 << 60], 1 << 60, 50),
+    "read_runs": ("t", "c7", [1], [0], [1 << 60]),
+    "newest_of_runs": ("t", "c7", [1], [0], [1 << 60], 50),
+    "count_runs": ("t", "c7", [1], [0], [1 << 60]),
+    "last_time_without": ("t", "c7", ["m7-10"], [1], [8], [1 << 60]),
+    "remove_messages": ("t", "c7", [1], [1]),
+    "remove_runs": ("t", "c7", [1], [0], [1 << 60]),
+    "wipe_messages": ("t", "c7"),
+    "wipe_everything": ("t", "c7"),
     "read_lines": ("t", "c7", [1], 0, 100, 1 << 40),
-    "newest_of_lines": ("t", "c7", [1]),
     "find_records": ("t", "", [b"n\0"], ["k"]),
     "find_tombstones": ("t", ["x"]),
     "find_blobs": ("t", ["x"]),
@@ -206,18 +211,33 @@ def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
     assert_indexed(plan)
 
 
-@pytest.mark.parametrize("name", ["find_messages", "read_messages", "find_ids"])
 @pytest.mark.parametrize("count", [1, 20_000])
-def test_each_of_many_ids_is_looked_up_in_the_index(place: str, name: str, count: int) -> None:
+def test_each_of_many_ids_is_looked_up_in_the_index(place: str, count: int) -> None:
     """Without statistics too, as after a bulk append: not by comparing every message with every id."""
 
     async def check() -> None:
         await make(place)
-        values = {"read_messages": (0, None)}.get(name, ())
-        plan = await plan_of(place, QUERIES[name], ("t", "c", [f"m{n}" for n in range(count)], *values))
+        plan = await plan_of(place, QUERIES["find_messages"], ("t", "c", [f"m{n}" for n in range(count)]))
         assert re.search(r"Index Cond: .*\(id = wanted\.id\)", plan), plan
 
     play(check)
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_what_is_left_is_looked_for_from_the_end_of_each_line(full: str, count: int) -> None:
+    """What goes is looked up in a hash, however much it is: not by comparing every message with every id."""
+    values = ("t", "c7", [f"m{n}" for n in range(count)], [1], [8], [1 << 60])
+    for settings in (None, options_of(full).settings):
+        plan = asyncio.run(plan_of(full, QUERIES["last_time_without"], values, settings))
+        assert "Index Scan Backward using messages_pkey" in plan, plan
+        assert re.search(r"NOT \((ANY \(\w+ = \()?\(?hashed SubPlan", plan), plan
+
+
+def test_several_queries_in_one_statement_use_the_indexes_of_each(full: str) -> None:
+    names = ["find_heads", "find_messages", "find_summaries", "last_time_without", "count_runs"]
+    values = [value for name in names for value in HOT[name]]
+    plan = asyncio.run(plan_of(full, combined(tuple(QUERIES[name] for name in names)), tuple(values)))
+    assert_indexed(plan)
 
 
 def test_an_append_uses_indexes(full: str) -> None:
@@ -240,8 +260,8 @@ def test_an_append_uses_indexes(full: str) -> None:
 def test_a_page_is_one_run_of_the_key(full: str, query: MessageQuery) -> None:
     lane = Lane("side", 2, ((1, 5),))
     for sql, values in (
-        reading.select_plain(Context("t", EPOCH), "c7", query),
-        reading.select_messages(Context("t", EPOCH), "c7", query, lane),
+        read.select_plain(Context("t", EPOCH), "c7", query),
+        read.select_messages(Context("t", EPOCH), "c7", query, lane),
     ):
         plan = asyncio.run(plan_of(full, sql, tuple(values)))
         assert_indexed(plan)
@@ -252,7 +272,7 @@ def test_a_page_is_one_run_of_the_key(full: str, query: MessageQuery) -> None:
 @pytest.mark.parametrize("owner", [{}, {"user_id": "u7"}, {"agent_id": "a7"}])
 def test_a_listing_walks_an_index_in_order(full: str, sort: str, owner: dict[str, str]) -> None:
     query = ConversationQuery(sort=sort, below=(2000, "x"), **owner)  # type: ignore[arg-type]
-    sql, values = reading.select_conversations(Context("t", EPOCH), query, 21, 0)
+    sql, values = read.select_conversations(Context("t", EPOCH), query, 21, 0)
     plan = asyncio.run(plan_of(full, sql, tuple(values)))
     assert_indexed(plan)
     assert "Index Scan Backward using conversations_by_" in plan, plan
@@ -268,8 +288,8 @@ def test_a_scan_of_records_walks_the_key(full: str) -> None:
 def test_pinned_messages_are_found_by_their_index(full: str) -> None:
     query = MessageQuery(pinned=True, newest_first=True, limit=10)
     for sql, values in (
-        reading.select_plain(Context("t", EPOCH), "c7", query),
-        reading.select_messages(Context("t", EPOCH), "c7", query, Lane("main", 1)),
+        read.select_plain(Context("t", EPOCH), "c7", query),
+        read.select_messages(Context("t", EPOCH), "c7", query, Lane("main", 1)),
     ):
         plan = asyncio.run(plan_of(full, sql, tuple(values)))
         assert_indexed(plan)

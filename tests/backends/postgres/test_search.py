@@ -171,7 +171,7 @@ def test_who_may_not_index_leaves_it_to_others_for_a_while(monkeypatch: pytest.M
         async with raw(postgres.shared().url) as connection:
             await connection.execute(f"REVOKE INSERT ON {place}.search FROM {postgres.ORDINARY}")
         async with connect(url) as opened:
-            filler = backend_of(opened)._filler
+            filler = backend_of(opened).storage.filler
             assert await texts(opened, "word") == ["word"]
             await coming(lambda: filler._refused_until)
             assert await texts(opened, "word") == ["word"]
@@ -300,7 +300,7 @@ def test_a_pass_that_dies_leaves_everything_as_it_was(target: Target, monkeypatc
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
             await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
-            engine = backend_of(opened)._engine
+            engine = backend_of(opened).storage.engine
 
             async def dying(work: Any) -> None:
                 await write_terms(work)
@@ -361,7 +361,7 @@ async def slow_pass(opened: Store) -> tuple[asyncio.Task[None], asyncio.Event]:
         is_under_way.set()
         await may_end.wait()
 
-    passing = asyncio.create_task(backend_of(opened)._engine.write("default", slow))
+    passing = asyncio.create_task(backend_of(opened).storage.engine.write("default", slow))
     await is_under_way.wait()
     return passing, may_end
 
@@ -437,7 +437,7 @@ def test_what_another_process_indexes_meanwhile_is_done_too(target: Target, monk
             own = indexing.catch_up_tenant
 
             async def beaten(engine: Any, tenant: str) -> None:
-                assert await indexing.sweep(backend_of(other)._engine, tenant, indexing.LONG_PASS) == 0
+                assert await indexing.sweep(backend_of(other).storage.engine, tenant, indexing.LONG_PASS) == 0
                 await own(engine, tenant)
 
             monkeypatch.setattr(indexing, "catch_up_tenant", beaten)

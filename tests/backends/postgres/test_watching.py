@@ -37,7 +37,7 @@ def test_one_notify_a_commit(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as store, raw() as connection:
             heard = Heard()
-            await connection.add_listener(backend_of(store)._engine.channel, heard)
+            await connection.add_listener(backend_of(store).storage.engine.channel, heard)
             await asyncio.gather(*(store.append_message(f"c{number}", "user", "x") for number in range(64)))
             await store.append_message("c1", "user", "y")
             await store.update_conversation("c1", title="t")
@@ -47,7 +47,7 @@ def test_one_notify_a_commit(target: Target) -> None:
             assert sum(len(each) for each in marks[:-2]) == 64
             assert len(marks) <= 5
             assert marks[-2:] == [{mark_of("default", "c1")}] * 2
-            await connection.remove_listener(backend_of(store)._engine.channel, heard)
+            await connection.remove_listener(backend_of(store).storage.engine.channel, heard)
 
     play(check)
 
@@ -56,13 +56,13 @@ def test_what_is_refused_or_only_read_tells_nobody(target: Target) -> None:
     async def check() -> None:
         async with connect(target.url) as store, raw() as connection:
             heard = Heard()
-            await connection.add_listener(backend_of(store)._engine.channel, heard)
+            await connection.add_listener(backend_of(store).storage.engine.channel, heard)
             await store.get_messages("c")
             await store.delete_conversation("c")
             await store.records.put(["n"], "k", 1)
             await connection.fetch("SELECT 1")
             assert heard.payloads == []
-            await connection.remove_listener(backend_of(store)._engine.channel, heard)
+            await connection.remove_listener(backend_of(store).storage.engine.channel, heard)
 
     play(check)
 
@@ -74,7 +74,7 @@ def test_a_long_payload_wakes_everybody() -> None:
 
 
 async def listener_of(connection: Any, store: Store) -> int | None:
-    channel = backend_of(store)._engine.channel
+    channel = backend_of(store).storage.engine.channel
     found = await connection.fetchval(
         "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1", f"%{channel}%"
     )
@@ -108,7 +108,7 @@ def test_many_watchers_share_one_connection(target: Target) -> None:
             await asyncio.sleep(0.2)  # for others that there should not be
             listening = await connection.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1",
-                f"%{backend_of(store)._engine.channel}%",
+                f"%{backend_of(store).storage.engine.channel}%",
             )
             assert listening == 1
             await asyncio.gather(*(other.append_message(f"c{number}", "user", str(number)) for number in range(20)))

@@ -1,14 +1,32 @@
-"""PostgreSQL. Begin with `backend.py`; `engine.py` says what a transaction is, `appending.py` how appends are fast."""
+"""PostgreSQL. Begin with `storage.py`; `transaction.py` is what operations see, `appending.py` how appends are fast."""
 
 from __future__ import annotations
 
-from hansard.backends.postgres.backend import PostgresBackend
+from pathlib import Path
+
 from hansard.backends.postgres.options import parse
+from hansard.backends.postgres.storage import PostgresStorage
+from hansard.backends.stored import StoredBackend
+from hansard.errors import Unsupported
 from hansard.urls import Url
 
-__all__ = ["PostgresBackend", "open_backend"]
+__all__ = ["PostgresBackend", "PostgresStorage", "open_backend"]
+
+
+class PostgresBackend(StoredBackend[PostgresStorage]):
+    def __init__(self, storage: PostgresStorage) -> None:
+        super().__init__(storage, append=storage.append)
+
+    async def backup(self, target: Path) -> None:
+        raise Unsupported(
+            "a PostgreSQL server is backed up with its own tools, such as pg_dump: or use copy_to(another store)",
+            capability="backup",
+        )
+
+    async def vacuum(self) -> None:
+        await self.storage.vacuum()
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> PostgresBackend:
     """`postgresql://user:password@host/database?schema=hansard`; the options are in `options.py`."""
-    return await PostgresBackend.open(parse(url), upgrade=upgrade)
+    return PostgresBackend(await PostgresStorage.open(parse(url), upgrade=upgrade))

@@ -1,25 +1,25 @@
 """Appends of many callers, committed together.
 
 While one statement runs, the appends to the same tenant that arrive gather, and the next statement takes all of them.
-It needs no lock beforehand: the rules decide on the heads that this process remembers, and the statement stores what
-they decided for each conversation only while its stamp still says that they were right. So an append usually costs one
-round trip, whoever else writes.
+It needs no lock beforehand: `operations.append` runs on the states that this process remembers, and the statement
+stores what it decided for each conversation only while its stamp still says that the state was right. So an append
+usually costs one round trip, whoever else writes: benchmarks W1 (one caller) and W2 (many) measure it.
 
-What was decided on an outdated head is forgotten, and decided again on a fresh one. What the short way cannot decide
-goes the long way, under the lock of its conversation: messages that are stored already, that a tombstone stops, that
-somebody else keeps changing under us, and batches too large to wait with others.
+What was decided on an outdated state is forgotten, and decided again on a fresh one. What the short way cannot decide
+goes the long way, as any other write: messages that are stored already, that a tombstone stops, that somebody else
+keeps changing under us, and batches too large to wait with others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import asyncpg
 
-from hansard.backends.postgres import writing
+from hansard.backends.postgres import beside
 from hansard.backends.postgres.batches import Batch, Job, Pending
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.errors import (
@@ -33,17 +33,27 @@ from hansard.backends.postgres.errors import (
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
 from hansard.backends.postgres.watching import payload_of
+from hansard.contract.storage import Operation
 from hansard.contract.types import Append, Context
 from hansard.errors import Corrupt, HansardError, Outcome
 from hansard.model import Appended
+from hansard.rules import operations
 
 _MOST_JOBS = 512
 _MOST_BYTES = 4_000_000
 
 
+Write = Callable[[Context, str, Operation[Appended]], Awaitable[Appended]]
+"""The long way."""
+Note = Callable[[str, str, int], None]
+"""Is told, by tenant and conversation, how many messages were left for the search index."""
+
+
 class Appender:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, write: Write, note: Note) -> None:
         self._engine = engine
+        self._write = write
+        self._note = note
         self._queues: dict[str, deque[Job]] = {}
         """What has gathered, for each tenant for which a statement runs."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +124,7 @@ class Appender:
             await self._store(link, batch, "append", existing)
             await self._store(link, batch, "begin", beginning)
         for job in batch.long:
-            await self._long_way(tenant, job)
+            await self._long_way(job)
         return batch.again
 
     async def _load(self, link: Link, tenant: str, ids: set[str]) -> dict[str, Entry | None]:
@@ -133,11 +143,10 @@ class Appender:
             raise translate(error, self._engine.where) from error
         return {row[0]: _readable(row, tenant) for row in found}
 
-    async def _long_way(self, tenant: str, job: Job) -> None:
+    async def _long_way(self, job: Job) -> None:
         """One append in a transaction of its own."""
-        append = partial(writing.append, context=job.context, id=job.id, append=job.append)
         try:
-            job.settle(await self._engine.write(tenant, append))
+            job.settle(await self._write(job.context, job.id, partial(operations.append, append=job.append)))
         except HansardError as error:
             job.settle(error)
 
@@ -180,6 +189,12 @@ class Appender:
                 _settle(jobs, translate(error, self._engine.where, outcome))
         else:
             self._engine.tell(batch.tenant, batch.conclude(pending, saved))
+            self._note_saved(batch.tenant, pending, saved)
+
+    def _note_saved(self, tenant: str, pending: list[Pending], saved: set[str]) -> None:
+        for each in pending:
+            if each.id in saved:
+                self._note(tenant, each.id, len(each.fresh))
 
     async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
         """Gives the conversations that were saved, or made."""
@@ -201,10 +216,10 @@ class Appender:
         if counts:
             await link.run("save_counts", tenant, *zip(*counts, strict=True))
         for each in pending:
-            for job, plan in each.plans:
-                messages = [message for message, _ in plan.fresh]
-                await writing.use_blobs(work, each.id, plan.lane.line, messages, job.append.blobs)
-        await writing.add_usage(work, [row for each in pending for row in each.usage()])
+            for _, changes, _ in each.decided:
+                await beside.use_blobs(work, beside.uses_of(each.id, changes.insert), changes.blobs)
+        usage = [row for each in pending for _, changes, _ in each.decided for row in changes.usage]
+        await beside.add_usage(work, usage)
 
 
 def _readable(row: Row, tenant: str) -> Entry | None:

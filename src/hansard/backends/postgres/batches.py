@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hansard import rules
-from hansard.backends.postgres import rows, writing
+from hansard.backends.postgres import rows
 from hansard.backends.postgres.heads import Entry, Heads, new_stamp
-from hansard.contract.types import Append, Context
+from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
+from hansard.contract.types import Append, Context, Draft, Head
+from hansard.driving import step
 from hansard.errors import HansardError
-from hansard.model import Appended, UsageRow
-from hansard.rules import Plan
+from hansard.model import Appended, Message
+from hansard.rules import operations
 
 _ATTEMPTS = 3
 _ABSENT = object()
@@ -36,12 +38,6 @@ class Job:
         """Those that the caller chose: they may be stored already."""
         return [draft.message.id for draft in self.append.drafts if draft.given_id]
 
-    def grave(self) -> str:
-        """The tombstone of the conversation, if it can stop this append."""
-        if self.append.revive or not any(writing.is_dated(draft) for draft in self.append.drafts):
-            return ""
-        return rules.grave(self.context, self.id)
-
     def settle(self, value: Appended | BaseException) -> None:
         if self.future.done():
             return  # its caller has gone
@@ -51,41 +47,120 @@ class Job:
             self.future.set_result(value)
 
 
+class LongWay(Exception):
+    """Raised to an operation that the short way cannot serve: it is run again, under a lock."""
+
+
+class Attempt:
+    """One append as its operation sees it, decided on what is known of its conversation and stored later.
+
+    Nothing is asked: the statement that stores the append fails where one of its ids is stored already, and compares
+    the tombstone of the conversation. Those of messages it does not.
+    """
+
+    __slots__ = ("changes", "context", "grave", "has_assumed", "id", "state")
+
+    def __init__(self, context: Context, id: str, state: Head | None) -> None:
+        self.context = context
+        self.id = id
+        self.state = state
+        self.changes: Changes | None = None
+        self.has_assumed = False
+        self.grave = ""
+        """The tombstone that would stop the append: of a deletion, where callers say that they wrote before now."""
+
+    def new_segment(self) -> int:
+        return 1
+
+    async def get(self, wants: Wants) -> Found:
+        if not wants.expects_none or wants.records:
+            raise LongWay
+        for digest in wants.tombstones:
+            if digest != rules.grave(self.context, self.id):
+                raise LongWay
+            self.grave = digest
+        self.has_assumed = True
+        return NOTHING
+
+    async def apply(self, changes: Changes) -> Applied:
+        state, before = changes.state, self.state
+        assert state is not None
+        if changes.wipes != "nothing":
+            raise LongWay
+        if before is not None and before.conversation.user_id != state.conversation.user_id:
+            # It gets an owner, who is part of what its messages are found by.
+            raise LongWay
+        self.changes = changes
+        return Applied()
+
+
 class Pending:
     """A conversation that a statement is about to write, with all that it is given there."""
 
-    __slots__ = ("before", "given_ids", "grave", "head", "id", "is_fresh", "largest", "plans", "refused", "stamp")
+    __slots__ = (
+        "before",
+        "decided",
+        "fresh",
+        "given_ids",
+        "grave",
+        "id",
+        "is_fresh",
+        "largest",
+        "refused",
+        "stamp",
+        "state",
+    )
 
-    def __init__(self, job: Job, before: Entry | None, *, is_fresh: bool) -> None:
-        self.id = job.id
+    def __init__(self, id: str, before: Entry | None, *, is_fresh: bool) -> None:
+        self.id = id
         self.before = before
         """None: the appends make it."""
         self.is_fresh = is_fresh
-        """The head was read a moment ago, and is not only remembered."""
-        if before is not None:
-            self.head = before.head
-        else:
-            assert job.append.new is not None
-            self.head = rules.new_head(job.context, job.id, job.append.new, 1)
+        """The state was read a moment ago, and is not only remembered."""
+        self.state = before.head if before else None
         self.grave = ""
-        """The tombstone that would stop it: of a deletion, where callers say that they wrote before now."""
         self.largest = before.largest if before else 0
         self.stamp = new_stamp()
-        self.plans: list[tuple[Job, Plan]] = []
+        self.decided: list[tuple[Job, Changes, Appended]] = []
+        self.fresh: list[tuple[int, Message, Draft]] = []
+        """All messages to insert, each with its segment."""
         self.refused: list[tuple[Job, HansardError]] = []
         self.given_ids: set[str] = set()
 
-    def plan(self, job: Job) -> None:
-        """Decides an append as if none of its ids were stored: where one is, the statement fails."""
-        plan = rules.plan_append(job.context, self.head, job.append, {})
-        self.head = plan.head
-        self.plans.append((job, plan))
-        for _, draft in plan.fresh:
-            self.largest = max(self.largest, draft.size)
+    def decide(self, job: Job) -> bool:
+        """Runs the operation on the state that the appends before it leave; False when it has to go the long way."""
+        attempt = Attempt(job.context, job.id, self.state)
+        try:
+            value = step(operations.append(attempt, job.append))
+        except LongWay:
+            return False
+        except HansardError as error:
+            if not attempt.has_assumed:
+                self.refused.append((job, error))
+            return not attempt.has_assumed
+        if attempt.changes is None or (attempt.grave and self.grave not in ("", attempt.grave)):
+            return False
+        self._add(job, attempt, attempt.changes, value)
+        return True
+
+    def _add(self, job: Job, attempt: Attempt, changes: Changes, value: Appended) -> None:
+        self.state = changes.state
+        self.grave = self.grave or attempt.grave
+        self.decided.append((job, changes, value))
+        self.given_ids.update(job.given_ids)
+        for segment, fresh in changes.insert:
+            for message, draft in fresh:
+                self.fresh.append((segment, message, draft))
+                self.largest = max(self.largest, draft.size)
 
     @property
     def jobs(self) -> list[Job]:
-        return [job for job, _ in (*self.plans, *self.refused)]
+        return [*(job for job, _, _ in self.decided), *(job for job, _ in self.refused)]
+
+    @property
+    def head(self) -> Head:
+        assert self.state is not None
+        return self.state
 
     @property
     def entry(self) -> Entry:
@@ -94,8 +169,10 @@ class Pending:
     @property
     def needs_more(self) -> bool:
         """Whether some of it lies in tables that the statement does not write."""
-        return len(self.head.lanes) > 1 or any(
-            message.usage is not None or message.blobs for _, plan in self.plans for message, _ in plan.fresh
+        return (
+            len(self.head.lanes) > 1
+            or any(changes.usage for _, changes, _ in self.decided)
+            or any(message.blobs for _, message, _ in self.fresh)
         )
 
     def row(self) -> rows.Row:
@@ -104,11 +181,7 @@ class Pending:
         return rows.counters_row(self.id, self.grave, self.before.stamp, self.stamp, self.head, self.largest)
 
     def messages(self) -> list[rows.Row]:
-        return [
-            rows.message_row(self.id, plan.lane.line, message, draft)
-            for _, plan in self.plans
-            for message, draft in plan.fresh
-        ]
+        return [rows.message_row(self.id, segment, message, draft) for segment, message, draft in self.fresh]
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
         """The counts of the branches that were appended to. One that is alone has the conversation's."""
@@ -117,16 +190,10 @@ class Pending:
                 if lane is not self.before.head.lanes.get(id):
                     yield self.id, id, lane.count
 
-    def usage(self) -> Iterator[UsageRow]:
-        for job, plan in self.plans:
-            if job.append.count_usage:
-                yield from writing.usage_of(plan.head, (message for message, _ in plan.fresh))
-
     def conclude(self) -> None:
         """After the commit: each caller gets its answer."""
-        for job, plan in self.plans:
-            created = self.before is None and plan is self.plans[0][1]
-            job.settle(Appended(plan.result, plan.head.conversation.version, len(plan.fresh), created))
+        for job, _, value in self.decided:
+            job.settle(value)
         self.refuse()
 
     def refuse(self) -> None:
@@ -156,48 +223,24 @@ class Batch:
         elif not short or job.attempts >= _ATTEMPTS or self._fresh.get(job.id, _ABSENT) is None:
             self._defer(job, self.long)
         else:
-            pending = self._pending.get(job.id) or self._begin(job)
-            if pending is not None:
-                self._plan(job, pending)
+            self._decide(job, self._pending.get(job.id) or self._begin(job.id))
 
-    def _begin(self, job: Job) -> Pending | None:
-        """What is known of the conversation; None when the job is done with, or put off."""
-        entry = self._fresh.get(job.id)
+    def _begin(self, id: str) -> Pending:
+        """What is known of the conversation."""
+        entry = self._fresh.get(id)
         is_fresh = entry is not None
         if entry is None:
             # What is neither fresh nor remembered was looked for, and is not there.
-            entry = self._heads.get(self.tenant, job.id)
+            entry = self._heads.get(self.tenant, id)
             is_fresh = entry is None
-        if entry is None and job.append.new is None:
-            job.settle(rules.not_found(job.id))
-            return None
-        pending = self._pending[job.id] = Pending(job, entry, is_fresh=is_fresh)
+        pending = self._pending[id] = Pending(id, entry, is_fresh=is_fresh)
         return pending
 
-    def _plan(self, job: Job, pending: Pending) -> None:
-        given, grave = job.given_ids, job.grave()
-        if not rules.is_visible(pending.head.conversation, job.context):
-            # Expired, or somebody else's: which of the two, and what follows, is decided under a lock.
-            self._defer(job, self.long)
-        elif given and pending.head.buried and not job.append.revive:
-            self._defer(job, self.long)
-        elif pending.before is not None and pending.head.conversation.user_id is None and job.append.user_id:
-            # It gets an owner, who is part of what its messages are found by.
-            self._defer(job, self.long)
-        elif (given and not pending.given_ids.isdisjoint(given)) or (grave and pending.grave not in ("", grave)):
+    def _decide(self, job: Job, pending: Pending) -> None:
+        if pending.given_ids and not pending.given_ids.isdisjoint(job.given_ids):
             self._defer(job, self.again)
-        else:
-            try:
-                pending.plan(job)
-            except HansardError as error:
-                if given:
-                    # Unless they are stored already, and there is nothing to refuse.
-                    self._defer(job, self.long)
-                else:
-                    pending.refused.append((job, error))
-            else:
-                pending.given_ids.update(given)
-                pending.grave = pending.grave or grave
+        elif not pending.decide(job):
+            self._defer(job, self.long)
 
     def _defer(self, job: Job, to: list[Job]) -> None:
         self._deferred.add(job.id)
@@ -211,11 +254,11 @@ class Batch:
         Refusals alone need no statement: on a fresh head they stand, on a remembered one they are looked at again.
         """
         for each in self._pending.values():
-            if not each.plans and each.is_fresh:
+            if not each.decided and each.is_fresh:
                 each.refuse()
-            elif not each.plans:
+            elif not each.decided:
                 self.decide_again([each])
-        worth = [each for each in self._pending.values() if each.plans]
+        worth = [each for each in self._pending.values() if each.decided]
         return [each for each in worth if each.before is not None], [each for each in worth if each.before is None]
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""What is kept beside the messages: summaries, records, usage, and what a user leaves elsewhere."""
+"""What is kept beside the messages: records, blobs, usage, and what a user leaves elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hansard import codec, rules
@@ -11,18 +11,14 @@ from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.link import Link, Row
 from hansard.backends.values import own_record
-from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
-from hansard.model import Conversation, Receipt, Record, Summary, UsageRow, to_micros
+from hansard.contract.storage import RecordChange, RecordKey
+from hansard.contract.types import Context, Draft, Participation, RecordQuery, RecordWrite
+from hansard.model import Conversation, Message, Receipt, Record, UsageRow, to_micros
 
 _FOREVER = "9999-99-99"
 
 Key = tuple[bytes, str]
 """A record's packed namespace, and its key."""
-
-
-async def list_summaries(link: Link, context: Context, id: str, branch: str | None) -> list[Summary]:
-    found = await link.all("read_summaries", context.tenant, id, to_micros(context.horizon), context.user)
-    return [rows.summary_of(row, id) for row in found if branch in (None, row[0])]
 
 
 # Records
@@ -32,51 +28,54 @@ def key_of(namespace: tuple[str, ...], key: str) -> Key:
     return codec.pack_namespace(namespace), key
 
 
-async def get_records(link: Link, context: Context, keys: Sequence[Key]) -> list[Record | None]:
-    found = await _find_records(link, context, keys)
-    return [_live(context, found.get(key)) for key in keys]
+def place_of(context: Context, keys: Iterable[RecordKey]) -> list[Any]:
+    """The values of the queries that take records by their keys."""
+    packed = [key_of(*key) for key in dict.fromkeys(keys)]
+    return [context.tenant, context.user or "", *rows.columns(packed, 2)]
 
 
-async def _find_records(link: Link, context: Context, keys: Sequence[Key]) -> dict[Key, Row]:
-    place = (context.tenant, context.user or "", *rows.columns(list(dict.fromkeys(keys)), 2))
-    return {(row[0], row[1]): row for row in await link.all("find_records", *place)}
+async def get_records(link: Link, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+    found = live_records(context, await link.all("find_records", *place_of(context, keys)))
+    return [found.get(key) for key in keys]
 
 
-def _live(context: Context, row: Row | None) -> Record | None:
-    """A record that has not expired, and whose conversation, if it has one, can be seen."""
-    if row is None:
-        return None
+def live_records(context: Context, found: Iterable[Row]) -> dict[RecordKey, Record]:
+    """Records that have not expired, and whose conversation, if they have one, can be seen."""
+    made = (rows.record_of(row) for row in found if _is_seen(context, row))
+    return {(record.namespace, record.key): record for record in made if rules.is_alive(record, context.now)}
+
+
+def _is_seen(context: Context, row: Row) -> bool:
     *_, conversation, exists, user_id, expires_at = row
-    if conversation is not None:
-        shadow = Conversation(conversation, user_id, expires_at=rows.time_of(expires_at))
-        if not exists or not rules.is_visible(shadow, context):
-            return None
-    record = rows.record_of(row)
-    return record if rules.is_alive(record, context.now) else None
+    if conversation is None:
+        return True
+    shadow = Conversation(conversation, user_id, expires_at=rows.time_of(expires_at))
+    return bool(exists) and rules.is_visible(shadow, context)
 
 
 async def write_records(work: Work, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
     """Locks, then plans everything before it writes anything."""
     await _hold_conversations(work, context, writes)
-    keys = [key_of(write.namespace, write.key) for write in writes]
-    stored = await _lock_records(work, context, keys)
-    planned: dict[Key, Record | None] = {}
-    results: list[Record | None] = []
-    for key, write in zip(keys, writes, strict=True):
-        current = planned[key] if key in planned else _live(context, stored.get(key))
-        planned[key] = rules.plan_record(context, write, current)
-        results.append(current if write.delete else planned[key])
+    stored = await lock_records(work, context, [(write.namespace, write.key) for write in writes])
+    changes, results = rules.plan_records(context, writes, live_records(context, stored))
+    await save_records(work, context, changes, stored)
+    return [own_record(record) if record else None for record in results]
+
+
+async def save_records(work: Work, context: Context, changes: Sequence[RecordChange], stored: Iterable[Row]) -> None:
+    """`stored` are the rows of all records that are there, whoever may see them, and locked."""
     place = (work.tenant, context.user or "")
-    gone = [key for key in stored if planned[key] is None]
+    there = {(row[0], row[1]) for row in stored}
+    gone = [key for change in changes if change.record is None and (key := key_of(*change.key)) in there]
     if gone:
         await work.link.run("delete_records", *place, *rows.columns(gone, 2))
-    for key, record in planned.items():
-        if record is None:
+    for change in changes:
+        if change.record is None:
             continue
-        row = (*place, *rows.record_row(record))
-        if not await (work.link.run("save_record", *row) if key in stored else work.link.run("insert_record", *row)):
-            raise Raced(f"record {record.key!r} was made by somebody else at the same moment")
-    return [own_record(record) if record else None for record in results]
+        row = (*place, *rows.record_row(change.record))
+        is_there = key_of(*change.key) in there
+        if not await (work.link.run("save_record", *row) if is_there else work.link.run("insert_record", *row)):
+            raise Raced(f"record {change.record.key!r} was made by somebody else at the same moment")
 
 
 async def _hold_conversations(work: Work, context: Context, writes: Sequence[RecordWrite]) -> None:
@@ -94,11 +93,11 @@ async def _hold_conversations(work: Work, context: Context, writes: Sequence[Rec
         raise rules.not_found(id)
 
 
-async def _lock_records(work: Work, context: Context, keys: Sequence[Key]) -> dict[Key, Row]:
+async def lock_records(work: Work, context: Context, keys: Sequence[RecordKey]) -> list[Row]:
     """Those of the records that are there, for us alone."""
-    unique = list(dict.fromkeys(keys))
-    locked = await work.link.all("lock_records", work.tenant, context.user or "", *rows.columns(unique, 2))
-    stored = await _find_records(work.link, context, unique)
+    place = place_of(context, keys)
+    locked = await work.link.all("lock_records", *place)
+    stored = await work.link.all("find_records", *place)
     if len(stored) != len(locked):
         raise Raced("a record was made by somebody else at the same moment")
     return stored
@@ -144,6 +143,54 @@ def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]
     return sql, values
 
 
+# Blobs
+
+
+async def get_blobs(link: Link, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+    found = await link.all("find_blobs", context.tenant, list(digests)) if digests else []
+    return {sha256: data for sha256, data in found}  # noqa: C416  (asyncpg's rows are no pairs)
+
+
+async def keep_blobs(work: Work, blobs: Mapping[str, bytes], keep_until: int = 0) -> None:
+    """Bytes that come with a message need no keeping time: the message refers to them at once."""
+    for sha256, data in sorted(blobs.items()):
+        await work.link.run("keep_blobs", work.tenant, [sha256], [data], keep_until)
+
+
+Use = tuple[str, int, int, str]
+"""The conversation, segment and seq of a message, and the hash of a blob that it refers to."""
+
+
+def uses_of(id: str, inserted: Iterable[tuple[int, Sequence[tuple[Message, Draft]]]]) -> list[Use]:
+    """What the messages of `Changes.insert` refer to."""
+    return [
+        (id, segment, message.seq, ref.sha256)
+        for segment, fresh in inserted
+        for message, _ in fresh
+        for ref in message.blobs
+    ]
+
+
+async def use_blobs(work: Work, uses: Sequence[Use], blobs: Mapping[str, bytes]) -> None:
+    """Messages refer to their blobs. A blob is locked first: nobody drops it at the same moment."""
+    if uses:
+        await keep_blobs(work, blobs)
+        await work.link.all("lock_blobs", work.tenant, sorted({use[3] for use in uses}))
+        await work.link.run("use_blobs", work.tenant, *rows.columns(uses, 4))
+
+
+async def drop_blobs(work: Work, context: Context, candidates: Iterable[str]) -> int:
+    """Drops those of these blobs that nothing refers to any longer.
+
+    The lock comes first, in a statement of its own: the next one sees the uses of whoever held it before.
+    """
+    digests = sorted(set(candidates))
+    if not digests:
+        return 0
+    await work.link.all("lock_blobs", work.tenant, digests)
+    return await work.link.run("drop_blobs", work.tenant, digests, to_micros(context.now))
+
+
 # Users and usage
 
 
@@ -165,3 +212,9 @@ async def usage(link: Link, context: Context, since: str | None, until: str | No
     found = await link.all("find_usage", context.tenant, since or "", until or _FOREVER)
     made = (rows.usage_of(row) for row in found)
     return [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
+
+
+async def add_usage(work: Work, added: Sequence[UsageRow]) -> None:
+    if added:
+        made = [rows.usage_row(row) for row in added]
+        await work.link.run("add_usage", work.tenant, *rows.columns(made, len(made[0])))

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from hansard import rules
-from hansard.backends.postgres import heads, indexing, reading, writing
+from hansard.backends.postgres import beside, indexing, read
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.heads import entry_of
 from hansard.backends.postgres.link import Link
+from hansard.backends.postgres.transaction import PostgresTransaction
+from hansard.contract.storage import Changes
 from hansard.contract.types import Context, Swept
 from hansard.errors import Corrupt
 from hansard.model import Problem, Receipt, Stats, to_micros
@@ -36,7 +38,7 @@ async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
     for tenant, sha256 in unused:
         by_tenant.setdefault(tenant, []).append(sha256)
     for tenant, digests in by_tenant.items():
-        drop = partial(writing.drop_blobs, context=context, candidates=digests)
+        drop = partial(beside.drop_blobs, context=context, candidates=digests)
         total += Receipt(blobs=await engine.write(tenant, drop), at=context.now)
     old = to_micros(context.now - rules.TOMBSTONE_LIFE)
     tombstones = await engine.write(None, lambda work: work.link.run("delete_old_tombstones", old))
@@ -45,11 +47,21 @@ async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
 
 
 async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
-    entry = await heads.load(work, id)
-    if entry is None or rules.is_visible(entry.head.conversation, context):
+    transaction = await PostgresTransaction.begin(work, context, id)
+    state = transaction.state
+    if state is None or rules.is_visible(state.conversation, context):
         # Gone, or given more time, since it was found.
         return Receipt(at=context.now)
-    return await writing.drop(work, context, entry)
+    gone = await transaction.apply(Changes(state=None, wipes="everything"))
+    return Receipt(
+        conversations=1,
+        messages=gone.messages,
+        branches=len(state.lanes),
+        summaries=gone.summaries,
+        records=gone.records,
+        blobs=gone.blobs,
+        at=context.now,
+    )
 
 
 # Measuring and checking
@@ -111,7 +123,7 @@ async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Prob
         return []  # deleted since the page was read
     try:
         entry = entry_of(found[0], found[0][-1], tenant)
-        stored = await reading.rows_of(link, tenant, entry, 0, _ALL, _ALL)
+        stored = await read.rows_of(link, tenant, entry, 0, _ALL, _ALL)
     except Corrupt as error:
         return [Problem(where, str(error))]
     problems = list(rules.audit(where, entry.head, [(row.line, row.message) for row in stored]))

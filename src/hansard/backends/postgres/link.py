@@ -10,10 +10,12 @@ import asyncpg
 
 from hansard.backends.postgres.errors import DRIVER, Raced, is_lost
 from hansard.backends.postgres.options import Options
-from hansard.backends.postgres.queries import in_schema
+from hansard.backends.postgres.queries import combined, in_schema
 from hansard.errors import HansardError
 
 Row = Sequence[Any]
+Question = tuple[str, Sequence[Any]]
+"""The name of a query, and its values."""
 
 _STATEMENTS = 250
 """Prepared statements that a connection keeps; there are fewer, but filters make more."""
@@ -42,6 +44,17 @@ class Link:
         """Gives how many rows it changed."""
         status: str = await self.connection.execute(self.queries[name], *values)
         return int(status.rpartition(" ")[2])
+
+    async def together(self, questions: Sequence[Question]) -> list[list[Row]]:
+        """The rows of several queries, in one round trip and of one snapshot."""
+        if len(questions) == 1:
+            name, values = questions[0]
+            return [await self.fetch(self.queries[name], values)]
+        sql = combined(tuple(self.queries[name] for name, _ in questions))
+        answers: list[list[Row]] = [[] for _ in questions]
+        for number, row in await self.fetch(sql, [value for _, values in questions for value in values]):
+            answers[number].append(row)
+        return answers
 
     async def fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement that was built for the occasion."""

@@ -14,6 +14,7 @@ from hansard.backends.statements import parse
 
 DEFAULT_SCHEMA = "hansard"
 
+_PARAMETER = re.compile(r"\$(\d+)")
 _TABLE = re.compile(rf"\b{DEFAULT_SCHEMA}\.(?=\w)")
 
 QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("utf-8"))
@@ -23,6 +24,21 @@ QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("
 def in_schema(sql: str, schema: str) -> str:
     """The same SQL on the tables of another schema."""
     return sql if schema == DEFAULT_SCHEMA else _TABLE.sub(lambda _: f"{quoted(schema)}.", sql)
+
+
+@lru_cache(256)
+def combined(queries: tuple[str, ...]) -> str:
+    """One statement for several queries, on one snapshot: each row of theirs behind the number of its query.
+
+    The values of the queries follow each other. A column that is an array cannot be read out of such a row.
+    """
+    parts: list[str] = []
+    given = 0
+    for number, sql in enumerate(queries):
+        shifted = _PARAMETER.sub(lambda found, by=given: f"${int(found[1]) + by}", sql)  # type: ignore[misc]
+        parts.append(f"SELECT {number}, answer FROM ({shifted}) AS answer")
+        given += max(int(place) for place in _PARAMETER.findall(sql))
+    return " UNION ALL ".join(parts)
 
 
 def quoted(name: str) -> str:

@@ -1,11 +1,5 @@
--- find_conversation --
--- A conversation by id.
-SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
-    message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
-FROM hansard.conversations WHERE tenant = $1 AND id = $2;
-
 -- lock_conversation --
--- The same for a writer. Its branches are read afterwards, by a statement that sees what the last writer left.
+-- A conversation for a writer. Its branches are read afterwards, by a statement that sees what the last writer left.
 SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
     message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
 FROM hansard.conversations WHERE tenant = $1 AND id = $2 FOR UPDATE;
@@ -131,10 +125,6 @@ UPDATE hansard.conversations SET user_id = $3, agent_id = $4, audit_id = $5, tit
     branch = $15, expires_at = $16, archived_at = $17, seq = $18, buried = $19, largest = $20, line = $21, stamp = $22
 WHERE tenant = $1 AND id = $2;
 
--- delete_conversation --
--- The conversation's own row.
-DELETE FROM hansard.conversations WHERE tenant = $1 AND id = $2;
-
 -- save_branch --
 -- A branch as it now is; its line, path and count may have changed.
 INSERT INTO hansard.branches (tenant, conversation, id, line, lines, uptos, count, parent, from_seq, created_at)
@@ -151,10 +141,6 @@ WHERE b.tenant = $1 AND b.conversation = given.conversation AND b.id = given.id;
 -- delete_branch --
 -- One branch.
 DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2 AND id = $3;
-
--- delete_branches --
--- All branches of a conversation.
-DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
 
 -- insert_messages --
 -- Messages of one conversation.
@@ -179,27 +165,6 @@ CROSS JOIN LATERAL (
     WHERE tenant = $1 AND conversation = $2 AND id = wanted.id OFFSET 0
 ) AS m;
 
--- read_messages --
--- The same for a reader, who may not see the conversation.
-SELECT m.* FROM hansard.conversations c, unnest($3::text[]) AS wanted (id)
-CROSS JOIN LATERAL (
-    SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
-    WHERE tenant = $1 AND conversation = $2 AND id = wanted.id OFFSET 0
-) AS m
-WHERE c.tenant = $1 AND c.id = $2 AND (c.expires_at IS NULL OR c.expires_at > $4)
-    AND ($5::text IS NULL OR c.user_id = $5);
-
--- find_ids --
--- Those of these ids that messages have.
-SELECT m.id FROM unnest($3::text[]) AS wanted (id)
-CROSS JOIN LATERAL (
-    SELECT id FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = wanted.id OFFSET 0
-) AS m;
-
--- find_place --
--- Where a message lies.
-SELECT line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = $2 AND id = $3;
-
 -- save_message --
 -- What an update can change of a message.
 UPDATE hansard.messages SET format = $5, body = $6, size = $7, extra = $8, pinned = $9
@@ -210,28 +175,35 @@ WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 UPDATE hansard.messages SET extra = $5, pinned = $6
 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 
--- read_branch --
--- All that a branch reads: its lines, each up to a seq.
+-- read_runs --
+-- The messages of runs: of each line, those behind one seq and up to another.
 SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra
-FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
-JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq <= part.upto
-ORDER BY m.seq;
+FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS run (line, after, upto, place)
+JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = run.line AND m.seq > run.after
+    AND m.seq <= run.upto
+ORDER BY run.place, m.seq;
 
--- last_of_branch --
--- The newest messages that a branch reads, up to a seq.
-SELECT m.* FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
-CROSS JOIN LATERAL (
-    SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
-    WHERE tenant = $1 AND conversation = $2 AND line = part.line AND seq <= part.upto AND seq <= $5
-    ORDER BY seq DESC LIMIT $6
-) AS m
-ORDER BY m.seq DESC LIMIT $6;
+-- newest_of_runs --
+-- The same, only so many of the last ones.
+SELECT * FROM (
+    SELECT m.*, run.place FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
+        AS run (line, after, upto, place)
+    CROSS JOIN LATERAL (
+        SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
+        WHERE tenant = $1 AND conversation = $2 AND line = run.line AND seq > run.after AND seq <= run.upto
+        ORDER BY seq DESC LIMIT $6
+    ) AS m
+    ORDER BY run.place DESC, m.seq DESC LIMIT $6
+) AS newest
+ORDER BY place, seq;
 
--- count_of_branch --
--- How many messages a branch reads, up to a seq.
-SELECT count(*) FROM unnest($3::bigint[], $4::bigint[]) AS part (line, upto)
-JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq <= part.upto
-    AND m.seq <= $5;
+-- count_runs --
+-- How many messages each run has, and the first and last seq of them.
+SELECT count(m.seq), coalesce(min(m.seq), 0), coalesce(max(m.seq), 0)
+FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS run (line, after, upto, place)
+LEFT JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = run.line AND m.seq > run.after
+    AND m.seq <= run.upto
+GROUP BY run.place ORDER BY run.place;
 
 -- read_lines --
 -- Messages of all lines in the order of seq. Those with which the bodies have passed a size come without their body.
@@ -247,49 +219,81 @@ FROM (
 ) AS found
 ORDER BY seq;
 
--- newest_of_lines --
--- The time of the last message of these lines.
-SELECT m.created_at FROM unnest($3::bigint[]) AS part (line)
+-- last_time_without --
+-- The time of the last message of a conversation that is left without these ids and these runs. From the end of each
+-- line that its branches read, it looks at no more than what goes, and one.
+SELECT m.created_at FROM (
+    SELECT DISTINCT unnest(b.lines || b.line) AS line FROM hansard.branches b WHERE b.tenant = $1 AND b.conversation = $2
+) AS part
 CROSS JOIN LATERAL (
     SELECT seq, created_at FROM hansard.messages
-    WHERE tenant = $1 AND conversation = $2 AND line = part.line ORDER BY seq DESC LIMIT 1
+    WHERE tenant = $1 AND conversation = $2 AND line = part.line AND id NOT IN (SELECT unnest($3::text[]))
+        AND NOT EXISTS (SELECT 1 FROM unnest($4::bigint[], $5::bigint[], $6::bigint[]) AS run (line, after, upto)
+            WHERE run.line = part.line AND seq > run.after AND seq <= run.upto)
+    ORDER BY seq DESC LIMIT 1
 ) AS m
 ORDER BY m.seq DESC LIMIT 1;
 
--- places_beyond --
--- What lies on these lines beyond these seqs.
-SELECT m.line, m.seq, m.id FROM unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
-JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
-
--- delete_messages --
--- Messages by their places, and what search has of them.
-WITH indexed AS (
+-- remove_messages --
+-- Messages by their places, with their uses of blobs and what search has of them. Gives how many went, and the blobs.
+WITH released AS (
+    DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+    WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = gone.line AND u.seq = gone.seq
+    RETURNING u.sha256
+), indexed AS (
     DELETE FROM hansard.search s USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
     WHERE s.tenant = $1 AND s.conversation = $2 AND s.line = gone.line AND s.seq = gone.seq
 ), noted AS (
     DELETE FROM hansard.search_queue q USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
     WHERE q.tenant = $1 AND q.conversation = $2 AND q.line = gone.line AND q.seq = gone.seq
+), removed AS (
+    DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
+    WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = gone.line AND m.seq = gone.seq
+    RETURNING 1
 )
-DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
-WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = gone.line AND m.seq = gone.seq;
+SELECT (SELECT count(*) FROM removed), ARRAY(SELECT sha256 FROM released);
 
--- delete_beyond --
--- Everything on these lines beyond these seqs, in the index too.
-WITH indexed AS (
-    DELETE FROM hansard.search s USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
-    WHERE s.tenant = $1 AND s.conversation = $2 AND s.line = part.line AND s.seq > part.seq
+-- remove_runs --
+-- The same for all messages of runs.
+WITH released AS (
+    DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS run (line, after, upto)
+    WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = run.line AND u.seq > run.after AND u.seq <= run.upto
+    RETURNING u.sha256
+), indexed AS (
+    DELETE FROM hansard.search s USING unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS run (line, after, upto)
+    WHERE s.tenant = $1 AND s.conversation = $2 AND s.line = run.line AND s.seq > run.after AND s.seq <= run.upto
 ), noted AS (
-    DELETE FROM hansard.search_queue q USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
-    WHERE q.tenant = $1 AND q.conversation = $2 AND q.line = part.line AND q.seq > part.seq
+    DELETE FROM hansard.search_queue q USING unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS run (line, after, upto)
+    WHERE q.tenant = $1 AND q.conversation = $2 AND q.line = run.line AND q.seq > run.after AND q.seq <= run.upto
+), removed AS (
+    DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS run (line, after, upto)
+    WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = run.line AND m.seq > run.after AND m.seq <= run.upto
+    RETURNING 1
 )
-DELETE FROM hansard.messages m USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
-WHERE m.tenant = $1 AND m.conversation = $2 AND m.line = part.line AND m.seq > part.seq;
+SELECT (SELECT count(*) FROM removed), ARRAY(SELECT sha256 FROM released);
 
--- delete_all_messages --
--- All messages of a conversation, in the index too.
-WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
-    noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2)
-DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = $2;
+-- wipe_messages --
+-- All messages and summaries of a conversation, with their uses of blobs and what search has of them. Gives how many
+-- messages, summaries and records went, and the blobs.
+WITH released AS (DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256),
+    indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
+    noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2),
+    forgotten AS (DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2 RETURNING 1),
+    removed AS (DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = $2 RETURNING 1)
+SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM forgotten), 0::bigint, ARRAY(SELECT sha256 FROM released);
+
+-- wipe_everything --
+-- The same, with the conversation itself, its branches, and the records that belong to it.
+WITH released AS (DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256),
+    indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
+    noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2),
+    forgotten AS (DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2 RETURNING 1),
+    parted AS (DELETE FROM hansard.branches WHERE tenant = $1 AND conversation = $2),
+    owned AS (DELETE FROM hansard.records WHERE tenant = $1 AND conversation = $2 RETURNING 1),
+    closed AS (DELETE FROM hansard.conversations WHERE tenant = $1 AND id = $2),
+    removed AS (DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = $2 RETURNING 1)
+SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM forgotten), (SELECT count(*) FROM owned),
+    ARRAY(SELECT sha256 FROM released);
 
 -- insert_summary --
 -- A summary, after those that the conversation has.
@@ -298,26 +302,14 @@ INSERT INTO hansard.summaries (tenant, conversation, number, branch, from_seq, t
 SELECT $1, $2, 1 + coalesce(max(number), 0), $3, $4, $5, $6, $7, $8, $9, $10
 FROM hansard.summaries WHERE tenant = $1 AND conversation = $2;
 
--- read_summaries --
--- The summaries of a conversation, oldest first, for a reader, who may not see it.
-SELECT s.branch, s.from_seq, s.to_seq, s.text, s.model, s.prompt_id, s.token_count, s.created_at, s.number
-FROM hansard.summaries s JOIN hansard.conversations c ON c.tenant = s.tenant AND c.id = s.conversation
-WHERE s.tenant = $1 AND s.conversation = $2 AND (c.expires_at IS NULL OR c.expires_at > $3)
-    AND ($4::text IS NULL OR c.user_id = $4)
-ORDER BY s.number;
-
 -- find_summaries --
--- The same for a writer.
+-- The summaries of a conversation, oldest first.
 SELECT branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, number FROM hansard.summaries
 WHERE tenant = $1 AND conversation = $2 ORDER BY number;
 
 -- delete_summaries --
 -- Some summaries of a conversation.
 DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2 AND number = ANY($3::bigint[]);
-
--- delete_all_summaries --
--- All summaries of a conversation.
-DELETE FROM hansard.summaries WHERE tenant = $1 AND conversation = $2;
 
 -- find_records --
 -- Records by key, each with its conversation's owner and expiry.
@@ -354,10 +346,6 @@ ON CONFLICT DO NOTHING;
 -- Records by key.
 DELETE FROM hansard.records r USING unnest($3::bytea[], $4::text[]) AS gone (namespace, key)
 WHERE r.tenant = $1 AND r.owner = $2 AND r.namespace = gone.namespace AND r.key = gone.key;
-
--- delete_records_of --
--- The records of a conversation.
-DELETE FROM hansard.records WHERE tenant = $1 AND conversation = $2;
 
 -- delete_records_of_owner --
 -- The records of a user's own space.
@@ -397,16 +385,6 @@ ON CONFLICT DO NOTHING;
 DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
 WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = gone.line AND u.seq = gone.seq
 RETURNING u.sha256;
-
--- release_blobs_beyond --
--- The same for everything on these lines beyond these seqs.
-DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS part (line, seq)
-WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = part.line AND u.seq > part.seq
-RETURNING u.sha256;
-
--- release_all_blobs --
--- The same for a whole conversation.
-DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256;
 
 -- drop_blobs --
 -- Blobs that are locked, unless something needs them.

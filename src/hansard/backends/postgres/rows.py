@@ -59,7 +59,7 @@ def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
 
 
 def conversation_of(row: Row, where: str) -> Conversation:
-    """From the first columns of `find_conversation`."""
+    """From the first columns of `lock_conversation`."""
     (
         id,
         user_id,
@@ -174,7 +174,7 @@ def beginning_row(id: str, grave: str, stamp: int, head: Head, largest: int) -> 
 
 
 def head_of(row: Row, lanes: str | None, where: str) -> Head:
-    """From the columns of `find_conversation` and the JSON of `find_lanes`."""
+    """From the columns of `lock_conversation` and the JSON of `find_lanes`."""
     conversation = conversation_of(row, where)
     made = [_lane_of(lane, conversation.message_count) for lane in codec.decode(lanes or "[]", where)]
     return Head(conversation, row[15], {lane.id: lane for lane in made}, row[16])

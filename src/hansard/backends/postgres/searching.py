@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
-from hansard.backends.postgres import lexemes, reading, rows, selecting
+from hansard.backends.postgres import lexemes, read, rows, selecting
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Context
@@ -80,7 +80,7 @@ class Search:
     async def run(self, tail: int) -> Matches:
         lookup = self.lookup
         if lookup.conversation_id is not None:
-            entry = await reading.find_entry(self.link, self.context, lookup.conversation_id)
+            entry = await read.find_entry(self.link, self.context, lookup.conversation_id)
             if entry is None:
                 return Matches([])
             entry.head.lane(lookup.branch)  # an unknown one is an error

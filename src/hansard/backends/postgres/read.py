@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows
+from hansard.backends.postgres.engine import Engine
 from hansard.backends.postgres.heads import Entry, entry_of
 from hansard.backends.postgres.link import Link, Row
-from hansard.contract.types import Context, ConversationQuery, Image, Lane, MessageQuery, Slice
+from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
-from hansard.model import Conversation, Message, to_micros
+from hansard.model import Conversation, to_micros
 from hansard.threads import aside
 
 _LONG = 1_000_000
@@ -26,14 +28,6 @@ async def find_entry(link: Link, context: Context, id: str) -> Entry | None:
         return None
     entry = entry_of(found[0], found[0][-1], context.tenant)
     return entry if rules.is_visible(entry.head.conversation, context) else None
-
-
-async def find_conversation(link: Link, context: Context, id: str) -> Conversation | None:
-    row = await link.one("find_conversation", context.tenant, id)
-    if row is None:
-        return None
-    conversation = rows.conversation_of(row, f"conversation {id!r}")
-    return conversation if rules.is_visible(conversation, context) else None
 
 
 # Messages
@@ -166,6 +160,16 @@ def _no_branch(id: str, branch: str | None) -> NotFound:
     return NotFound(f"conversation {id!r} has no branch {branch!r}")
 
 
+async def get_messages(engine: Engine, context: Context, id: str, query: MessageQuery) -> Slice:
+    if query.sort == "seq":
+        page = await engine.read(context.tenant, partial(get_plain, context=context, id=id, query=query))
+        if page is not None:
+            return await as_slice(page[: query.limit], id, more=len(page) > (query.limit or len(page)))
+    parted = partial(get_parted, context=context, id=id, query=query)
+    found, more = await engine.read(context.tenant, parted, snapshot=True)
+    return await as_slice(found, id, more=more)
+
+
 async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     """The messages of these rows. What takes long to decode leaves the event loop alone."""
     if sum([len(row[5]) for row in found]) > _LONG:
@@ -173,34 +177,10 @@ async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     return Slice(rows.messages_of(found, id), more)
 
 
-async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-    # An id has no NUL: one that was asked for is not there.
-    wanted = [each for each in message_ids if "\0" not in each]
-    found = await link.all("read_messages", context.tenant, id, wanted, to_micros(context.horizon), context.user)
-    by_id = {message.id: message for message in rows.messages_of(found, id)}
-    return [by_id[each] for each in message_ids if each in by_id]
-
-
 def parts(lane: Lane) -> tuple[list[int], list[int]]:
     """The lines that a branch reads, and up to which seq."""
     lines = rules.segments(lane)
     return [line for line, _ in lines], [upto for _, upto in lines]
-
-
-async def read_branch(link: Link, tenant: str, id: str, lane: Lane) -> list[Row]:
-    return await link.all("read_branch", tenant, id, *parts(lane))
-
-
-async def last_of_branch(
-    link: Link, tenant: str, id: str, lane: Lane, *, limit: int, upto: int = rules.NO_END
-) -> list[Row]:
-    """The newest rows of a branch, newest first."""
-    return await link.all("last_of_branch", tenant, id, *parts(lane), upto, limit)
-
-
-async def get_blobs(link: Link, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-    found = await link.all("find_blobs", context.tenant, list(digests)) if digests else []
-    return {sha256: data for sha256, data in found}  # noqa: C416  (asyncpg's rows are no pairs)
 
 
 # Conversations
@@ -258,11 +238,6 @@ def select_conversations(
 
 
 # Copying
-
-
-async def read_image(link: Link, context: Context, id: str) -> Image | None:
-    entry = await find_entry(link, context, id)
-    return Image(entry.head.conversation, entry.head.seq, tuple(entry.head.lanes.values())) if entry else None
 
 
 async def read_rows(

@@ -1,0 +1,212 @@
+"""PostgreSQL: for many processes on many machines.
+
+Reads take one statement where they can, and one snapshot where they cannot. Appends are committed together
+(`appending`). All other writes to a conversation run in a transaction that holds its lock (`transaction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from hansard.analysis import Lookup, Matches
+from hansard.backends.postgres import answers, beside, indexing, lifecycle, read, schema, searching, vacuum
+from hansard.backends.postgres.appending import Appender
+from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.errors import DRIVER, translate
+from hansard.backends.postgres.filling import Filler
+from hansard.backends.postgres.link import connect
+from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.schema import State
+from hansard.backends.postgres.transaction import PostgresTransaction
+from hansard.backends.postgres.watching import Watch
+from hansard.contract.backend import Capabilities
+from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
+from hansard.contract.types import (
+    Append,
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.errors import Denied
+from hansard.model import Appended, Conversation, Problem, Receipt, Record, Stats, UsageRow, to_micros
+
+_ATTEMPTS = 3
+"""Times that a search indexes the tail before it looks."""
+
+
+class PostgresStorage:
+    def __init__(self, options: Options, state: State) -> None:
+        self.engine = Engine(options, walled=state.walled)
+        self.filler = Filler(self.engine)
+        self._appender = Appender(self.engine, self.write, self.filler.note)
+        self._watch = Watch(self.engine)
+        self._capabilities = Capabilities(
+            name="postgres",
+            durability=state.durability,
+            shared=True,
+            search="index",
+            remnants="in dead rows until the tables are vacuumed (by PostgreSQL in time, or by `hansard vacuum`), "
+            "and in its write-ahead log and archives until those are recycled.",
+            vacuum=True,
+            watch="poll" if options.direct_dsn is None else "push",
+        )
+
+    @classmethod
+    async def open(cls, options: Options, *, upgrade: bool = False) -> PostgresStorage:
+        try:
+            link = await connect(options, options.direct_dsn or options.dsn, {})
+            try:
+                state = await schema.prepare(link, options, upgrade=upgrade)
+            finally:
+                await link.close()
+        except DRIVER as error:
+            raise translate(error, options.where) from error
+        storage = cls(options, state)
+        if upgrade:
+            try:
+                await indexing.upgrade(storage.engine)
+            except BaseException:
+                await storage.close()
+                raise
+        return storage
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def close(self) -> None:
+        if self.engine.is_foreign:
+            return
+        await self._watch.close()
+        await self._appender.close()
+        await self.filler.close()
+        await self.engine.close()
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        async def job(work: Work) -> tuple[T, int]:
+            transaction = await PostgresTransaction.begin(work, context, id)
+            return await operation(transaction), transaction.unindexed
+
+        value, unindexed = await self.engine.write(context.tenant, job)
+        self.filler.note(context.tenant, id, unindexed)
+        return value
+
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        """The quicker way to commit an append: see `appending`."""
+        return await self._appender.append(context, id, append)
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        return await self.engine.read(context.tenant, partial(answers.read, context=context, id=id, wants=wants))
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await read.get_messages(self.engine, context, id, query)
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        run = partial(read.read_rows, context=context, id=id, after_seq=after_seq, limit=limit, max_bytes=max_bytes)
+        return await self.engine.read(context.tenant, run, snapshot=True)
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        self.engine.check_alive()
+        return await self._watch.wait(context.tenant, id, seen, timeout)
+
+    # Many conversations
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        run = read.list_matching if query.metadata else read.list_conversations
+        page = partial(run, context=context, query=query)
+        return await self.engine.read(context.tenant, page, snapshot=bool(query.metadata))
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        run = partial(beside.participations, context=context, participant_id=participant_id, limit=limit)
+        return await self.engine.read(context.tenant, run)
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return await self.engine.read(context.tenant, partial(beside.get_records, context=context, keys=keys))
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self.engine.write(context.tenant, partial(beside.write_records, context=context, writes=writes))
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await self.engine.read(context.tenant, partial(beside.scan_records, context=context, query=query))
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        job = partial(beside.keep_blobs, blobs={sha256: data}, keep_until=to_micros(keep_until))
+        await self.engine.write(context.tenant, job)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self.engine.read(context.tenant, partial(beside.get_blobs, context=context, digests=digests))
+
+    async def record_owners(self, context: Context) -> list[str]:
+        found = await self.engine.read(context.tenant, lambda link: link.all("record_owners", context.tenant))
+        return [owner for (owner,) in found]
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        read = partial(beside.usage, context=context, since=since, until=until)
+        return await self.engine.read(context.tenant, read)
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        return await self.engine.write(
+            context.tenant, partial(beside.erase_user_data, context=context, user_id=user_id)
+        )
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await lifecycle.sweep(self.engine, context, limit)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self.engine.read(tenant, partial(lifecycle.stats, tenant=tenant), snapshot=True)
+
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        return lifecycle.check(self.engine, tenant)
+
+    async def list_tenants(self) -> list[str]:
+        return [name for (name,) in await self.engine.read(None, lambda link: link.all("list_tenants"))]
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await lifecycle.delete_tenant(self.engine, context)
+
+    async def vacuum(self) -> None:
+        self.engine.check_alive()
+        await vacuum.vacuum(self.engine.options)
+
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
+        quick = await self.engine.read(context.tenant, partial(searching.search_quickly, **given))
+        if quick is not None:
+            return quick
+        look = partial(searching.search, **given, note_tail=self.filler.note_left)
+        for _ in range(_ATTEMPTS):
+            found = await self.engine.read(context.tenant, look, snapshot=True)
+            if found is not None:
+                return found
+            try:
+                await indexing.catch_up_tenant(self.engine, context.tenant)
+            except Denied:
+                break  # a replica: somebody else has to index
+        # Others write faster than we index, or nobody here can: then the tail is looked at, however long it is.
+        whole = await self.engine.read(context.tenant, partial(look, any_tail=True), snapshot=True)
+        assert whole is not None
+        return whole
+
+    async def catch_up(self) -> None:
+        await indexing.catch_up(self.engine)
+
+    def reindex(self) -> AsyncIterator[int]:
+        return indexing.rebuild(self.engine)
