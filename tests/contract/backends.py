@@ -7,16 +7,19 @@ header of the run says so. One that is there but cannot be imported is a failure
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.contract import many
+from tests.contract import keyvalue_stores, many
 from tests.servers import postgres, runs
 from tests.servers import redis as redis_servers
 
+from hansard.backends.keyvalue import KeyValue, KeyValueBackend
 from hansard.opening import SCHEMES
 from hansard.testing import Target
 
@@ -38,6 +41,26 @@ def _behind_a_server(tmp_path: Path) -> Target:
     return many.ServedTarget(folder)
 
 
+def _over_four_functions(store: KeyValue) -> Target:
+    """A store of one's own in this process, which every opening of the target shares."""
+
+    async def make(_: bool) -> KeyValueBackend:
+        return KeyValueBackend(store, durability="none", shared=False)
+
+    return Target(make)
+
+
+def _let_processes_find_it() -> None:
+    """The entry point of the file store, for this process and those that it starts."""
+    package = str(Path(__file__).parent / "keyvalue_package")
+    if package not in sys.path:
+        sys.path.append(package)
+        paths = [os.environ.get("PYTHONPATH", ""), package]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+
+
+_let_processes_find_it()
+
 BACKENDS: dict[str, Maker] = {
     "memory": lambda _: Target("memory://"),
     "none": lambda _: Target("none://"),
@@ -48,6 +71,9 @@ BACKENDS: dict[str, Maker] = {
     "redis": lambda _: Target(redis_servers.fresh_database()),
     "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
     "http": _behind_a_server,
+    "keyvalue": lambda _: _over_four_functions(keyvalue_stores.DictStore()),
+    "keyvalue-async": lambda _: _over_four_functions(keyvalue_stores.AsyncDictStore()),
+    "keyvalue-file": _in_folder("keyvalue-file:///{0}/store.db"),
 }
 SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
 """Where a name here is not the scheme of its URL."""
@@ -71,6 +97,8 @@ def quick_folder() -> Iterator[Path]:
 
 def is_there(name: str) -> bool:
     """Whether the backend's module exists; an empty folder is not one."""
+    if name.startswith("keyvalue"):
+        return True
     spec = importlib.util.find_spec(SCHEMES[SCHEME_OF.get(name, name)].module)
     return spec is not None and spec.origin is not None
 
@@ -86,4 +114,4 @@ PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER
 ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""
-DURABLE = [name for name in PRESENT if name not in ("memory", "none")]
+DURABLE = [name for name in PRESENT if name not in ("memory", "none", "keyvalue", "keyvalue-async")]

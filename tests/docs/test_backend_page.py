@@ -1,4 +1,4 @@
-"""The backend that docs/writing-a-backend.md writes is whole, and passes the contract suite as the page runs it."""
+"""The backends that docs/writing-a-backend.md writes are whole, and pass the contract suite as the page runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.docs import pages
 from hansard.contract.backend import Backend
 
 PAGE = pages.DOCS / "writing-a-backend.md"
-BLOCKS = [block.text for block in pages.blocks(PAGE) if block.language == "python"]
+_WHOLE = PAGE.read_text(encoding="utf-8").partition("\n## A whole backend\n")[0].count("\n")
+_PYTHON = [block for block in pages.blocks(PAGE) if block.language == "python"]
+BLOCKS = [block.text for block in _PYTHON if block.line > _WHOLE]
+CLOUD = [block.text for block in _PYTHON if block.line < _WHOLE]
 MODULE = [text for text in BLOCKS if "hansard.testing" not in text and "hansard.Store(" not in text]
 TESTS = [text for text in BLOCKS if "hansard.testing" in text]
 
@@ -60,14 +63,33 @@ def test_it_has_the_methods_of_the_contract(package: Path) -> None:
             assert list(ours.parameters) == list(inspect.signature(method).parameters), name
 
 
+def test_a_store_of_ones_own_is_short() -> None:
+    store, use, suite = CLOUD
+    assert len(store.splitlines()) < 60
+    assert "KeyValueBackend(" in use
+    assert "hansard.testing" in suite
+
+
+@pytest.mark.timeout(1200)
+def test_a_store_of_ones_own_passes_the_contract_suite(tmp_path: Path) -> None:
+    store, _, suite = CLOUD
+    (tmp_path / "cloud_store.py").write_text(store, encoding="utf-8")
+    (tmp_path / "test_cloud_store.py").write_text(f"from cloud_store import CloudStore\n\n{suite}", encoding="utf-8")
+    _run_suite(tmp_path)
+
+
 @pytest.mark.timeout(1200)
 def test_it_passes_the_contract_suite(package: Path) -> None:
+    _run_suite(package)
+
+
+def _run_suite(folder: Path) -> None:
     # One colour of the API is enough: a backend that never suspends does the same in both.
     options = ["-q", "-k", "not async", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", "."]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "."],
-        cwd=package,
-        env=os.environ | {"PYTHONPATH": str(package)},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         check=False,

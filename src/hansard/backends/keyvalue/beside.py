@@ -1,0 +1,154 @@
+"""What lies beside conversations under keys of its own: blobs, usage and tombstones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from hansard import rules
+from hansard.backends.keyvalue import rows
+from hansard.backends.keyvalue.functions import Functions
+from hansard.backends.keyvalue.keys import Keys
+from hansard.backends.keyvalue.rows import Spent
+from hansard.model import NOT_YET, UsageRow
+
+
+class Beside:
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    # Blobs
+    #
+    # Each message that refers to a blob has a key of its own for that (`Keys.references`), made before the message is
+    # stored and dropped after it went. A blob is put anew after the reference was made, and deleted only with the token
+    # that it had before its references were looked for: so it never goes while somebody begins to refer to it.
+
+    async def find_blob(self, keys: Keys, sha256: str) -> tuple[str, bytes, object] | None:
+        """Its key, value and token."""
+        for key in await self._functions.page(keys.blob(sha256, ""), "", 1):
+            found = await self._functions.get(key)
+            if found is not None:
+                return key, *found
+        return None
+
+    async def get_blob(self, keys: Keys, sha256: str) -> bytes | None:
+        found = await self.find_blob(keys, sha256)
+        return rows.blob_of(found[1], found[0])[1] if found else None
+
+    async def keep_blob(self, keys: Keys, sha256: str, data: bytes | None, until: datetime = NOT_YET) -> None:
+        """Stores a blob, or puts it anew. Without data only one that is there."""
+        while True:
+            found = await self.find_blob(keys, sha256)
+            if found is not None:
+                key, value, token = found
+                facts, data = rows.blob_of(value, key)
+                until = max(until, facts.keep_until)
+            elif data is None:
+                return
+            else:
+                key, token = keys.blob(sha256, len(data)), None
+            if await self._functions.put(key, rows.blob_value(data, until, secrets.token_hex(8)), token) is not None:
+                return
+
+    async def release_blob(self, keys: Keys, sha256: str, now: datetime) -> bool:
+        """Deletes a blob that nothing refers to and nobody wants kept."""
+        found = await self.find_blob(keys, sha256)
+        if found is None or rows.blob_of(found[1], found[0])[0].keep_until > now:
+            return False
+        if await self._functions.page(keys.references(sha256), "", 1):
+            return False
+        return await self._functions.delete(found[0], found[2])
+
+    async def blob_keys(self, keys: Keys) -> list[tuple[str, int]]:
+        """The hash and size of every blob."""
+        found = [key.split("/")[-2:] async for key in self._functions.keys(keys.blobs)]
+        return [(sha256, int(size)) for sha256, size in found]
+
+    # Usage: an object for each conversation and day, which knows the last write that it has counted
+
+    async def spend(self, keys: Keys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
+        by_day: dict[str, list[UsageRow]] = {}
+        for row in changes:
+            by_day.setdefault(row.day, []).append(row)
+        for day, added in by_day.items():
+            await self._spend(f"{keys.usage}{day}/{birth}", n, added)
+
+    async def _spend(self, key: str, n: int, added: Sequence[UsageRow]) -> None:
+        while True:
+            found = await self._functions.get(key)
+            spent = rows.decode(found[0], Spent, key) if found else Spent(0, [])
+            if spent.n >= n:
+                return
+            value = rows.encode(Spent(n, _added([*spent.rows, *added])))
+            if await self._functions.put(key, value, found[1] if found else None) is not None:
+                return
+
+    async def usage(self, keys: Keys, since: str | None = None, until: str | None = None) -> list[UsageRow]:
+        """All rows of these days, added up; also those that count nothing."""
+        found: list[UsageRow] = []
+        async for key in self._functions.keys(keys.usage, f"{keys.usage}{since}" if since else ""):
+            if until is not None and key >= f"{keys.usage}{until}":
+                break
+            value = await self._functions.get(key)
+            found += rows.decode(value[0], Spent, key).rows if value else []
+        return _added(found)
+
+    async def erase_usage(self, keys: Keys, user_id: str | None) -> int:
+        """Removes a user's rows, or all (None); returns how many different ones there were."""
+        gone: set[rules.UsageKey] = set()
+        async for key in self._functions.keys(keys.usage):
+            gone |= await self._erase_usage(key, user_id)
+        return len(gone)
+
+    async def _erase_usage(self, key: str, user_id: str | None) -> set[rules.UsageKey]:
+        while (found := await self._functions.get(key)) is not None:
+            spent = rows.decode(found[0], Spent, key)
+            left = [] if user_id is None else [row for row in spent.rows if row.user_id != user_id]
+            gone = {_key(row) for row in spent.rows if row not in left}
+            if not gone and user_id is not None:
+                return gone
+            if user_id is None:
+                if await self._functions.delete(key, found[1]):
+                    return gone
+            elif await self._functions.put(key, rows.encode(Spent(spent.n, left)), found[1]) is not None:
+                return gone
+        return set()
+
+    # Tombstones
+
+    async def bury(self, keys: Keys, digest: str, at: datetime) -> None:
+        key = f"{keys.graves}{digest}"
+        while True:
+            found = await self._functions.get(key)
+            if found and rows.decode(found[0], datetime, key) >= at:
+                return
+            if await self._functions.put(key, rows.encode(at), found[1] if found else None) is not None:
+                return
+
+    async def buried(self, keys: Keys, digests: Sequence[str]) -> dict[str, datetime]:
+        found = await self._functions.all(self._functions.get(f"{keys.graves}{each}") for each in digests)
+        return {
+            digest: rows.decode(each[0], datetime, f"tombstone {digest}")
+            for digest, each in zip(digests, found, strict=True)
+            if each is not None
+        }
+
+    async def forget_grave(self, keys: Keys, digest: str, now: datetime) -> bool:
+        key = f"{keys.graves}{digest}"
+        found = await self._functions.get(key)
+        if found is None or rows.decode(found[0], datetime, key) + rules.TOMBSTONE_LIFE > now:
+            return False
+        return await self._functions.delete(key, found[1])
+
+
+def _key(row: UsageRow) -> rules.UsageKey:
+    return row.day, row.user_id, row.agent_id, row.model
+
+
+def _added(found: Iterable[UsageRow]) -> list[UsageRow]:
+    """Rows of the same key added up."""
+    total: dict[rules.UsageKey, UsageRow] = {}
+    for row in found:
+        total[_key(row)] = rules.add_usage(total[_key(row)], row) if _key(row) in total else row
+    return list(total.values())

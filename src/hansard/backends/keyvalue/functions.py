@@ -1,0 +1,101 @@
+"""The four functions that a user writes over a store of their own, and how they are called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from hansard.errors import Closed, HansardError, Outcome, Unavailable, ValidationError
+
+T = TypeVar("T")
+Token = Any
+"""What the store says of a value's version: an ETag, a generation, a revision. Any value but None."""
+
+_NAMES = ("get", "put", "delete", "list")
+_PAGE = 1000
+
+
+class KeyValue(Protocol):
+    """A store of one's own. All four are `async def`, or all four are `def`. Any exception means: ask again later.
+
+    Keys are text of the characters `a-z 0-9 / - .`, at most 700 of them. Values are bytes.
+    """
+
+    def get(self, key: str) -> Awaitable[tuple[bytes, Token] | None] | tuple[bytes, Token] | None:
+        """The value and its token, as the last `put` of anybody left them; None when there is none."""
+
+    def put(self, key: str, value: bytes, expected_token: Token | None) -> Awaitable[Token | None] | Token | None:
+        """Stores the value if the key still has this token (None: if there is no such key), in one step.
+
+        Returns the new token, or None when the key has another token: then nothing was stored.
+        """
+
+    def delete(self, key: str, expected_token: Token | None) -> Awaitable[bool] | bool:
+        """Removes the key if it still has this token (None: whatever it has). False when it was not removed."""
+
+    def list(self, prefix: str, after: str, limit: int) -> Awaitable[Sequence[str]] | Sequence[str]:
+        """The first `limit` keys, in ascending order, that begin with `prefix` and are greater than `after`."""
+
+
+class Functions:
+    """Calls the four functions, blocking or not, and translates what they raise."""
+
+    def __init__(self, store: KeyValue, *, in_threads: bool = False) -> None:
+        missing = [name for name in _NAMES if not callable(getattr(store, name, None))]
+        if missing:
+            raise ValidationError(f"a store of one's own needs the functions {_NAMES}; missing: {', '.join(missing)}")
+        colours = {inspect.iscoroutinefunction(getattr(store, name)) for name in _NAMES}
+        if len(colours) > 1:
+            raise ValidationError("get, put, delete and list must be all async or all blocking")
+        if in_threads and True in colours:
+            raise ValidationError("in_threads is for blocking functions: these are async already")
+        self._store = store
+        self._in_threads = in_threads
+        self.never_suspends = not in_threads and True not in colours
+        self.is_closed = False
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("this store was closed")
+
+    async def _call(self, name: str, outcome: Outcome, *args: Any) -> Any:
+        self.check_open()
+        function = getattr(self._store, name)
+        try:
+            if self._in_threads:
+                return await asyncio.to_thread(function, *args)
+            answer = function(*args)
+            return await answer if inspect.isawaitable(answer) else answer
+        except HansardError:
+            raise
+        except Exception as error:
+            raise Unavailable(f"{name}({args[0]!r}) of the store failed: {error!r}", outcome=outcome) from error
+
+    async def get(self, key: str) -> tuple[bytes, Token] | None:
+        found: tuple[bytes, Token] | None = await self._call("get", "not_applied", key)
+        return found
+
+    async def put(self, key: str, value: bytes, expected: Token | None) -> Token | None:
+        return await self._call("put", "unknown", key, value, expected)
+
+    async def delete(self, key: str, expected: Token | None = None) -> bool:
+        return bool(await self._call("delete", "unknown", key, expected))
+
+    async def page(self, prefix: str, after: str = "", limit: int = _PAGE) -> Sequence[str]:
+        keys: Sequence[str] = await self._call("list", "not_applied", prefix, after, limit)
+        return keys
+
+    async def keys(self, prefix: str, after: str = "") -> AsyncGenerator[str, None]:
+        """All keys with this prefix, page by page."""
+        while page := await self.page(prefix, after):
+            for key in page:
+                yield key
+            after = page[-1]
+
+    async def all(self, calls: Iterable[Awaitable[T]]) -> list[T]:
+        """The answers of independent calls, made at once where the functions allow that."""
+        if self.never_suspends:
+            return [await call for call in calls]
+        return list(await asyncio.gather(*calls))

@@ -1,0 +1,205 @@
+"""Over all tenants: listed, measured, checked, swept, deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from hansard import codec, rules
+from hansard.backends.keyvalue import rows
+from hansard.backends.keyvalue.keys import TENANTS, Keys, time_key
+from hansard.contract.storage import Changes, Transaction
+from hansard.contract.types import Context, ConversationQuery, Swept
+from hansard.errors import HansardError
+from hansard.model import NOT_YET, Problem, Receipt, Stats
+
+if TYPE_CHECKING:
+    from hansard.backends.keyvalue.storage import KeyValueStorage
+
+_EVERYTHING = ConversationQuery(archived=None, sort="updated_at")
+_END = datetime.max.replace(tzinfo=UTC)
+
+
+async def tenants(storage: KeyValueStorage) -> list[str]:
+    """Every tenant that has any key."""
+    found = [await storage.functions.get(key) async for key in storage.functions.keys(TENANTS)]
+    return sorted(each[0].decode() for each in found if each is not None)
+
+
+async def holds_anything(storage: KeyValueStorage, tenant: str) -> bool:
+    keys = Keys(tenant)
+    if await storage.functions.page(keys.blobs, "", 1) or await storage.records.owners(keys):
+        return True
+    async with aclosing(storage.walk(Context(tenant, NOT_YET), _EVERYTHING)) as walked:
+        async for _ in walked:
+            return True
+    return False
+
+
+async def list_tenants(storage: KeyValueStorage) -> list[str]:
+    return [tenant for tenant in await tenants(storage) if await holds_anything(storage, tenant)]
+
+
+async def stats(storage: KeyValueStorage, tenant: str | None) -> Stats:
+    total = Stats(backend=storage.capabilities.name)
+    active: Counter[str] = Counter()
+    for name in await tenants(storage) if tenant is None else [tenant]:
+        keys = Keys(name)
+        found = [state.conversation async for state in storage.walk(Context(name, NOT_YET), _EVERYTHING)]
+        active.update(rules.active_days(found))
+        records = sum(count for _, count in await storage.records.owners(keys))
+        blobs = await storage.beside.blob_keys(keys)
+        total = structs.replace(
+            total,
+            tenants=total.tenants + bool(found or records or blobs),
+            conversations=total.conversations + len(found),
+            messages=total.messages + sum(each.message_count for each in found),
+            records=total.records + records,
+            blobs=total.blobs + len(blobs),
+            blob_bytes=total.blob_bytes + sum(size for _, size in blobs),
+        )
+    return structs.replace(total, active=rules.newest_days(active))
+
+
+async def check(storage: KeyValueStorage, tenant: str | None) -> AsyncIterator[Problem | int]:
+    looked = 0
+    for name in await tenants(storage) if tenant is None else [tenant]:
+        context = Context(name, NOT_YET)
+        keys = Keys(name)
+        await storage.outbox.settle(keys)
+        heads = [key async for key in storage.functions.keys(keys.heads)]
+        for head in heads:
+            found = await _check(storage, context, keys, head)
+            for problem in found or ():
+                yield problem
+            looked += found is not None
+    yield looked
+
+
+async def _check(storage: KeyValueStorage, context: Context, keys: Keys, head: str) -> list[Problem] | None:
+    """What is wrong with a conversation; None when there is none."""
+    where = head
+    try:
+        anchor, token = await storage.outbox.load(head)
+        if anchor is None or anchor.state is None:
+            return None
+        conversation = anchor.state.conversation
+        where = f"{context.tenant}/{conversation.id}"
+        read = await storage.read_all(context, conversation.id)
+        problems = list(rules.audit(where, *read)) if read else []
+        digests = sorted({ref.sha256 for _, message in read[1] for ref in message.blobs}) if read else []
+        blobs = [(each, await storage.beside.get_blob(keys, each)) for each in digests]
+        lost = [each for each, data in blobs if data is None or codec.sha256_of(data) != each]
+        problems += [Problem(where, f"blob {each} is missing or damaged") for each in lost]
+        entries = keys.entries(conversation, anchor.listed)
+        listed = await storage.functions.all(storage.functions.get(entry) for entry in entries)
+        problems += [Problem(where, "it is not in a list where it should be")] if None in listed else []
+        # What was found while somebody wrote proves nothing.
+        return problems if not problems or (await storage.outbox.load(head))[1] == token else []
+    except HansardError as error:
+        return [Problem(where, str(error))]
+
+
+# Removing
+
+
+async def drop(storage: KeyValueStorage, context: Context, id: str, *, if_expired: bool) -> Receipt:
+    """Removes a conversation without a tombstone."""
+
+    async def operation(tx: Transaction) -> Receipt:
+        state = tx.state
+        if state is None or (if_expired and rules.is_visible(state.conversation, context)):
+            return Receipt(at=context.now)
+        gone = await tx.apply(Changes(state=None, wipes="everything"))
+        return Receipt(
+            conversations=1,
+            messages=gone.messages,
+            branches=len(state.lanes),
+            summaries=gone.summaries,
+            records=gone.records,
+            blobs=gone.blobs,
+            at=context.now,
+        )
+
+    return await storage.write(context, id, operation)
+
+
+async def sweep(storage: KeyValueStorage, context: Context, limit: int) -> Swept:
+    swept = Swept(receipt=Receipt(at=context.now))
+    left = limit
+    for tenant in await tenants(storage):
+        keys = Keys(tenant)
+        await storage.outbox.clear(keys, context.now)
+        page = await storage.functions.page(keys.due, "", left + 1)
+        due = [key for key in page if _is_due(keys, key, context)]
+        for key in due[:left]:
+            swept = await _sweep(storage, Context(tenant, context.now), keys, key, swept)
+        if len(due) > left:
+            return structs.replace(swept, more=True)
+        left -= len(due)
+        await _forget_tenant(storage, keys)
+    return swept
+
+
+def _is_due(keys: Keys, key: str, context: Context) -> bool:
+    return key.removeprefix(keys.due).partition("/")[0] <= time_key(context.now)
+
+
+async def _sweep(storage: KeyValueStorage, context: Context, keys: Keys, key: str, swept: Swept) -> Swept:
+    """Does what an entry says is due, if it is, and removes the entry."""
+    _, kind, what = key.removeprefix(keys.due).split("/", 2)
+    receipt, tombstones = swept.receipt, swept.tombstones
+    value = await storage.functions.get(key)
+    text = value[0] if value else b""
+    if kind == "conversation" and text:
+        receipt += await drop(storage, context, text.decode(), if_expired=True)
+    elif kind == "record" and text:
+        owner, record = rows.decode(text, tuple[str, bytes], key)
+        receipt += Receipt(records=await storage.records.drop_expired(context, owner, record), at=context.now)
+    elif kind == "blob":
+        receipt += Receipt(blobs=await storage.beside.release_blob(keys, what, context.now), at=context.now)
+    elif kind == "grave":
+        tombstones += await storage.beside.forget_grave(keys, what, context.now)
+    elif kind == "head":
+        await _forget_head(storage, keys, what.rpartition("/")[0])
+    await storage.functions.delete(key)
+    return structs.replace(swept, receipt=receipt, tombstones=tombstones)
+
+
+async def _forget_head(storage: KeyValueStorage, keys: Keys, head: str) -> None:
+    """Removes a head that has held nothing for a day."""
+    anchor, token = await storage.outbox.begin(keys, head)
+    if anchor is not None and anchor.state is None and anchor.owner is None:
+        await storage.functions.delete(head, token)
+
+
+async def _forget_tenant(storage: KeyValueStorage, keys: Keys) -> None:
+    """Removes the name of a tenant that has no other key. Writers put the name after the first of theirs."""
+    if await storage.functions.page(f"{keys.root}/", "", 1):
+        return
+    await storage.functions.delete(keys.name)
+    if await storage.functions.page(f"{keys.root}/", "", 1):
+        await storage.functions.put(keys.name, keys.tenant.encode(), None)
+
+
+async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
+    keys = Keys(context.tenant)
+    total = Receipt(at=context.now)
+    ids = [state.conversation.id async for state in storage.walk(Context(context.tenant, NOT_YET), _EVERYTHING)]
+    for id in ids:
+        total += await drop(storage, context, id, if_expired=False)
+    records = 0
+    for owner, _ in await storage.records.owners(keys):
+        records += await storage.records.erase(context, owner)
+    blobs = 0
+    for sha256, _ in await storage.beside.blob_keys(keys):
+        blobs += await storage.beside.release_blob(keys, sha256, _END)
+    usage_rows = await storage.beside.erase_usage(keys, None)
+    async for key in storage.functions.keys(keys.graves):
+        await storage.functions.delete(key)
+    return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

@@ -1,0 +1,232 @@
+"""One conversation at one moment: a head, and the tree that it names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+from msgspec import Raw
+
+from hansard import rules
+from hansard.backends.keyvalue import rows
+from hansard.backends.keyvalue.rows import Anchor, Stored
+from hansard.backends.keyvalue.tree import Root, Tree
+from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
+from hansard.contract.types import Head, MessageQuery, Row, Slice
+from hansard.model import Message, Summary, from_micros
+from hansard.rules.operations.common import runs_of
+
+_PIECE = 32
+_LARGEST_PIECE = 512
+_PIECE_BYTES = 4_000_000
+"""What is read at once of a long walk."""
+
+
+class Kept:
+    """A conversation that is there. What it hands out is made for the call."""
+
+    def __init__(self, tree: Tree, anchor: Anchor, state: Head) -> None:
+        self._tree = tree
+        self.root: Root = anchor.root
+        self.tail = anchor.tail
+        self.state = state
+        self.id = state.conversation.id
+
+    # Rows
+
+    async def walk(self, run: Run, *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
+        """The messages of a run from either end. The tail is newer than all that is in the tree."""
+        tail = [row for row in self.tail if row.segment == run.segment and run.after < row.seq <= run.upto]
+        low, high = rows.message_key(run.segment, run.after + 1), rows.message_key(run.segment, run.upto + 1)
+        if newest_first:
+            for row in reversed(tail):
+                yield row
+        piece = _PIECE
+        while items := await self._tree.take(
+            self.root, low, high, limit=piece, max_bytes=_PIECE_BYTES, newest_first=newest_first
+        ):
+            for _, value in items:
+                yield self._row(value)
+            low, high = (low, items[-1][0]) if newest_first else (items[-1][0] + b"\0", high)
+            piece = min(2 * piece, _LARGEST_PIECE)
+        if not newest_first:
+            for row in tail:
+                yield row
+
+    async def walk_all(self, runs: Sequence[Run], *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
+        for run in reversed(runs) if newest_first else runs:
+            async with aclosing(self.walk(run, newest_first=newest_first)) as walked:
+                async for row in walked:
+                    yield row
+
+    async def newest(self, runs: Sequence[Run], count: int) -> list[Stored]:
+        found: list[Stored] = []
+        async with aclosing(self.walk_all(runs, newest_first=True)) as walked:
+            async for row in walked:
+                if len(found) == count:
+                    break
+                found.append(row)
+        return found[::-1]
+
+    async def find(self, id: str) -> Stored | None:
+        for row in self.tail:
+            if row.id == id:
+                return row
+        place = await self._tree.get(self.root, rows.id_key(id))
+        if place is None:
+            return None
+        return await self.at(*rows.decode(place, tuple[int, int], f"the place of message {id!r}"))
+
+    async def at(self, segment: int, seq: int) -> Stored | None:
+        for row in self.tail:
+            if row.seq == seq:
+                return row
+        value = await self._tree.get(self.root, rows.message_key(segment, seq))
+        return self._row(value) if value is not None else None
+
+    def _row(self, value: Raw) -> Stored:
+        return rows.decode(value, Stored, f"a message of conversation {self.id!r}")
+
+    def message(self, row: Stored) -> Message:
+        return rows.message_of(row, self.id)
+
+    def placed(self, found: Iterable[Stored]) -> list[Placed]:
+        return [(row.segment, self.message(row)) for row in found]
+
+    def segments(self) -> list[int]:
+        """Every segment that holds messages: each message is read by some branch."""
+        return sorted({segment for lane in self.state.lanes.values() for segment, _ in rules.segments(lane)})
+
+    async def summaries(self) -> list[tuple[bytes, Summary]]:
+        """Oldest first, with their keys."""
+        found = await self._tree.take(self.root, *rows.SUMMARIES)
+        return [(key, rows.decode(value, Summary, f"a summary of {self.id!r}")) for key, value in found]
+
+    async def count_summaries(self) -> int:
+        return await self._tree.count(self.root, *rows.SUMMARIES)
+
+    # Answers
+
+    async def answer(self, wants: Wants) -> Found:
+        """All but what lies beside the conversation."""
+        found = [row for id in wants.ids if (row := await self.find(id))]
+        if wants.newest is None:
+            messages = [row async for row in self.walk_all(wants.runs)]
+        else:
+            messages = await self.newest(wants.runs, wants.newest)
+        return Found(
+            by_id={row.id: (row.segment, self.message(row)) for row in found},
+            messages=self.placed(messages),
+            spans=[await self.span(run) for run in wants.spans],
+            last_time=await self.last_time(wants.last_time_without) if wants.last_time_without else None,
+            summaries=[summary for _, summary in await self.summaries()] if wants.summaries else (),
+        )
+
+    async def span(self, run: Run) -> Span:
+        last = await self.newest([run], 1)
+        if not last:
+            return Span()
+        tail = [row for row in self.tail if row.segment == run.segment and run.after < row.seq <= run.upto]
+        low, high = rows.message_key(run.segment, run.after + 1), rows.message_key(run.segment, run.upto + 1)
+        count = await self._tree.count(self.root, low, high) + len(tail)
+        async with aclosing(self.walk(run)) as walked:
+            first = await anext(walked)
+        return Span(count, first.seq, last[0].seq)
+
+    async def last_time(self, without: Without) -> datetime | None:
+        left = [await self._last_left(segment, without) for segment in self.segments()]
+        last = max((row for row in left if row is not None), key=lambda row: row.seq, default=None)
+        return from_micros(last.created_at) if last else None
+
+    async def _last_left(self, segment: int, without: Without) -> Stored | None:
+        runs = [run for run in without.runs if run.segment == segment]
+        upto = rules.NO_END
+        for run in sorted(runs, key=lambda each: -each.upto):
+            upto = run.after if run.upto >= upto else upto
+        async with aclosing(self.walk(Run(segment, 0, upto), newest_first=True)) as walked:
+            async for row in walked:
+                if row.id not in without.ids and not any(run.after < row.seq <= run.upto for run in runs):
+                    return row
+        return None
+
+    # Reading
+
+    async def messages(self, query: MessageQuery) -> Slice:
+        found: list[Message] = []
+        total = 0
+        async with aclosing(self._selected(query)) as selected:
+            async for row in selected:
+                message = self.message(row)
+                if not (rules.is_between(message, query) and rules.is_wanted(message, query)):
+                    continue
+                if len(found) == query.limit or (query.max_bytes is not None and total >= query.max_bytes):
+                    return Slice(found, True)
+                found.append(message)
+                total += row.size
+        return Slice(found, False)
+
+    async def _selected(self, query: MessageQuery) -> AsyncGenerator[Stored, None]:
+        """Rows of the branch in the order of the query, at least all that it wants."""
+        runs = runs_of(self.state.lane(query.branch))
+        if query.sort == "time":
+            everything = [row async for row in self.walk_all(runs)]
+            everything.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)
+            for row in everything:
+                yield row
+            return
+        above = query.above[1] if query.above else 0
+        below = query.below[1] - 1 if query.below else rules.NO_END
+        runs = [Run(run.segment, max(run.after, above), min(run.upto, below)) for run in runs]
+        runs = [run for run in runs if run.after < run.upto]
+        rows_of = self._pinned(runs, query.newest_first) if query.pinned else self._plain(runs, query.newest_first)
+        async with aclosing(rows_of) as walked:
+            async for row in walked:
+                yield row
+
+    def _plain(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[Stored, None]:
+        return self.walk_all(runs, newest_first=newest_first)
+
+    async def _pinned(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[Stored, None]:
+        """At the cost of their number."""
+        found: list[Stored] = []
+        for run in runs:
+            low, high = rows.pin_key(run.segment, run.after + 1), rows.pin_key(run.segment, run.upto + 1)
+            for key, _ in await self._tree.take(self.root, low, high):
+                row = await self.at(run.segment, int.from_bytes(key[9:]))
+                found += [row] if row is not None else []
+            found += [
+                row
+                for row in self.tail
+                if row.pinned and row.segment == run.segment and run.after < row.seq <= run.upto
+            ]
+        for row in reversed(found) if newest_first else found:
+            yield row
+
+    async def rows(self, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        """Of all segments in the order of seq."""
+        merged: list[Stored] = []
+        end = rules.NO_END
+        for segment in self.segments():
+            part, more = await self._piece(Run(segment, after_seq, rules.NO_END), limit, max_bytes)
+            merged += part
+            end = min(end, part[-1].seq) if more else end
+        merged.sort(key=lambda row: row.seq)
+        taken: list[Row] = []
+        total = 0
+        for row in merged:
+            if row.seq > end or len(taken) == limit or (taken and total >= max_bytes):
+                break
+            taken.append(Row(row.segment, self.message(row)))
+            total += row.size
+        return taken
+
+    async def _piece(self, run: Run, limit: int, max_bytes: int) -> tuple[list[Stored], bool]:
+        """The beginning of a run, and whether it goes on."""
+        found: list[Stored] = []
+        async with aclosing(self.walk(run)) as walked:
+            async for row in walked:
+                if len(found) == limit or (found and sum(each.size for each in found) >= max_bytes):
+                    return found, True
+                found.append(row)
+        return found, False

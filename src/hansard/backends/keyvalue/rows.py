@@ -1,0 +1,220 @@
+"""What lies under the keys, as structs, and messages and records as rows of a tree. Everything but blobs is JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hansard import codec
+from hansard.backends.keyvalue.tree import Root
+from hansard.contract.types import Draft, Head
+from hansard.errors import Corrupt
+from hansard.model import BlobRef, Message, Participant, Record, UsageRow, from_micros, to_micros
+
+S = TypeVar("S")
+_encode = msgspec.json.Encoder().encode
+_NO_EXTRA = codec.Extra()
+
+
+class Stored(Struct, array_like=True, frozen=True):
+    """A message as a row."""
+
+    segment: int
+    seq: int
+    id: str
+    role: str
+    format: str
+    body: str
+    created_at: int
+    size: int
+    stamp: str
+    """Of the write that stored its content: its references to blobs are named by it."""
+    pinned: bool = False
+    blobs: tuple[BlobRef, ...] = ()
+    participant: Participant | None = None
+    extra: str | None = None
+
+
+class StoredRecord(Struct, array_like=True, frozen=True):
+    record: Record
+    data: bytes | None = None
+    """The value where it is bytes, which JSON cannot say."""
+    birth: str = ""
+    """Of the conversation that it belongs to."""
+
+
+class Anchor(Struct, omit_defaults=True, frozen=True):
+    """A head: the one object of a conversation, or of an owner's records, that is swapped. It names all others.
+
+    One without a state stays for a day after its conversation went: see `outbox`.
+    """
+
+    stamp: str
+    """Of the last write. While a mark of this name exists, that write's effects are not settled."""
+    birth: str = ""
+    n: int = 0
+    """Counts the writes."""
+    state: Head | None = None
+    owner: str | None = None
+    """Of an owner's records: the user's id, or empty for those that are nobody's."""
+    root: Root = Root()
+    tail: list[Stored] = []
+    """The newest messages, which are not in the tree yet."""
+    segments: int = 0
+    """The highest number that a segment has had."""
+    listed: str = ""
+    """The stamp of the entries in listings."""
+    fence: str = ""
+
+
+class Spent(Struct):
+    """What one conversation adds to the usage of one day, and up to which of its writes."""
+
+    n: int
+    rows: list[UsageRow]
+
+
+class BlobFacts(Struct, frozen=True):
+    """The line before the bytes of a blob. `fence` is another with each put, so that no token comes twice."""
+
+    keep_until: datetime
+    fence: str
+
+
+def encode(value: Any) -> bytes:
+    return _encode(value)
+
+
+def raw(value: Any) -> Raw:
+    return Raw(_encode(value))
+
+
+def decode(data: bytes | Raw, kind: type[S], where: str) -> S:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
+
+
+# Messages
+
+
+def stored_of(segment: int, message: Message, draft: Draft, stamp: str) -> Stored:
+    return _stored(segment, message, draft.body, draft.size, stamp)
+
+
+def changed(before: Stored, after: Message, draft: Draft | None, stamp: str) -> Stored:
+    """The row of a message whose content is new, or stays where there is no draft."""
+    if draft is None:
+        return _stored(before.segment, after, before.body, before.size, before.stamp)
+    return _stored(before.segment, after, draft.body, draft.size, stamp)
+
+
+def _stored(segment: int, message: Message, body: str, size: int, stamp: str) -> Stored:
+    updated = None if message.updated_at is None else to_micros(message.updated_at)
+    return Stored(
+        segment,
+        message.seq,
+        message.id,
+        message.role,
+        message.format,
+        body,
+        to_micros(message.created_at),
+        size,
+        stamp,
+        message.pinned,
+        message.blobs,
+        message.participant,
+        codec.encode_extra(message, updated),
+    )
+
+
+def message_of(row: Stored, conversation_id: str) -> Message:
+    where = f"message {row.id!r} of conversation {conversation_id!r}"
+    extra = _NO_EXTRA if row.extra is None else codec.decode_extra(row.extra, where)
+    return Message(
+        row.role,
+        codec.content_of(row.body, row.format, where),
+        row.id,
+        conversation_id,
+        row.seq,
+        extra.branch,
+        row.format,
+        extra.participant,
+        extra.mentions,
+        extra.scope,
+        extra.status,
+        extra.pinned,
+        from_micros(row.created_at),
+        None if extra.updated_at is None else from_micros(extra.updated_at),
+        extra.trace_id,
+        extra.sources,
+        extra.usage,
+        extra.metadata,
+        extra.blobs,
+    )
+
+
+# Keys of trees: a letter for the kind, then what sorts
+
+_SEQ_END = (1 << 63) - 1
+
+
+def message_key(segment: int, seq: int) -> bytes:
+    return b"m" + segment.to_bytes(8) + min(seq, _SEQ_END).to_bytes(8)
+
+
+def pin_key(segment: int, seq: int) -> bytes:
+    return b"p" + segment.to_bytes(8) + min(seq, _SEQ_END).to_bytes(8)
+
+
+def id_key(id: str) -> bytes:
+    return b"i" + id.encode()
+
+
+def summary_key(n: int) -> bytes:
+    return b"s" + n.to_bytes(8)
+
+
+SUMMARIES = (b"s", b"t")
+RECORDS = (b"r", b"s")
+
+
+def namespace_key(namespace: tuple[str, ...]) -> bytes:
+    """Of the records in a namespace and below it, the beginning of their keys."""
+    return b"r" + codec.pack_namespace(namespace).replace(b"\0", b"\0\x01")
+
+
+def record_key(namespace: tuple[str, ...], key: str) -> bytes:
+    """Sorts by namespace and then by key: what ends the namespace is less than what goes on in one."""
+    return namespace_key(namespace) + b"\0\0" + key.encode()
+
+
+def bound_key(birth: str, key: bytes) -> bytes:
+    """Where the record at this key is found by the conversation that it belongs to."""
+    return b"c" + birth.encode() + key
+
+
+# Blobs
+
+
+def blob_value(data: bytes, keep_until: datetime, fence: str) -> bytes:
+    return _encode(BlobFacts(keep_until, fence)) + b"\n" + data
+
+
+def blob_of(value: bytes, where: str) -> tuple[BlobFacts, bytes]:
+    line, _, data = value.partition(b"\n")
+    return decode(line, BlobFacts, where), data
+
+
+def record_of(row: StoredRecord) -> Record:
+    return row.record if row.data is None else msgspec.structs.replace(row.record, value=row.data)
+
+
+def stored_record(record: Record, birth: str) -> StoredRecord:
+    if not isinstance(record.value, bytes):
+        return StoredRecord(record, None, birth)
+    return StoredRecord(msgspec.structs.replace(record, value=None), record.value, birth)

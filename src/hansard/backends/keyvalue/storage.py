@@ -1,0 +1,289 @@
+"""A Storage over four functions of a user's own: begin with `functions.py`, then `outbox.py`.
+
+A conversation is one head, which is swapped, and a tree of immutable objects that the head names (`tree.py`). Records
+of one owner are the same. All else (listings, usage, references to blobs, tombstones) lies under keys of its own, and
+follows from the writes of heads: `outbox.py` makes sure that it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+from hansard import rules
+from hansard.backends import optimistic
+from hansard.backends.keyvalue import keys as names
+from hansard.backends.keyvalue import lifecycle, rows
+from hansard.backends.keyvalue.beside import Beside
+from hansard.backends.keyvalue.functions import Functions, KeyValue
+from hansard.backends.keyvalue.keys import Keys
+from hansard.backends.keyvalue.outbox import Outbox, node_loader
+from hansard.backends.keyvalue.read import Kept
+from hansard.backends.keyvalue.records import Records
+from hansard.backends.keyvalue.transaction import KeyValueTransaction, no_records
+from hansard.backends.keyvalue.tree import Missing, Tree
+from hansard.contract.backend import Capabilities, Durability
+from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
+from hansard.contract.types import (
+    Context,
+    ConversationQuery,
+    Head,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Row,
+    Slice,
+    Swept,
+)
+from hansard.errors import Corrupt
+from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
+
+_TOGETHER = 20
+"""Heads that a listing reads at once."""
+_POLL = 0.1
+
+
+class KeyValueStorage:
+    """`store` has the four functions of `KeyValue`, and `durability` says what its `put` survives.
+
+    `shared` says that several processes may use it. `in_threads` calls blocking functions in threads, so that an event
+    loop goes on meanwhile; the blocking API then works on a loop of its own.
+    """
+
+    def __init__(
+        self,
+        store: KeyValue,
+        *,
+        durability: Durability,
+        name: str = "keyvalue",
+        shared: bool = True,
+        in_threads: bool = False,
+    ) -> None:
+        self.functions = Functions(store, in_threads=in_threads)
+        self.beside = Beside(self.functions)
+        self.outbox = Outbox(self.functions, self.beside)
+        self.records = Records(self.functions, self.outbox)
+        self._capabilities = Capabilities(
+            name=name,
+            durability=durability,
+            shared=shared,
+            watch="poll",
+            blocking=self.functions.never_suspends,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def close(self) -> None:
+        self.functions.is_closed = True
+
+    # One conversation
+
+    async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
+        keys = Keys(context.tenant)
+
+        async def begin(_: bool) -> KeyValueTransaction:
+            found = await self.outbox.begin(keys, keys.head(id))
+            return KeyValueTransaction(self.functions, self.outbox, self.beside, context=context, id=id, found=found)
+
+        return await optimistic.write(operation, begin)
+
+    async def _look(
+        self, context: Context, id: str, look: Callable[[Kept], Awaitable[T]], *, behind_walls: bool = False
+    ) -> T | None:
+        """What is seen of a conversation at one moment; None when the context sees no such conversation."""
+        keys = Keys(context.tenant)
+        while True:
+            anchor, token = await self.outbox.load(keys.head(id))
+            state = anchor.state if anchor else None
+            if anchor is None or state is None:
+                return None
+            if not behind_walls and not rules.is_visible(state.conversation, context):
+                return None
+            try:
+                return await look(Kept(Tree(node_loader(self.functions, keys)), anchor, state))
+            except Missing as missing:
+                # Nodes go when a later head does not name them: then there is one.
+                if (await self.outbox.load(keys.head(id)))[1] == token:
+                    where = f"{context.tenant}/{id}"
+                    raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
+
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+        if wants.records or wants.tombstones or wants.blobs:
+            raise no_records()
+
+        async def look(kept: Kept) -> tuple[Head, Found]:
+            return kept.state, await kept.answer(wants)
+
+        return await self._look(context, id, look)
+
+    async def read_all(self, context: Context, id: str) -> tuple[Head, list[tuple[int, Message]]] | None:
+        """A conversation with all its messages, whoever may see it."""
+
+        async def look(kept: Kept) -> tuple[Head, list[tuple[int, Message]]]:
+            found = await kept.rows(0, rules.NO_END, rules.NO_END)
+            return kept.state, [(row.line, row.message) for row in found]
+
+        return await self._look(context, id, look, behind_walls=True)
+
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await self._look(context, id, lambda kept: kept.messages(query)) or Slice([], False)
+
+    async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        return await self._look(context, id, lambda kept: kept.rows(after_seq, limit, max_bytes)) or []
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        head = Keys(context.tenant).head(id)
+        end = time.monotonic() + timeout
+        while True:
+            anchor, _ = await self.outbox.load(head)
+            mark = 1 + zlib.crc32(anchor.stamp.encode()) if anchor else 1
+            if mark != seen or time.monotonic() >= end:
+                return mark
+            await asyncio.sleep(min(_POLL, max(0.0, end - time.monotonic())))
+
+    # Many conversations
+
+    async def walk(self, context: Context, query: ConversationQuery) -> AsyncGenerator[Head, None]:
+        """The conversations of a listing between the query's places, in its order, whoever may see them."""
+        keys = Keys(context.tenant)
+        await self.outbox.settle(keys)
+        together: list[str] = []
+        async with aclosing(self._entries(keys.shelf_of(query, context.user), query)) as entries:
+            async for entry in entries:
+                together.append(entry)
+                if len(together) == _TOGETHER:
+                    for state in await self._listed(keys, together):
+                        yield state
+                    together = []
+        for state in await self._listed(keys, together):
+            yield state
+
+    async def _entries(self, shelf: str, query: ConversationQuery) -> AsyncGenerator[str, None]:
+        """Keys lie from the newest to the oldest. The other order reads all keys between the places first."""
+        after = f"{shelf}{names.newest_first(*query.below)}/z" if query.below else ""
+        oldest_first: list[str] = []
+        async with aclosing(self.functions.keys(shelf, after)) as found:
+            async for key in found:
+                if query.above is not None and names.place_of(key) <= query.above:
+                    break
+                if query.newest_first:
+                    yield key
+                else:
+                    oldest_first.append(key)
+        for key in reversed(oldest_first):
+            yield key
+
+    async def _listed(self, keys: Keys, entries: Sequence[str]) -> list[Head]:
+        found = await self.functions.all(self._listed_one(keys, entry) for entry in entries)
+        return [state for state in found if state is not None]
+
+    async def _listed_one(self, keys: Keys, entry: str) -> Head | None:
+        anchor, _ = await self.outbox.load(keys.head(names.place_of(entry)[1]))
+        if anchor is not None and anchor.state is not None and entry.endswith(f"/{anchor.listed}"):
+            return anchor.state
+        # Entries are made after the head that they belong to: one that the head does not know is of the past.
+        await self.functions.delete(entry)
+        return None
+
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        found: list[Conversation] = []
+        skipped = 0
+        async with aclosing(self.walk(context, query)) as walked:
+            async for state in walked:
+                if not rules.matches(state.conversation, query, context):
+                    continue
+                if skipped < query.offset:
+                    skipped += 1
+                elif len(found) == query.limit:
+                    return found, True
+                else:
+                    found.append(state.conversation)
+        return found, False
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        keys = Keys(context.tenant)
+        await self.outbox.settle(keys)
+        found: dict[str, list[str]] = {}
+        async with aclosing(self.functions.keys(keys.authors(participant_id))) as entries:
+            async for entry in entries:
+                if sum(len(ids) for ids in found.values()) >= limit:
+                    break
+                value = await self.functions.get(entry)
+                if value is not None:
+                    id, message_id = rows.decode(value[0], tuple[str, str], entry)
+                    if await self._has(context, id, message_id, entry):
+                        found.setdefault(id, []).append(message_id)
+        return [Participation(id, ids) for id, ids in found.items()]
+
+    async def _has(self, context: Context, id: str, message_id: str, entry: str) -> bool:
+        """Whether a message is still there that an entry names."""
+
+        async def look(kept: Kept) -> bool:
+            row = await kept.find(message_id)
+            return row is not None and entry.endswith(f"-{row.seq}")
+
+        return bool(await self._look(context, id, look))
+
+    # Beside conversations
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return await self.records.get(context, keys)
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self.records.write(context, writes)
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await self.records.scan(context, query)
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return [owner for owner, _ in await self.records.owners(Keys(context.tenant)) if owner]
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        keys = Keys(context.tenant)
+        await self.functions.put(keys.due_at(keep_until, "blob", sha256), b"", None)
+        await self.functions.put(keys.name, context.tenant.encode(), None)
+        await self.beside.keep_blob(keys, sha256, data, keep_until)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        keys = Keys(context.tenant)
+        self.functions.check_open()
+        found = await self.functions.all(self.beside.get_blob(keys, each) for each in digests)
+        return {sha256: data for sha256, data in zip(digests, found, strict=True) if data is not None}
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        keys = Keys(context.tenant)
+        await self.outbox.settle(keys)
+        found = await self.beside.usage(keys, since, until)
+        wanted = [row for row in found if rules.counts_anything(row) and context.user in (None, row.user_id)]
+        return sorted(wanted, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+    # Lifecycle
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        keys = Keys(context.tenant)
+        await self.outbox.settle(keys)
+        records = await self.records.erase(context, user_id)
+        usage_rows = await self.beside.erase_usage(keys, user_id)
+        return Receipt(records=records, usage_rows=usage_rows, at=context.now)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await lifecycle.sweep(self, context, limit)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await lifecycle.stats(self, tenant)
+
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        return lifecycle.check(self, tenant)
+
+    async def list_tenants(self) -> list[str]:
+        return await lifecycle.list_tenants(self)
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await lifecycle.delete_tenant(self, context)
