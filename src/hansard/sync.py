@@ -27,8 +27,8 @@ from hansard.store.core import Clock, Titler, View, utc_now
 if TYPE_CHECKING:
     from hansard.adapters.crewai_flows import HansardFlowPersistence
     from hansard.adapters.crewai_memory import HansardMemoryStorage
-    from hansard.adapters.langgraph_saver import HansardSaver
-    from hansard.adapters.langgraph_store import HansardStore
+    from hansard.adapters.langgraph.saver import HansardSaver
+    from hansard.adapters.langgraph.store import HansardStore
     from hansard.search.vectors import Embedder
     from hansard.store.finding import SearchMode
 

@@ -14,7 +14,7 @@ ACCESSORS: dict[str, tuple[str, str, Callable[[sync.Store], Any]]] = {
     "adk": ("google.adk", "adk", lambda store: store.adk_session_service()),
     "claude": ("claude_agent_sdk", "claude", lambda store: store.claude_session_store()),
     "crewai": ("crewai", "crewai_memory", lambda store: store.crewai_memory_storage()),
-    "langgraph": ("langgraph", "langgraph_saver", lambda store: store.langgraph_checkpointer),
+    "langgraph": ("langgraph", "langgraph", lambda store: store.langgraph_checkpointer),
     "openai-agents": ("agents", "openai_agents", lambda store: store.openai_session("s")),
     "pydantic-ai": ("pydantic_ai", "pydantic_ai", lambda store: store.pydantic_ai_store()),
 }

@@ -17,10 +17,9 @@ from tests.adapters.test_langgraph_saver import CONFIG, ask, chat, texts
 
 import hansard
 from hansard import Store
-from hansard.adapters import langgraph_records as records
-from hansard.adapters import langgraph_threads
-from hansard.adapters.langgraph_messages import draft_of
-from hansard.adapters.langgraph_moulds import Moulds
+from hansard.adapters.langgraph import records, threads
+from hansard.adapters.langgraph.messages import draft_of
+from hansard.adapters.langgraph.templates import Moulds
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
 from hansard.model import Record
@@ -233,7 +232,7 @@ async def _shorten(store: Store, record: Record) -> None:
 
 
 async def test_what_a_saver_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(langgraph_threads, "_WEIGHT", 150_000)
+    monkeypatch.setattr(threads, "_WEIGHT", 150_000)
     async with hansard.connect("memory://") as store:
         saver: Any = store.langgraph_checkpointer
         graph = chat(saver, lambda _: {"messages": [AIMessage([{"type": "text", "text": "long " * 4000}])]})

@@ -15,10 +15,10 @@ from tests.adapters.test_langgraph_saver import ask, chat, texts
 
 import hansard
 from hansard import Message, Store
-from hansard.adapters import langgraph_texts
-from hansard.adapters.langgraph_messages import draft_of, moulds_of
-from hansard.adapters.langgraph_moulds import native
-from hansard.adapters.langgraph_texts import Blob, Texts, encode, whole
+from hansard.adapters.langgraph import texts as texts_module
+from hansard.adapters.langgraph.messages import draft_of, moulds_of
+from hansard.adapters.langgraph.templates import native
+from hansard.adapters.langgraph.texts import Blob, Texts, encode, whole
 
 pytestmark = pytest.mark.anyio
 
@@ -249,7 +249,7 @@ def test_many_texts_are_cut_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
     values: Any = [*said, *said, {"deep": ["".join(draw.sample(sorted(said), 3)) for _ in range(40)]}]
     blobs = [Blob("msgpack", (encode(values),)), Blob("json", (str(sorted(said)).replace("'", '"').encode(),))]
     many = [Texts(rows).cut(blob) for blob in blobs]
-    monkeypatch.setattr(langgraph_texts, "_FEW", 10_000)
+    monkeypatch.setattr(texts_module, "_FEW", 10_000)
     assert many == [Texts(rows).cut(blob) for blob in blobs]
     for blob, slim in zip(blobs, many, strict=True):
         assert len(slim.pieces) > 200

@@ -23,10 +23,10 @@ from tests.test_sync import suspending
 
 import hansard
 from hansard import Corrupt, Message, Store, Unsupported, sync
-from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_placing import placed
-from hansard.adapters.langgraph_texts import Blob, Texts, encode, references, whole
-from hansard.adapters.langgraph_threads import Thread
+from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph.history_sync import placed
+from hansard.adapters.langgraph.texts import Blob, Texts, encode, references, whole
+from hansard.adapters.langgraph.threads import Thread
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
 

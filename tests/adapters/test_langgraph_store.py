@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 from tests.contract.backends import BACKENDS, quick_folder
 
 from hansard import Store, ValidationError, sync
-from hansard.adapters.langgraph_store import matches
+from hansard.adapters.langgraph.store import matches
 from hansard.testing import Clock
 
 pytestmark = pytest.mark.anyio

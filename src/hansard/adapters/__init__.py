@@ -1,1 +1,1 @@
-"""The Store in the shapes of agent frameworks. Each adapter is one module, imported when its accessor is first used."""
+"""The Store in the shapes of agent frameworks. An adapter is imported when its accessor is first used."""

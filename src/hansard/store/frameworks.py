@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hansard.adapters.claude import ClaudeSessionStore
     from hansard.adapters.crewai_flows import HansardFlowPersistence
     from hansard.adapters.crewai_memory import HansardMemoryStorage
-    from hansard.adapters.langgraph_saver import HansardSaver
-    from hansard.adapters.langgraph_store import HansardStore
+    from hansard.adapters.langgraph.saver import HansardSaver
+    from hansard.adapters.langgraph.store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
     from hansard.adapters.pydantic_ai import HansardConversationStore
     from hansard.store.store import Store
@@ -119,7 +119,7 @@ class Frameworks(Core):
 
     def _langgraph_checkpointer(self, call: Call | None) -> HansardSaver:
         with needed("langgraph"):
-            from hansard.adapters.langgraph_saver import HansardSaver
+            from hansard.adapters.langgraph.saver import HansardSaver
         from hansard.adapters.calling import caller_of
 
         store = cast("Store", self)
@@ -132,7 +132,7 @@ class Frameworks(Core):
 
     def _langgraph_store(self, call: Call | None) -> HansardStore:
         with needed("langgraph"):
-            from hansard.adapters.langgraph_store import HansardStore
+            from hansard.adapters.langgraph.store import HansardStore
         from hansard.adapters.calling import caller_of
 
         store = cast("Store", self)

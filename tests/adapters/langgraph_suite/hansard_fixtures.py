@@ -25,8 +25,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 import hansard.sync
-from hansard.adapters.langgraph_saver import HansardSaver
-from hansard.adapters.langgraph_store import HansardStore
+from hansard.adapters.langgraph.saver import HansardSaver
+from hansard.adapters.langgraph.store import HansardStore
 
 _FIXTURES = {"sync_checkpointer", "async_checkpointer", "sync_store", "async_store"}
 _CLASSES = ("MemorySaver", "MemoryStore")

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from hansard.adapters.langgraph_messages import Draft, draft_of, texts_of
-from hansard.adapters.langgraph_texts import Row
-from hansard.adapters.langgraph_threads import Line, Place, Runs, Said, Thread
+from hansard.adapters.langgraph.messages import Draft, draft_of, texts_of
+from hansard.adapters.langgraph.texts import Row
+from hansard.adapters.langgraph.threads import Line, Place, Runs, Said, Thread
 from hansard.model import Message
 from hansard.store import Store
 

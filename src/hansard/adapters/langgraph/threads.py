@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph_moulds import Mould, Moulds
-from hansard.adapters.langgraph_records import Saved, TaskWrites
+from hansard.adapters.langgraph.records import Saved, TaskWrites
+from hansard.adapters.langgraph.templates import Mould, Moulds
 from hansard.model import Message
 
 _CHECKPOINTS = 8

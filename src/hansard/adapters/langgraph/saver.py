@@ -1,7 +1,7 @@
 """A LangGraph checkpointer on the Store, blocking and async in one object.
 
-The thread is a conversation, and the root graph's `messages` are its history: see `langgraph_threads`. Everything else
-lies in records that belong to the conversation: see `langgraph_records`. With a serializer that encrypts, messages stay
+The thread is a conversation, and the root graph's `messages` are its history: see `threads`. Everything else
+lies in records that belong to the conversation: see `records`. With a serializer that encrypts, messages stay
 in the checkpoints, and the history does not show them.
 """
 
@@ -23,14 +23,13 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from hansard.adapters import langgraph_pruning as pruning
-from hansard.adapters import langgraph_records as records
 from hansard.adapters.calling import Call
 from hansard.adapters.history import settled
-from hansard.adapters.langgraph_reading import Reader, config_of, place_of
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES
-from hansard.adapters.langgraph_threads import Threads
-from hansard.adapters.langgraph_writing import Writer
+from hansard.adapters.langgraph import pruning, records
+from hansard.adapters.langgraph.reader import Reader, config_of, place_of
+from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES
+from hansard.adapters.langgraph.threads import Threads
+from hansard.adapters.langgraph.writer import Writer
 from hansard.store import Store
 
 

@@ -19,14 +19,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
-from hansard.adapters import langgraph_records as records
 from hansard.adapters.history import answered
-from hansard.adapters.langgraph_messages import FORMAT, id_of
-from hansard.adapters.langgraph_moulds import copied
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, TaskWrites
-from hansard.adapters.langgraph_rows import Rows
-from hansard.adapters.langgraph_texts import Blob, references, whole
-from hansard.adapters.langgraph_threads import Known, Line, Said, Thread, Threads, line_of
+from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph.messages import FORMAT, id_of
+from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, TaskWrites
+from hansard.adapters.langgraph.rows import Rows
+from hansard.adapters.langgraph.templates import copied
+from hansard.adapters.langgraph.texts import Blob, references, whole
+from hansard.adapters.langgraph.threads import Known, Line, Said, Thread, Threads, line_of
 from hansard.contract.types import RecordQuery
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store

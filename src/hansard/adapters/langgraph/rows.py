@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from hansard.adapters.langgraph_messages import moulds_of, texts_of
-from hansard.adapters.langgraph_moulds import Mould
+from hansard.adapters.langgraph.messages import moulds_of, texts_of
+from hansard.adapters.langgraph.templates import Mould
 from hansard.errors import NotFound
 from hansard.model import Message
 from hansard.store import Store

@@ -38,7 +38,7 @@ from langgraph.store.base import (
 
 from hansard.adapters.calling import Call
 from hansard.adapters.history import value_of
-from hansard.adapters.langgraph_namespaces import Namespace, check_labels, check_new, checked, conditions
+from hansard.adapters.langgraph.namespaces import Namespace, check_labels, check_new, checked, conditions
 from hansard.errors import ValidationError
 from hansard.model import Record, from_micros, to_micros
 from hansard.store import Store

@@ -11,7 +11,7 @@ from langgraph.types import Overwrite
 
 from hansard import codec
 from hansard.adapters.history import reading_of
-from hansard.adapters.langgraph_moulds import Mould, mould_of, native
+from hansard.adapters.langgraph.templates import Mould, mould_of, native
 from hansard.errors import ValidationError
 from hansard.formats import registry
 from hansard.model import Message, Role

@@ -20,15 +20,15 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from msgspec import structs
 
-from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_copies import Copies
-from hansard.adapters.langgraph_messages import is_messages, messages_in
-from hansard.adapters.langgraph_moulds import copied
-from hansard.adapters.langgraph_placing import Fork, Placed, noted, placed
-from hansard.adapters.langgraph_reading import NO_CHECKPOINT, Reader, place_of
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
-from hansard.adapters.langgraph_texts import Blob, Row, references, whole
-from hansard.adapters.langgraph_threads import Known, Thread, Threads
+from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph.copies import Copies
+from hansard.adapters.langgraph.history_sync import Fork, Placed, noted, placed
+from hansard.adapters.langgraph.messages import is_messages, messages_in
+from hansard.adapters.langgraph.reader import NO_CHECKPOINT, Reader, place_of
+from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
+from hansard.adapters.langgraph.templates import copied
+from hansard.adapters.langgraph.texts import Blob, Row, references, whole
+from hansard.adapters.langgraph.threads import Known, Thread, Threads
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
 from hansard.store import Store

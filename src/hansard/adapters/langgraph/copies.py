@@ -12,11 +12,11 @@ from collections.abc import Container, Iterator
 
 from msgspec import structs
 
-from hansard.adapters.langgraph_messages import texts_in
-from hansard.adapters.langgraph_records import Saved, TaskWrites, Write
-from hansard.adapters.langgraph_rows import Rows
-from hansard.adapters.langgraph_texts import Blob, Texts
-from hansard.adapters.langgraph_threads import Thread
+from hansard.adapters.langgraph.messages import texts_in
+from hansard.adapters.langgraph.records import Saved, TaskWrites, Write
+from hansard.adapters.langgraph.rows import Rows
+from hansard.adapters.langgraph.texts import Blob, Texts
+from hansard.adapters.langgraph.threads import Thread
 
 _ID = re.compile(rb'\xa2id(?:[\xa1-\xbf]|\xd9[\x20-\xff])|"id": ?"([^"\\]+)"', re.DOTALL)
 """A field of the name `id` that holds a text: the head of it in msgpack, or all of it in JSON."""

@@ -4,7 +4,7 @@ A checkpoint is one record, keyed by its id, in the namespace of its thread. It 
 it; where a value did not change, it names the checkpoint that holds it. Writes come before their checkpoint is
 superseded, each task's in a record of its own; when the next checkpoint is put they are folded into the record of
 theirs. By then the messages in them stand in the history, so their text is cut out of the bytes and a reference to the
-message put in its place: see `langgraph_texts`. Nothing but the serializer reads its bytes.
+message put in its place: see `texts`. Nothing but the serializer reads its bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hansard.adapters.langgraph_texts import Blob, Row, Texts, encode
+from hansard.adapters.langgraph.texts import Blob, Row, Texts, encode
 from hansard.errors import Corrupt
 from hansard.model import Record
 

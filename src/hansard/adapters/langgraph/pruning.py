@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from hansard.adapters import langgraph_records as records
-from hansard.adapters.langgraph_reading import Found, Reader
-from hansard.adapters.langgraph_records import CHECKPOINTS, WRITES, Saved
+from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph.reader import Found, Reader
+from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, Saved
 from hansard.errors import Conflict, ValidationError
 from hansard.store import Store
 from hansard.store.records import Delete, Put

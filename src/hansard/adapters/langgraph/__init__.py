@@ -1,0 +1,1 @@
+"""LangGraph's checkpointer and long-term store on the Store."""
