@@ -210,7 +210,7 @@ async def test_a_checkpoint_that_is_put_while_others_are_pruned() -> None:
 
 
 async def test_a_checkpoint_that_an_older_version_wrote(store: Store) -> None:
-    """Before what others say while a graph runs was remembered, records were a field shorter."""
+    """Before what others say while a graph runs was remembered, records were three fields shorter."""
     graph = chat(store.langgraph_checkpointer)
     said = await ask(graph, "Hi", "Again")
     async for record in store.records.iter((records.CHECKPOINTS,)):
@@ -223,8 +223,8 @@ async def test_a_checkpoint_that_an_older_version_wrote(store: Store) -> None:
 
 async def _shorten(store: Store, record: Record) -> None:
     fields = msgspec.msgpack.decode(records.unpack(record.value))
-    assert fields[-1] == []
-    packed = records.pack(fields[:-1])
+    assert fields[-3:] == [[], [], False]
+    packed = records.pack(fields[:-3])
     await store.records.put(record.namespace, record.key, packed, conversation_id=record.conversation_id)
 
 

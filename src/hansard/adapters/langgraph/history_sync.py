@@ -14,10 +14,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage
+from msgspec import structs
 
-from hansard.adapters.langgraph.messages import Draft, draft_of, texts_of
+from hansard.adapters.langgraph.messages import Draft, draft_of, moulds_of, texts_of
 from hansard.adapters.langgraph.texts import Row
 from hansard.adapters.langgraph.threads import Line, Place, Runs, Said, Thread
+from hansard.ids import new_id
 from hansard.model import Message
 from hansard.store import Store
 
@@ -75,12 +77,22 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     """Stores messages that were written to a delta channel; what they remove is not in them."""
     thread.index()
     drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
-    rows = [draft for draft in drafts if draft is not None]
-    if not rows:
-        return Placed(None, {}, frozenset())
-    appended = await store.append(thread_id, [draft.row for draft in rows], branch=thread.branch, create=False)
-    thread.add(Place(draft.mould, row.seq, row.id) for draft, row in zip(rows, appended.messages, strict=True))
-    return Placed(None, _texts(appended.messages), _ids(rows))
+    new = [draft for draft in drafts if draft is not None]
+    stored, _ = await _stored(store, thread_id, thread, [_named(draft) for draft in new])
+    rows = [row for _, row in stored]
+    thread.add(_place(draft, row) for draft, row in zip(new, rows, strict=True))
+    thread.add(_place(draft, row) for draft, row in stored)
+    return Placed(None, _texts(rows), _ids(new))
+
+
+def _named(draft: Draft) -> Draft:
+    """The draft of a message that has an id: one that has none gets that of its row. So it is recognised later."""
+    if draft.mould.given.get("id") is not None:
+        return draft
+    id, content = new_id(), draft.row.content
+    named = {**content, "data": {**content["data"], "id": id}}
+    row = structs.replace(draft.row, id=id, content=named)
+    return Draft(row, moulds_of(row)[0])
 
 
 def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> list[Place | None]:

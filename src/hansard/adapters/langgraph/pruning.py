@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph.delta import MESSAGES
 from hansard.adapters.langgraph.reader import Found, Reader
 from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, Saved
 from hansard.errors import Conflict, ValidationError
@@ -91,7 +92,7 @@ def _ancestors_needed(places: Places, reader: Reader, found: Found) -> set[tuple
 
 
 def _held(found: Found) -> set[str]:
-    return {*found.saved.values, *found.saved.homes}
+    return {*found.saved.values, *found.saved.homes, *([MESSAGES] if found.saved.runs is not None else [])}
 
 
 def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterable[Put]:

@@ -20,13 +20,14 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters.history import answered
-from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph import delta, records
+from hansard.adapters.langgraph.delta import MESSAGES, Heard
 from hansard.adapters.langgraph.messages import FORMAT, id_of
 from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, TaskWrites
 from hansard.adapters.langgraph.rows import Rows
 from hansard.adapters.langgraph.templates import copied
 from hansard.adapters.langgraph.texts import Blob, references, whole
-from hansard.adapters.langgraph.threads import Known, Line, Said, Thread, Threads, line_of
+from hansard.adapters.langgraph.threads import Known, Line, Runs, Said, Thread, Threads, line_of, runs_of
 from hansard.contract.types import RecordQuery
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store
@@ -146,12 +147,19 @@ class Reader:
         writes = [(task.task_id, write) for task in tasks for write in task.writes]
         texts = await self._texts(found, [*homes.values(), *(write.blob for _, write in writes)])
         values = {name: self._load(blob, texts) for name, blob in homes.items()}
+        heard: Heard | None = None
         if saved.runs is not None:
-            values["messages"] = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
+            values[MESSAGES], heard = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
+        elif is_newest and saved.branch is not None:
+            heard = await self._heard_since(found)
+        if heard is not None and delta.is_snapshot(values.get(MESSAGES)):
+            said = (await self.heard_line(found.thread_id, heard.branch, heard.runs)).messages()
+            values[MESSAGES] = delta.with_more(values[MESSAGES], said, is_all=heard.is_all)
+        config = config_of(found.thread_id, found.ns, found.id)
         # A copy: runs go on in what they are given, and what is remembered of the checkpoint is written again.
         checkpoint = {**copied(saved.body), "id": found.id, "channel_values": values}
         return CheckpointTuple(
-            config=config_of(found.thread_id, found.ns, found.id),
+            config=delta.with_heard(config, heard) if heard is not None else config,
             checkpoint=cast(Checkpoint, checkpoint),
             metadata=cast(CheckpointMetadata, self._load(saved.metadata, {})),
             parent_config=config_of(found.thread_id, found.ns, saved.parent) if saved.parent else None,
@@ -176,17 +184,20 @@ class Reader:
         wanted = dict(row for blob in blobs for row in references(blob))
         return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
 
-    async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> list[Any]:
+    async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> tuple[list[Any], Heard | None]:
+        """The messages of a checkpoint, and which of them others have said since."""
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
+        heard: Heard | None = None
         if conversation is not None:
             line = await self._newest_line(found, conversation)
+            heard = delta.heard_of(found.id, found.saved, conversation.branch, line)
         else:
             branch, rows = found.saved.branch, self.rows(found.thread_id)
             line = _line(rows, await rows.runs(branch, found.saved.runs or ()))
             thread = self._threads.get(found.thread_id) if is_kept else None
             if thread is not None and branch is not None:
                 thread.hear(branch, line)
-        return line.messages()
+        return line.messages(), heard
 
     async def _newest_line(self, found: Found, conversation: Conversation) -> Line:
         """The messages of the newest checkpoint, and what others have said since."""
@@ -215,6 +226,41 @@ class Reader:
             self._threads.put(thread_id, thread)
             self._threads.say(thread_id, said)
         return line
+
+    async def _heard_since(self, found: Found) -> Heard | None:
+        """What others have said since a thread's newest checkpoint, whose messages are a delta channel."""
+        thread_id, saved = found.thread_id, found.saved
+        conversation = await self._store.get_conversation(thread_id)
+        if conversation is None:
+            return None
+        rows, branch, is_all = self.rows(thread_id), conversation.branch, conversation.branch != saved.branch
+        if is_all:
+            more = await rows.after(branch, 0)
+        else:
+            more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
+            more += [row for row in await rows.after(branch, saved.tail) if not delta.is_nameless(row)]
+        tail = max([0 if is_all else saved.tail, *(row.seq for row in more)])
+        heard = Heard(found.id, branch, tuple(runs_of(row.seq for row in more)), tail, is_all)
+        await self._remember(found, conversation, heard)
+        return heard if more or is_all else None
+
+    async def _remember(self, found: Found, conversation: Conversation, heard: Heard) -> None:
+        """Remembers the thread of a newest checkpoint whose messages are a delta channel."""
+        thread = self._threads.get(found.thread_id)
+        if thread is None or (thread.branch != heard.branch and thread.head <= found.id):
+            thread = Thread(heard.branch)
+            thread.tail, thread.is_owned = heard.tail, conversation.user_id is not None
+            self._threads.put(found.thread_id, thread)
+        if thread.branch == heard.branch:
+            thread.head = max(thread.head, found.id)
+            thread.add((await self.heard_line(found.thread_id, heard.branch, heard.runs)).places())
+
+    def line(self, thread_id: str, rows: Sequence[Message]) -> Line:
+        return _line(self.rows(thread_id), rows)
+
+    async def heard_line(self, thread_id: str, branch: str | None, runs: Runs) -> Line:
+        rows = self.rows(thread_id)
+        return _line(rows, answered(_unknown((), await rows.runs(branch, runs)), FORMAT))
 
     # Many
 
@@ -259,21 +305,27 @@ class Reader:
     # Delta channels
 
     async def delta_history(
-        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], heard: Heard | None = None
     ) -> dict[str, DeltaChannelHistory]:
-        """What each channel's value is made of: the writes of the ancestors, back to one that holds the value."""
+        """What each channel's value is made of: the writes of the ancestors, back to one that holds the value.
+
+        With what others said before the checkpoints on the way, and since, where the newest one was read.
+        """
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
         seeds: dict[str, Any] = {}
+        if heard is not None and MESSAGES in writes:
+            said = await self.heard_line(thread_id, heard.branch, heard.runs)
+            writes[MESSAGES].append(delta.write_of(said.messages(), is_all=heard.is_all))
         wanted: str | None = id
-        is_target = True
+        child: Found | None = None
         async for each in self._descending(place, None):
             if wanted is not None and each.id != wanted:
                 continue
             wanted = each.saved.parent
-            if not is_target:
-                _gather(await self.whole(each), writes, seeds)
-            is_target = False
+            if child is not None:
+                _gather(await self.whole(each), writes, seeds, await self.heard_before(child))
+            child = each
             if wanted is None or len(seeds) == len(channels):
                 break
         history: dict[str, DeltaChannelHistory] = {}
@@ -282,6 +334,14 @@ class Reader:
             if name in seeds:
                 history[name]["seed"] = seeds[name]
         return history
+
+    async def heard_before(self, found: Found) -> list[PendingWrite]:
+        """What others said between the parent of a checkpoint and the checkpoint."""
+        saved = found.saved
+        if not saved.heard and not saved.is_all_heard:
+            return []
+        said = await self.heard_line(found.thread_id, saved.branch, saved.heard)
+        return [delta.write_of(said.messages(), is_all=saved.is_all_heard)]
 
 
 def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
@@ -308,8 +368,13 @@ def _line(rows: Rows, lines: Sequence[Message]) -> Line:
     return line_of((row, rows.moulds(row)) for row in lines)
 
 
-def _gather(ancestor: CheckpointTuple, writes: dict[str, list[PendingWrite]], seeds: dict[str, Any]) -> None:
-    for write in reversed(ancestor.pending_writes or []):
+def _gather(
+    ancestor: CheckpointTuple,
+    writes: dict[str, list[PendingWrite]],
+    seeds: dict[str, Any],
+    heard: Sequence[PendingWrite],
+) -> None:
+    for write in reversed([*heard, *(ancestor.pending_writes or [])]):
         if write[1] in writes and write[1] not in seeds:
             writes[write[1]].append(write)
     values = ancestor.checkpoint["channel_values"]

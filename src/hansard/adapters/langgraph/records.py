@@ -54,6 +54,10 @@ class Saved(Struct, frozen=True, array_like=True):
     """The newest seq that the graph knew of."""
     unheard: tuple[int, ...] = ()
     """Seqs up to there of what others said meanwhile: the newest checkpoint sees them."""
+    heard: tuple[tuple[int, int], ...] = ()
+    """Runs of what others said between its parent and it, where its messages are a delta channel: see `delta`."""
+    is_all_heard: bool = False
+    """Whether these replace the messages of its parent."""
 
 
 _SAVED = msgspec.msgpack.Decoder(Saved)

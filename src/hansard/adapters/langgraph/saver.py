@@ -26,7 +26,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from hansard.adapters.calling import Call
 from hansard.adapters.history import settled
 from hansard.adapters.langgraph import pruning, records
-from hansard.adapters.langgraph.reader import Reader, config_of, place_of
+from hansard.adapters.langgraph.delta import HEARD, HEARD_TASK, heard_in, with_heard
+from hansard.adapters.langgraph.reader import Found, Reader, config_of, place_of
 from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.threads import Threads
 from hansard.adapters.langgraph.writer import Writer
@@ -61,7 +62,11 @@ class HansardSaver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, ns = place_of(config)
-        return await self._reader.get(thread_id, ns, get_checkpoint_id(config))
+        found = await self._reader.get(thread_id, ns, get_checkpoint_id(config))
+        if found is not None and HEARD in config["configurable"] and HEARD not in found.config["configurable"]:
+            # A checkpoint that is named is read as it was, whatever was read with it before.
+            return found._replace(config=with_heard(found.config, None))
+        return found
 
     async def alist(
         self,
@@ -83,7 +88,8 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         thread_id, ns = place_of(config)
-        return await self._reader.delta_history(thread_id, ns, get_checkpoint_id(config), channels) if channels else {}
+        id, heard = get_checkpoint_id(config), heard_in(config)
+        return await self._reader.delta_history(thread_id, ns, id, channels, heard) if channels else {}
 
     # Writing
 
@@ -150,14 +156,22 @@ class HansardSaver(BaseCheckpointSaver[Any]):
             # The versions do not matter here, only which values are the checkpoint's own.
             new: ChannelVersions = dict.fromkeys(found.saved.values, 0)
             config = config_of(target_thread_id, found.ns, found.saved.parent)
-            await self._put(config, each.checkpoint, each.metadata, new)
             place = records.namespace(WRITES, target_thread_id, found.ns)
+            await self._copy_heard(found, place)
+            await self._put(config, each.checkpoint, each.metadata, new)
             # The next checkpoint folds them, and finds in them what was said in a delta channel.
             kept = self._threads.tasks(target_thread_id, found.ns, found.id)
             for task in await reader.tasks(found):
                 key = f"{found.id}.{task.task_id}"
                 await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
                 kept[task.task_id] = task
+
+    async def _copy_heard(self, found: Found, place: tuple[str, ...]) -> None:
+        """Copies what others said before a checkpoint, as a write of its parent: so it becomes a part of the copy."""
+        writes, parent = await self._reader.heard_before(found), found.saved.parent
+        if writes and parent is not None:
+            config = config_of(place[1], found.ns, parent)
+            await self.aput_writes(config, [(channel, value) for _, channel, value in writes], HEARD_TASK)
 
     # The same, blocking
 

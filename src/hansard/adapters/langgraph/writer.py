@@ -20,8 +20,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from msgspec import structs
 
-from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph import delta, records
 from hansard.adapters.langgraph.copies import Copies
+from hansard.adapters.langgraph.delta import MESSAGES
 from hansard.adapters.langgraph.history_sync import Fork, Placed, noted, placed
 from hansard.adapters.langgraph.messages import is_messages, messages_in
 from hansard.adapters.langgraph.reader import NO_CHECKPOINT, Reader, place_of
@@ -33,8 +34,6 @@ from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
 from hansard.store import Store
 from hansard.store.records import Delete, Put
-
-MESSAGES = "messages"
 
 
 class Fold(NamedTuple):
@@ -75,11 +74,16 @@ class Writer:
             metadata=self._dump(get_checkpoint_metadata(config, metadata)),
             **self._values(parent_id, parent, checkpoint, new_versions, shared),
         )
-        if shared is not None and shared.runs is not None:
+        is_shared_delta = not ns and not self._is_encrypted and delta.is_delta(checkpoint)
+        if is_shared_delta or (shared is not None and shared.runs is not None):
+            runs = shared.runs if shared is not None else None
             saved = structs.replace(
-                saved, runs=shared.runs, branch=thread.branch, tail=thread.tail, unheard=tuple(thread.unheard)
+                saved, runs=runs, branch=thread.branch, tail=thread.tail, unheard=tuple(thread.unheard)
             )
-        elif get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
+        heard = delta.heard_in(config)
+        if is_shared_delta and heard is not None:
+            saved = structs.replace(saved, heard=heard.runs, is_all_heard=heard.is_all)
+        if get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
             begun = self._dump(thread.line.messages())
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
@@ -101,18 +105,43 @@ class Writer:
         parent_id, values = _parent(config), checkpoint["channel_values"]
         thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
         await self._own(thread_id, thread, _user(config))
-        if ns or isinstance(self._serde, EncryptedSerializer):
+        if ns or self._is_encrypted:
             return thread, None
+        await self._follow(config, thread, checkpoint)
         if is_messages(values.get(MESSAGES)):
             fork = await self._fork(thread_id, thread, parent_id)
             said = self._threads.said(thread_id)
             said = said if said is not None and said.head == parent_id else None
             return thread, await placed(self._store, thread_id, thread, values[MESSAGES], said, fork)
-        if parent_id is not None and MESSAGES in (checkpoint.get("updated_channels") or ()):
-            tasks = self._threads.tasks(thread_id, ns, parent_id)
+        tasks = self._threads.tasks(thread_id, ns, parent_id) if parent_id is not None else {}
+        if delta.HEARD_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
             written = await self._written(thread_id, thread, tasks.values())
             return thread, await noted(self._store, thread_id, thread, written)
         return thread, None
+
+    async def _follow(self, config: RunnableConfig, thread: Thread, checkpoint: Checkpoint) -> None:
+        """Where a delta channel's messages become those of an ordinary channel, or the other way, or stay a delta's.
+
+        Sets up to which row the state that a checkpoint goes on from knows the history.
+        """
+        thread_id, parent_id = place_of(config)[0], _parent(config)
+        parent, heard = self._threads.known(thread_id, "", parent_id), delta.heard_in(config)
+        was_delta = parent is not None and delta.was_delta(parent.saved)
+        if parent_id is None or not (was_delta or delta.is_delta(checkpoint)):
+            return
+        if heard is not None:
+            thread.turn_to(heard.branch)
+            thread.tail, thread.unheard = heard.tail, []
+        elif parent is not None and parent_id == thread.head and parent.saved.branch == thread.branch:
+            thread.tail, thread.unheard = parent.saved.tail, list(parent.saved.unheard)
+        elif parent is None or parent_id != thread.head or was_delta:
+            # A delta channel that goes back, or one that an older version wrote: the rows there are its own.
+            newest = await self._store.get_messages(thread_id, last=1, branch=thread.branch)
+            thread.tail, thread.unheard = newest[-1].seq if newest else 0, []
+        value = checkpoint["channel_values"].get(MESSAGES)
+        if delta.is_snapshot(value) or is_messages(value):
+            rows = await self._reader.rows(thread_id).after(thread.branch, 0)
+            delta.recall(thread, rows, self._reader.line(thread_id, rows), value if is_messages(value) else ())
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
         """Whether a checkpoint goes on from another than the newest."""
@@ -234,8 +263,11 @@ class Writer:
         return structs.replace(saved, homes=homes, values={**saved.values, **own})
 
     def _copies(self, thread_id: str, thread: Thread, new: Container[str] = ()) -> Copies | None:
-        is_encrypted = isinstance(self._serde, EncryptedSerializer)
-        return None if is_encrypted else Copies(self._reader.rows(thread_id), thread, new)
+        return None if self._is_encrypted else Copies(self._reader.rows(thread_id), thread, new)
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return isinstance(self._serde, EncryptedSerializer)
 
     async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
         """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.

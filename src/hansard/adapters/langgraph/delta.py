@@ -1,0 +1,125 @@
+"""How a delta channel of messages and the history share what is said.
+
+LangGraph rebuilds a delta channel from the writes of a checkpoint's ancestors, with a reducer that only the graph
+knows. So what others have said cannot be added to the channel's value. It is added to the writes instead: the newest
+checkpoint is read with one write more, which holds their messages. The configuration that is returned with it names
+their rows. It comes back when the next checkpoint is put, whose record refers to these rows from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, PendingWrite, get_checkpoint_id
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Overwrite
+from msgspec import Struct
+
+from hansard.adapters.langgraph.messages import FORMAT, draft_of, id_of
+from hansard.adapters.langgraph.records import Saved
+from hansard.adapters.langgraph.threads import Line, Place, Runs, Thread, runs_of
+from hansard.model import Message
+
+MESSAGES = "messages"
+
+HEARD = "__hansard_heard"
+"""The key of a configuration that names what others have said. LangGraph copies such keys into no metadata."""
+HEARD_TASK = "0-heard"
+"""The task of a write that holds what others have said. It precedes the tasks of graphs in their order."""
+
+
+class Heard(Struct, frozen=True):
+    """Rows that others have written, which the newest checkpoint is read with."""
+
+    checkpoint_id: str
+    branch: str
+    runs: Runs
+    tail: int
+    """The newest row of the branch when it was read."""
+    is_all: bool = False
+    """Whether they replace the messages of the checkpoint: the conversation has been switched to another branch."""
+
+
+def heard_in(config: RunnableConfig) -> Heard | None:
+    """What the checkpoint that a configuration names was read with. Later steps of a run name other checkpoints."""
+    heard = config["configurable"].get(HEARD)
+    if not isinstance(heard, Heard) or config["configurable"].get("checkpoint_ns"):
+        return None
+    return heard if heard.checkpoint_id == get_checkpoint_id(config) else None
+
+
+def with_heard(config: RunnableConfig, heard: Heard | None) -> RunnableConfig:
+    return {**config, "configurable": {**config["configurable"], HEARD: heard}}
+
+
+def heard_of(id: str, saved: Saved, branch: str, line: Line) -> Heard | None:
+    """What others have said since a checkpoint that holds its messages; None where that is nothing."""
+    if branch != saved.branch:
+        return Heard(id, branch, line.runs, line.newest, is_all=True)
+    own = saved.runs or ()
+    last = max((last for _, last in own), default=0)
+    if line.newest <= last and not saved.unheard:
+        return None
+    seqs = [seq for seq in line.seqs if not any(first <= seq <= last for first, last in own)]
+    return Heard(id, branch, tuple(runs_of(seqs)), max(saved.tail, line.newest)) if seqs else None
+
+
+def is_delta(checkpoint: Checkpoint) -> bool:
+    """Whether the messages of a checkpoint are a delta channel, which holds no value, or now and then a snapshot."""
+    values = checkpoint["channel_values"]
+    is_there = MESSAGES in checkpoint["channel_versions"]
+    return is_there and (MESSAGES not in values or is_snapshot(values[MESSAGES]))
+
+
+def is_snapshot(value: Any) -> bool:
+    return isinstance(value, _DeltaSnapshot)
+
+
+def was_delta(saved: Saved) -> bool:
+    """The same of a checkpoint that is stored."""
+    is_held = MESSAGES in saved.values or MESSAGES in saved.homes
+    is_unheld = MESSAGES in saved.body.get("channel_versions", ()) and not is_held
+    return saved.runs is None and (saved.branch is not None or is_unheld)
+
+
+def write_of(messages: list[BaseMessage], *, is_all: bool) -> PendingWrite:
+    """What others have said, as a write of the channel."""
+    return HEARD_TASK, MESSAGES, Overwrite(messages) if is_all else messages
+
+
+def with_more(snapshot: Any, messages: list[BaseMessage], *, is_all: bool) -> Any:
+    """A snapshot with what others have said behind it. A channel may hold anything: then it stays as it is."""
+    if not isinstance(snapshot.value, list):
+        return snapshot
+    return _DeltaSnapshot(messages if is_all else [*snapshot.value, *messages])
+
+
+def is_nameless(row: Message) -> bool:
+    """Whether a row holds a message that was written to a delta channel without an id. It got the id of its row."""
+    return row.format == FORMAT and id_of(row) == row.id
+
+
+def recall(thread: Thread, rows: Iterable[Message], line: Line, messages: Sequence[BaseMessage]) -> None:
+    """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
+
+    An ordinary channel gives an id to each message that the delta channel kept without one. Such a message is the first
+    row that equals it except for the id.
+    """
+    thread.add(line.places())
+    ids = {row.id for row in rows if is_nameless(row)}
+    nameless = [place for place in line.places() if place.row_id in ids]
+    for message in messages if nameless else ():
+        if thread.find(message, (), ()) is not None:
+            continue
+        draft = draft_of(message)
+        same = [place for place in nameless if draft is not None and _is_same(place, draft.mould.fields)]
+        if draft is not None and same:
+            nameless.remove(same[0])
+            thread.add([Place(draft.mould, same[0].seq, same[0].row_id)])
+
+
+def _is_same(place: Place, fields: dict[str, Any]) -> bool:
+    return {**place.mould.fields, "id": None} == {**fields, "id": None}
