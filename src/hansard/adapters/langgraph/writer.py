@@ -141,7 +141,8 @@ class Writer:
         value = checkpoint["channel_values"].get(MESSAGES)
         if delta.is_snapshot(value) or is_messages(value):
             rows = await self._reader.rows(thread_id).after(thread.branch, 0)
-            delta.recall(thread, rows, self._reader.line(thread_id, rows), value if is_messages(value) else ())
+            messages: Sequence[BaseMessage] = value if value is not None and is_messages(value) else ()
+            delta.recall(thread, rows, self._reader.line(thread_id, rows), messages)
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
         """Whether a checkpoint goes on from another than the newest."""
