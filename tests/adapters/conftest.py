@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.contract.backends import BACKENDS, BY_URL, quick_folder
 
 import hansard
 from hansard import Store
@@ -16,7 +16,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=[name for name in KEEPING if name != "files-snapshot"])
+@pytest.fixture(params=[name for name in BY_URL if name != "files-snapshot"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     with quick_folder() as folder:
         target = BACKENDS[request.param](folder)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.contract.backends import BACKENDS, BY_URL, quick_folder
 from tests.waiting import PATIENCE
 
 import hansard
@@ -20,7 +20,7 @@ from hansard.threads import aside
 LONG = "word " * 200_000
 
 
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("name", BY_URL)
 def test_callers_on_every_shared_thread_get_their_answers(name: str) -> None:
     async def run(folder: Path) -> None:
         target = BACKENDS[name](folder)

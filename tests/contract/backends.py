@@ -114,4 +114,7 @@ PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER
 ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""
-DURABLE = [name for name in PRESENT if name not in ("memory", "none", "keyvalue", "keyvalue-async")]
+OBJECTS = ("keyvalue", "keyvalue-async")
+"""Made of an object of the caller's, so no URL names them."""
+BY_URL = [name for name in KEEPING if name not in OBJECTS]
+DURABLE = [name for name in BY_URL if name != "memory"]

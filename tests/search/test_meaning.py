@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.backends import BACKENDS, KEEPING, quick_folder
+from tests.contract.backends import BACKENDS, BY_URL, quick_folder
 from tests.waiting import PATIENCE, coming
 
 import hansard
@@ -65,7 +65,7 @@ class Model:
         return [text for batch in self.asked for text in batch]
 
 
-@pytest.fixture(params=KEEPING)
+@pytest.fixture(params=BY_URL)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     with quick_folder() as folder:
         target = BACKENDS[request.param](folder)

@@ -213,7 +213,7 @@ def filter_set(value: object, what: str) -> frozenset[str] | None:
 def struct(value: object, kind: type[T], what: str) -> T:
     """A value of the model, given as one or as a mapping of its fields, whose names may be written in camelCase."""
     if isinstance(value, kind):
-        _, plain = codec.snapshot(msgspec.structs.asdict(value), what)  # type: ignore[arg-type]
+        _, plain = codec.snapshot(_fields_of(value), what)  # type: ignore[arg-type]
     elif isinstance(value, Mapping):
         _, plain = codec.snapshot(dict(value), what)
     else:
@@ -227,6 +227,12 @@ def struct(value: object, kind: type[T], what: str) -> T:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise ValidationError(f"{what} is wrong: {error}") from error
+
+
+def _fields_of(value: msgspec.Struct) -> dict[str, Any]:
+    """The fields that are not at their default, which is how msgspec writes them."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
+    return {name: given for name, given in msgspec.structs.asdict(value).items() if given is not defaults[name]}
 
 
 def _in_snake_case(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
