@@ -452,6 +452,7 @@ ELSEWHERE = {
     "Admin.stats": "whole_stats",
     "Admin.check": "whole_check",
     "Admin.copy_to": "export and import of each tenant",
+    "Admin.vacuum": "writers wait for it, so it is for the operator beside the store: `hansard vacuum`",
 }
 
 
