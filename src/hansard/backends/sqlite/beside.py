@@ -193,7 +193,7 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
     tenants, records, blobs, blob_bytes = connection.execute(QUERIES["count_tenant"], (tenant,)).fetchone()
     days = connection.execute(QUERIES["count_by_days"], (tenant,)).fetchall()
     indexed = indexing.state_of(connection).indexed
-    unindexed = connection.execute(QUERIES["count_unindexed"], (tenant, indexed, _MOST_UNINDEXED)).fetchone()[0]
+    unindexed = connection.execute(QUERIES["count_unindexed"], (indexed, _MOST_UNINDEXED, tenant)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
     return Stats(

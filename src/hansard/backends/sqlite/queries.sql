@@ -24,8 +24,8 @@ WHERE c.tenant = ? AND c.id = ?;
 -- find_place_of_branch --
 -- The same for a named branch; its columns are NULL when there is none.
 SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
-FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk AND b.id = ?3
-WHERE c.tenant = ?1 AND c.id = ?2;
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.pk AND b.id = ?
+WHERE c.tenant = ? AND c.id = ?;
 
 -- insert_conversation --
 -- A new conversation; its pk is the last inserted rowid.
@@ -185,13 +185,13 @@ DELETE FROM records WHERE pk = ?;
 
 -- keep_blob --
 -- Bytes, once; kept for longer if they are there.
-INSERT INTO blobs (tenant, sha256, keep_until, data) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = max(keep_until, ?3);
+INSERT INTO blobs (tenant, sha256, keep_until, data) VALUES (?, ?, ?, ?)
+ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = max(keep_until, excluded.keep_until);
 
 -- use_blob --
 -- A message refers to a blob.
 INSERT OR IGNORE INTO blob_uses (message, blob)
-SELECT ?1, pk FROM blobs WHERE tenant = ?2 AND sha256 = ?3;
+SELECT ?, pk FROM blobs WHERE tenant = ? AND sha256 = ?;
 
 -- used_blobs_between --
 -- The blobs that a run of messages refers to.
@@ -203,7 +203,7 @@ DELETE FROM blob_uses WHERE message > ? AND message < ?;
 
 -- drop_blob --
 -- A blob, unless something needs it.
-DELETE FROM blobs WHERE pk = ?1 AND keep_until <= ?2 AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = ?1);
+DELETE FROM blobs WHERE pk = ? AND keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk);
 
 -- find_blob --
 -- The bytes of a blob.
@@ -211,7 +211,7 @@ SELECT data FROM blobs WHERE tenant = ? AND sha256 = ?;
 
 -- blobs_of_tenant --
 -- The blobs of a tenant, or of all, a page after a pk.
-SELECT pk, tenant, sha256, data FROM blobs WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
+SELECT pk, tenant, sha256, data FROM blobs WHERE tenant = coalesce(?, tenant) AND pk > ? ORDER BY pk LIMIT ?;
 
 -- unused_blobs --
 -- Blobs that nothing refers to and nobody keeps.
@@ -219,7 +219,7 @@ SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_us
 
 -- bury --
 -- A tombstone.
-INSERT INTO tombstones (tenant, digest, at) VALUES (?1, ?2, ?3) ON CONFLICT (tenant, digest) DO UPDATE SET at = ?3;
+INSERT INTO tombstones (tenant, digest, at) VALUES (?, ?, ?) ON CONFLICT (tenant, digest) DO UPDATE SET at = excluded.at;
 
 -- find_tombstone --
 -- When something was deleted.
@@ -263,18 +263,18 @@ SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT t
 
 -- conversations_of_tenant --
 -- The conversations of a tenant, a page after a pk.
-SELECT pk, tenant, id FROM conversations WHERE (?1 IS NULL OR tenant = ?1) AND pk > ?2 ORDER BY pk LIMIT ?3;
+SELECT pk, tenant, id FROM conversations WHERE tenant = coalesce(?, tenant) AND pk > ? ORDER BY pk LIMIT ?;
 
 -- count_by_days --
 -- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
 SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
     message_count, count(*)
-FROM conversations WHERE ?1 IS NULL OR tenant = ?1 GROUP BY 1, 2, 3;
+FROM conversations WHERE tenant = coalesce(?, tenant) GROUP BY 1, 2, 3;
 
 -- count_unindexed --
 -- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.
-SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ?2 ORDER BY n LIMIT ?3) r
-JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE ?1 IS NULL OR c.tenant = ?1;
+SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ? ORDER BY n LIMIT ?) r
+JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE c.tenant = coalesce(?, c.tenant);
 
 -- count_tenant --
 -- The size of a tenant, or of all.
@@ -282,11 +282,12 @@ SELECT
     (
         SELECT count(*) FROM (
             SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs
-        ) WHERE ?1 IS NULL OR tenant = ?1
+        ) WHERE tenant = coalesce(wanted, tenant)
     ),
-    (SELECT count(*) FROM records WHERE ?1 IS NULL OR tenant = ?1),
-    (SELECT count(*) FROM blobs WHERE ?1 IS NULL OR tenant = ?1),
-    (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE ?1 IS NULL OR tenant = ?1);
+    (SELECT count(*) FROM records WHERE tenant = coalesce(wanted, tenant)),
+    (SELECT count(*) FROM blobs WHERE tenant = coalesce(wanted, tenant)),
+    (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE tenant = coalesce(wanted, tenant))
+FROM (SELECT ? AS wanted);
 
 -- delete_tenant_records --
 -- Everything beside conversations that a tenant holds.
@@ -421,15 +422,15 @@ FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
 -- not_listed_for_search --
 -- Messages that the index does not know of.
 SELECT m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
-WHERE (?1 IS NULL OR c.tenant = ?1) AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?2) AND m.key NOT IN (
-    SELECT p.message FROM search_places p JOIN search_rows r ON r.n = p.entry & ?3 AND r.message = p.message
+WHERE c.tenant = coalesce(?, c.tenant) AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?) AND m.key NOT IN (
+    SELECT p.message FROM search_places p JOIN search_rows r ON r.n = p.entry & ? AND r.message = p.message
 );
 
 -- message_of_search_entry --
 -- The message that an entry of the index belongs to.
 SELECT c.pk, c.tenant, c.id, m.id FROM search_rows r JOIN messages m ON m.key = r.message
 JOIN conversations c ON c.pk = m.conversation JOIN search_places p ON p.message = m.key
-WHERE r.n = ?1 AND p.entry = ?2;
+WHERE r.n = ? AND p.entry = ?;
 
 -- walk_search_terms --
 -- Every term of the index, wherever it stands. The table is made for this.

@@ -78,7 +78,7 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
     if branch is None:
         row = connection.execute(_FIND_PLACE, (context.tenant, id)).fetchone()
     else:
-        row = connection.execute(_FIND_PLACE_OF_BRANCH, (context.tenant, id, branch)).fetchone()
+        row = connection.execute(_FIND_PLACE_OF_BRANCH, (branch, context.tenant, id)).fetchone()
     if row is None or not _is_visible(row[1], row[2], context):
         return None
     pk, _, _, count, largest, version, seq, line, path = row
