@@ -44,16 +44,19 @@ async def write(
     certain = False
     give_up = time.monotonic() + patience
     while True:
-        attempt = await begin(certain)
+        attempt = None
         try:
+            # It may be overtaken as well: what a run asks for can take several looks.
+            attempt = await begin(certain)
             value = await operation(attempt)
         except Overtaken:
             if time.monotonic() > give_up:
+                which = "the conversation" if attempt is None else f"conversation {attempt.id!r}"
                 raise TimedOut(
-                    f"others kept changing conversation {attempt.id!r} for {patience:g} seconds", outcome="not_applied"
+                    f"others kept changing {which} for {patience:g} seconds", outcome="not_applied"
                 ) from None
         except HansardError:
-            if attempt.is_certain or attempt.has_applied:
+            if attempt is None or attempt.is_certain or attempt.has_applied:
                 raise
         else:
             if attempt.is_certain or attempt.has_applied:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hansard.errors import Closed, HansardError, Outcome, Unavailable, ValidationError
+from hansard.threads import aside
 
 T = TypeVar("T")
 Token = Any
@@ -65,7 +66,7 @@ class Functions:
         function = getattr(self._store, name)
         try:
             if self._in_threads:
-                return await asyncio.to_thread(function, *args)
+                return await aside(function, *args)
             answer = function(*args)
             return await answer if inspect.isawaitable(answer) else answer
         except HansardError:

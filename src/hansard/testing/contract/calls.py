@@ -119,6 +119,7 @@ CALLS: dict[str, Call] = {
     "Admin.reindex": lambda store: list(store.admin.reindex()),
     "Admin.copy_to": lambda store: _copied(store.admin.copy_to),
     "Admin.check": lambda store: list(store.admin.check()),
+    "Admin.vacuum": lambda store: store.admin.vacuum(),
 }
 
 PURE = {
@@ -169,4 +170,9 @@ def supported(store: Driver, name: str) -> bool:
         return claims.blobs
     if "branch" in name:
         return claims.branches
-    return {"Store.watch": claims.watch != "none", "Store.backup": claims.backup}.get(name, True)
+    of_their_own = {
+        "Store.watch": claims.watch != "none",
+        "Store.backup": claims.backup,
+        "Admin.vacuum": claims.vacuum,
+    }
+    return of_their_own.get(name, True)
