@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from hansard.contract.types import Append, Context, ConversationChange, MessageQuery
+from hansard.errors import Conflict, NotFound
 from hansard.model import Appended, Message
 from hansard.store import checks
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _TITLE_LENGTH = 60
 _MOST_SETTLED = 10_000
+_TRIES = 5
 
 
 class Titles:
@@ -42,26 +44,41 @@ class Titles:
             is_untitled = append.new is None or append.new.title is None
         else:
             is_untitled = await _waits_for_title(backend, context, id, append.branch, first)
-        return await self._give(backend, context, id, appended.messages) if is_untitled else None
+        return await self._give(backend, context, id, appended) if is_untitled else None
 
     def _settle(self, key: tuple[str, str]) -> None:
         self._settled[key] = None
         if len(self._settled) > _MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
 
-    async def _give(self, backend: Backend, context: Context, id: str, messages: list[Message]) -> int | None:
+    async def _give(self, backend: Backend, context: Context, id: str, appended: Appended) -> int | None:
         """The messages are stored by now: a titler that fails is logged, and leaves the conversation untitled."""
         try:
-            title = self._titler(messages)
+            title = self._titler(appended.messages)
             if isinstance(title, Awaitable):
                 title = await title
+            title = checks.text(title, "the title") if title else None
         except Exception:
             logging.getLogger("hansard").exception("auto_title failed for conversation %r", id)
             return None
-        if not title:
+        return await _set_title(backend, context, id, title, appended.version) if title else None
+
+
+async def _set_title(backend: Backend, context: Context, id: str, title: str, version: int) -> int | None:
+    """Sets the title unless somebody else has, or has deleted the conversation, while the titler worked."""
+    for _ in range(_TRIES):
+        expected = version if backend.capabilities.compare_and_swap else None
+        try:
+            change = ConversationChange(title=title, expected_version=expected)
+            return (await backend.update_conversation(context, id, change)).version
+        except Conflict:
+            now = await backend.get_conversation(context, id)
+        except NotFound:
             return None
-        change = ConversationChange(title=checks.text(title, "the title"))
-        return (await backend.update_conversation(context, id, change)).version
+        if now is None or now.title is not None:
+            return None
+        version = now.version
+    return None
 
 
 async def _waits_for_title(backend: Backend, context: Context, id: str, branch: str | None, first: Message) -> bool:
