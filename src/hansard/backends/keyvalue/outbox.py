@@ -32,7 +32,7 @@ from hansard.backends.keyvalue.beside import Beside
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys
 from hansard.backends.keyvalue.rows import Anchor, Stored
-from hansard.backends.keyvalue.tree import Root, Tree
+from hansard.backends.keyvalue.tree import Missing, Root, Tree
 from hansard.backends.optimistic import Overtaken
 from hansard.errors import Unavailable
 from hansard.model import UsageRow
@@ -272,14 +272,16 @@ class Outbox:
         gone = 0
         birth = mark.effects.unbound or mark.birth
         for name in names:
-            if await self._functions.get(keys.node(name)) is None:
-                continue  # an earlier attempt has come so far
+            try:
+                children = await tree.inner(name) if level > 0 else ()
+                items = await tree.leaf(name) if level == 0 else ()
+            except Missing:
+                continue  # an earlier attempt has come so far, or somebody else who settles the same mark
             if level > 0:
-                below = [child.name for child in await tree.inner(name)]
+                below = [child.name for child in children]
                 gone += await self._wipe_nodes(keys, mark, tree, level - 1, below)
             else:
-                items = [value for key, value in await tree.leaf(name) if key.startswith(b"m")]
-                found = [rows.decode(value, Stored, name) for value in items]
+                found = [rows.decode(value, Stored, name) for key, value in items if key.startswith(b"m")]
                 await self._drop(key for row in found for key in keys_of(keys, birth, row))
                 for sha256 in {ref.sha256 for row in found for ref in row.blobs}:
                     gone += await self._beside.release_blob(keys, sha256, mark.at)
