@@ -163,7 +163,7 @@ def test_delete_asks(shell: Shell) -> None:
     assert "nothing was deleted" in refused.err
     accepted = shell.answer("y", "delete", "c1", "--message", "m1")
     assert accepted.code == 0
-    assert accepted.out == "deleted: 1 message\n"
+    assert accepted.out == "deleted: 1 message\nThe bytes are physically gone.\n"
     assert "no message 'm1'" in shell.fails(4, "delete", "c1", "--message", "m1", "--yes")
     assert shell("delete", "c1", "--yes", "--json").json["messages"] == 2
     assert "no conversation 'c1'" in shell.fails(4, "delete", "c1", "--yes")

@@ -91,6 +91,8 @@ _NOT_HERE = (
 
 def unknown_url(status: int, method: str, path: str, headers: Headers = NO_HEADERS) -> WireError:
     why = next((" " + why for pattern, why in _NOT_HERE if pattern.fullmatch(path)), "")
+    if why:  # also where the path fits another route's parameter, which only refuses the method
+        status, headers = 404, NO_HEADERS
     return WireError(status, f"Invalid URL ({method} {path[:200]}){why}", code="unknown_url", headers=headers)
 
 
