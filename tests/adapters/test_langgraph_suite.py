@@ -59,7 +59,7 @@ PARTS = {
             *("test_large_cases.py", "test_large_cases_async.py", "test_pydantic.py", "test_graph_callbacks.py"),
             *("test_retry.py", "test_runtime.py", "test_stream_events_v3.py", "test_tool_stream_handler.py"),
         ),
-        76,
+        73,
     ),
     "in memory": Part("langgraph-checkpoint", ("test_store.py", "test_memory.py"), 110),
     "stores": Part("langgraph-checkpoint-sqlite", ("test_store.py", "test_async_store.py"), 115),
