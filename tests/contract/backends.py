@@ -21,7 +21,7 @@ from tests.servers import redis as redis_servers
 
 from hansard.backends.keyvalue import KeyValue, KeyValueBackend
 from hansard.opening import SCHEMES
-from hansard.testing import Target
+from hansard.testing import COLOURS, Colour, Target
 
 Maker = Callable[[Path], Target]
 
@@ -77,8 +77,17 @@ BACKENDS: dict[str, Maker] = {
 }
 SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
 """Where a name here is not the scheme of its URL."""
-ONE_COLOUR = ("files-snapshot", "redis-cluster")
+OWN_BLOCKING = ("sqlite", "files-delta")
+"""What does its blocking work in another way than its async work: everything is tried in both."""
+BLOCKING_ONLY = ("files-snapshot", "redis-cluster", "keyvalue")
 """What differs from another backend in how it stores, not in how it is called: the blocking API is enough."""
+
+
+def colours(name: str) -> tuple[Colour, ...]:
+    """The APIs that the whole contract runs in. What waits or races runs in both everywhere: `contract.base.races`."""
+    if name in OWN_BLOCKING:
+        return COLOURS
+    return ("blocking",) if name in BLOCKING_ONLY else ("async",)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import BACKENDS, KEEPING, ONE_COLOUR, quick_folder
+from tests.contract.backends import BACKENDS, KEEPING, colours, quick_folder
 
-from hansard.testing import COLOURS, Colour, Target
+from hansard.testing import Colour, Target
 from hansard.testing.machine import compare_with_memory
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
@@ -53,5 +53,5 @@ def define(name: str, colour: Colour) -> None:
 
 
 for _name in KEEPING:
-    for _colour in COLOURS[-1:] if _name in ONE_COLOUR else COLOURS:
+    for _colour in colours(_name):
         define(_name, _colour)

@@ -7,9 +7,11 @@ backend does not claim one, the test is skipped, and the skip says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 
@@ -55,6 +57,49 @@ def require_url(target: Target) -> str:
 def require_folder(target: Target) -> None:
     if target.folder is None:
         pytest.skip("it has no files that can be read from outside")
+
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+def races(test: Test) -> Test:
+    """Marks a test, or a class of them, that waits, closes or does several things at once.
+
+    Such a test must run in both APIs on every backend. The others prove the same twice where the blocking API only
+    drives the coroutines of the async one (`Capabilities.blocking` is false): there one API is enough.
+    """
+    test.races = True  # type: ignore[attr-defined]
+    return test
+
+
+def rows(names: str | Sequence[str], values: Iterable[Any], ids: Iterable[str] | None = None) -> Callable[[Test], Test]:
+    """One test for a whole table, given as to `pytest.mark.parametrize`.
+
+    Each row is a subtest on a tenant of its own, so the storage is opened once for all of them. A row that fails is
+    named, and the others still run.
+    """
+    fields = (names,) if isinstance(names, str) else tuple(names)
+    table = [(value,) if isinstance(names, str) else tuple(value) for value in values]
+    labels = [", ".join(map(repr, row))[:60] for row in table] if ids is None else list(ids)
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(self: Contract, *, store: Driver, subtests: pytest.Subtests, **fixtures: Any) -> None:
+            for number, (label, row) in enumerate(zip(labels, table, strict=True)):
+                with subtests.test(label):
+                    test(self, store=store.tenant(f"row-{number}"), **fixtures, **dict(zip(fields, row, strict=True)))
+
+        run.__signature__ = _without(test, fields)  # type: ignore[attr-defined]
+        return cast(Test, run)
+
+    return decorate
+
+
+def _without(test: Callable[..., Any], fields: Sequence[str]) -> inspect.Signature:
+    """What pytest must pass to a test that fills these parameters by itself."""
+    signature = inspect.signature(test)
+    kept = [each for name, each in signature.parameters.items() if name not in fields]
+    return signature.replace(parameters=[*kept, inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)])
 
 
 class Contract:

@@ -12,7 +12,7 @@ from hansard.errors import Conflict, QuotaExceeded, Unsupported, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.testing import processes
-from hansard.testing.contract.base import Contract, assert_exact, history, require, require_url, say
+from hansard.testing.contract.base import Contract, assert_exact, history, races, require, require_url, say
 from hansard.testing.targets import Driver, Target
 
 SIZE = 5
@@ -34,6 +34,7 @@ def assert_whole_batches(texts: Sequence[str], expected: int) -> None:
         assert [text.rpartition("/")[2] for text in run] == [str(part) for part in range(SIZE)]
 
 
+@races
 class TestBatches(Contract):
     def test_one_bad_message_stores_nothing(self, store: Driver) -> None:
         with pytest.raises(ValidationError):

@@ -16,7 +16,7 @@ from hansard.limits import Limits
 from hansard.model import Message
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts
-from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, say
+from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, rows, say
 from hansard.testing.targets import Driver
 
 SIZE = 6000
@@ -78,7 +78,7 @@ class TestBlobs(Contract):
         assert count(store) == 1
         assert history(store, "c") == [text]
 
-    @pytest.mark.parametrize(
+    @rows(
         "change",
         [
             lambda text: text + "=",

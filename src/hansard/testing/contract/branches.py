@@ -9,7 +9,7 @@ import pytest
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.model import Message
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import Contract, assert_exact, contents, history, require, say
+from hansard.testing.contract.base import Contract, assert_exact, contents, history, races, require, say
 from hansard.testing.targets import Driver
 
 
@@ -214,6 +214,7 @@ class TestForks(Contract):
         assert history(store, fork.id) == list(range(651))
         assert_exact(store, fork.id)
 
+    @races
     def test_one_that_fails_leaves_nothing(self, store: Driver) -> None:
         say(store, "c", "a")
         with pytest.raises(MessageNotFound):

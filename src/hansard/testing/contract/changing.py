@@ -13,7 +13,17 @@ from hansard.limits import Limits
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, say, version_of
+from hansard.testing.contract.base import (
+    HOUR,
+    Contract,
+    assert_exact,
+    contents,
+    history,
+    require,
+    rows,
+    say,
+    version_of,
+)
 from hansard.testing.targets import Driver
 
 FULL = Message(
@@ -45,7 +55,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 class TestUpdateMessage(Contract):
-    @pytest.mark.parametrize(("given", "changed"), CHANGES.values(), ids=CHANGES)
+    @rows(("given", "changed"), CHANGES.values(), ids=CHANGES)
     def test_changes_only_what_is_given(
         self, store: Driver, clock: Clock, given: dict[str, Any], changed: dict[str, Any]
     ) -> None:

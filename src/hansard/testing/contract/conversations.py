@@ -12,7 +12,18 @@ from hansard.limits import Limits
 from hansard.model import Conversation, Message, Order, Page
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, say, version_of
+from hansard.testing.contract.base import (
+    HOUR,
+    Contract,
+    assert_exact,
+    contents,
+    history,
+    races,
+    require,
+    rows,
+    say,
+    version_of,
+)
 from hansard.testing.targets import Driver
 
 
@@ -49,6 +60,7 @@ class TestConversations(Contract):
             store.create_conversation("c", title="other")
         assert state(store) == before
 
+    @races
     def test_one_of_many_creates_it(self, store: Driver) -> None:
         for id in ("c", "d", "e"):
             calls = [lambda each, id=id: each.create_conversation(id) for _ in range(8)]
@@ -110,7 +122,7 @@ class TestConversations(Contract):
         say(store, "c", "c", user_id="u_2")
         assert history(store, "c") == ["a", "b", "c"]
 
-    @pytest.mark.parametrize(
+    @rows(
         ("given", "changed"),
         [
             ({"title": "T"}, {"title": "T"}),
@@ -125,7 +137,6 @@ class TestConversations(Contract):
             ({"metadata": {"a": None, "b": None}}, {"metadata": {"kept": None}}),
             ({}, {}),
         ],
-        ids=str,
     )
     def test_update(self, store: Driver, given: dict[str, Any], changed: dict[str, Any]) -> None:
         before = store.create_conversation(
@@ -325,7 +336,7 @@ class TestListing(Contract):
         assert page.previous_cursor is not None
         assert ids(store.list_conversations(offset=50)) == []
 
-    @pytest.mark.parametrize(
+    @rows(
         ("given", "expected"),
         [
             ({"agent_id": "a1"}, [9, 7, 5, 3, 1]),
@@ -335,15 +346,12 @@ class TestListing(Contract):
             ({"metadata": {"n": 4, "missing": 1}}, []),
             ({"metadata": {"n": 4}, "agent_id": "a1"}, []),
         ],
-        ids=str,
     )
     def test_filters(self, store: Driver, clock: Clock, given: dict[str, Any], expected: list[int]) -> None:
         self.fill(store, clock)
         assert ids(store.list_conversations(**given)) == [f"c{number}" for number in expected]
 
-    @pytest.mark.parametrize(
-        "value", [1, "1", True, None, 1.5, [1, 2], {"a": {"b": 1}}, "", "it's", "ü😀", 10**30], ids=repr
-    )
+    @rows("value", [1, "1", True, None, 1.5, [1, 2], {"a": {"b": 1}}, "", "it's", "ü😀", 10**30])
     def test_metadata_of_every_kind(self, store: Driver, value: Any) -> None:
         # Catches a filter that compares texts or drops types: "1" is not 1.
         everything: list[Any] = ["1", "", "it's", "ü😀", [1, 2], {"a": {"b": 1}}, 10**30, 1.5, False, 0, 2]

@@ -11,7 +11,17 @@ from hansard.errors import Conflict
 from hansard.model import Conversation, Message
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, say, version_of
+from hansard.testing.contract.base import (
+    HOUR,
+    Contract,
+    assert_exact,
+    contents,
+    history,
+    races,
+    require,
+    say,
+    version_of,
+)
 from hansard.testing.targets import Driver, Target
 
 Write = Callable[[Driver], Any]
@@ -119,6 +129,7 @@ class TestCounts(Contract):
         assert described(store).last_message_at is None
 
 
+@races
 class TestReadYourWrites(Contract):
     def test_at_once(self, store: Driver) -> None:
         for number in range(20):

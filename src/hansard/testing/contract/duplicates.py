@@ -11,7 +11,17 @@ from msgspec import structs
 from hansard.errors import Conflict
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import Contract, assert_exact, contents, history, require, say, version_of
+from hansard.testing.contract.base import (
+    Contract,
+    assert_exact,
+    contents,
+    history,
+    races,
+    require,
+    rows,
+    say,
+    version_of,
+)
 from hansard.testing.targets import Driver
 
 FIRST = Message(
@@ -75,7 +85,7 @@ class TestDuplicates(Contract):
         assert store.append("c", FIRST, on_duplicate="error").stored == 0
         assert state(store) == before
 
-    @pytest.mark.parametrize("other", OTHER_BODIES.values(), ids=OTHER_BODIES)
+    @rows("other", OTHER_BODIES.values(), ids=OTHER_BODIES)
     def test_another_body_is_an_error_when_asked(self, store: Driver, other: dict[str, Any]) -> None:
         store.append("c", FIRST)
         before = state(store)
@@ -161,6 +171,7 @@ class TestDuplicates(Contract):
         assert contents(store.append("c", FIRST).messages) == ["changed"]
         assert version_of(store, "c") == version
 
+    @races
     def test_many_at_once_store_it_once(self, store: Driver) -> None:
         results = store.together([lambda each: each.append("c", FIRST)] * 8)
         assert [result for result in results if isinstance(result, BaseException)] == []

@@ -13,7 +13,16 @@ from hansard.model import Message, Usage
 from hansard.testing import processes
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import state
-from hansard.testing.contract.base import Contract, assert_exact, history, require, require_folder, require_url, say
+from hansard.testing.contract.base import (
+    Contract,
+    assert_exact,
+    history,
+    races,
+    require,
+    require_folder,
+    require_url,
+    say,
+)
 from hansard.testing.contract.blobs import picture
 from hansard.testing.targets import Colour, Driver, Target
 
@@ -36,6 +45,7 @@ def fill(store: Driver) -> None:
     store.pop_message("archived")
 
 
+@races
 class TestDurability(Contract):
     needs = ("durability",)
 

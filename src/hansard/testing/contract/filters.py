@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from hansard.model import Message, MessageScope, Participant
-from hansard.testing.contract.base import Contract, contents, history, require, say
+from hansard.testing.contract.base import Contract, contents, history, require, rows, say
 from hansard.testing.targets import Driver
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -59,7 +57,7 @@ FILTERS: dict[str, tuple[dict[str, Any], Any]] = {
 class TestFilters(Contract):
     needs = ("our times",)
 
-    @pytest.mark.parametrize(("given", "picks"), FILTERS.values(), ids=FILTERS)
+    @rows(("given", "picks"), FILTERS.values(), ids=FILTERS)
     def test_each_filter(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
         mixed(store)
         expected = [number for number in range(24) if picks(number)]
@@ -68,7 +66,7 @@ class TestFilters(Contract):
         assert contents(store.get_messages("c", last=3, **given)) == expected[-3:]
         assert history(store, "c", **given) == expected
 
-    @pytest.mark.parametrize(("given", "picks"), FILTERS.values(), ids=FILTERS)
+    @rows(("given", "picks"), FILTERS.values(), ids=FILTERS)
     def test_each_filter_page_by_page(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
         mixed(store)
         expected = [number for number in range(24) if picks(number)]
@@ -152,9 +150,7 @@ TURNS = ["system", "user", "assistant", "user", "assistant", "tool", "assistant"
 
 
 class TestTurns(Contract):
-    @pytest.mark.parametrize(
-        ("turns", "first"), [(1, 7), (2, 3), (3, 1), (4, 0), (99, 0)], ids=["1", "2", "3", "4", "99"]
-    )
+    @rows(("turns", "first"), [(1, 7), (2, 3), (3, 1), (4, 0), (99, 0)], ids=["1", "2", "3", "4", "99"])
     def test_the_newest_turns(self, store: Driver, turns: int, first: int) -> None:
         store.append("c", [Message(role, number) for number, role in enumerate(TURNS)])
         page = store.get_messages("c", turns=turns)

@@ -12,7 +12,7 @@ from hansard.model import Message
 from hansard.rules import LEASE, leased
 from hansard.store import Store
 from hansard.testing.clock import Clock
-from hansard.testing.contract.base import HOUR, Contract, require, say
+from hansard.testing.contract.base import HOUR, Contract, races, require, rows, say
 from hansard.testing.contract.watching import Tail
 from hansard.testing.targets import Driver
 
@@ -53,7 +53,7 @@ class TestLeases(Contract):
         ended = store.get_message("c", "m")
         assert (ended.status, ended.content, ended.metadata) == ("complete", "half a word.", None)
 
-    @pytest.mark.parametrize("lease", [None, 7, "soon", "", [], "2020-01-01", "2020-01-01T00:00:00"])
+    @rows("lease", [None, 7, "soon", "", [], "2020-01-01", "2020-01-01T00:00:00"])
     def test_what_is_no_time_is_no_lease(self, store: Driver, clock: Clock, lease: Any) -> None:
         begin(store, metadata={LEASE: lease})
         clock.advance(1000 * HOUR)
@@ -65,6 +65,7 @@ class TestLeases(Contract):
         clock.advance(HOUR)
         assert [message.status for message in store.get_messages("c")] == ["complete", "interrupted", "blocked"]
 
+    @races
     def test_a_tail_is_told(self, store: Driver, clock: Clock) -> None:
         require(store, "watch")
         last = say(store, "c", "question")[0]

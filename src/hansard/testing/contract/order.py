@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
-
 from hansard.model import Message
 from hansard.testing.clock import Clock
-from hansard.testing.contract.base import HOUR, Contract, contents, history, require, say
+from hansard.testing.contract.base import HOUR, Contract, contents, history, require, rows, say
 from hansard.testing.targets import Driver
 
 
@@ -40,7 +38,7 @@ class TestOrder(Contract):
         assert second.created_at >= first.created_at
         assert contents(store.get_messages("c", last=1)) == ["after"]
 
-    @pytest.mark.parametrize(
+    @rows(
         "written",
         [
             datetime(1969, 7, 20, 20, 17, 40, 1, tzinfo=UTC),
@@ -49,7 +47,6 @@ class TestOrder(Contract):
             datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC),
             datetime(2024, 6, 1, 12, 0, 0, 999999, tzinfo=timezone(timedelta(hours=5, minutes=45))),
         ],
-        ids=lambda time: str(time.year),
     )
     def test_the_writers_time_is_kept_to_the_microsecond(self, store: Driver, written: datetime) -> None:
         require(store, "our times")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hansard.errors import MessageNotFound, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message, Messages, Order
-from hansard.testing.contract.base import Contract, contents, history, require, say
+from hansard.testing.contract.base import Contract, contents, history, require, rows, say
 from hansard.testing.contract.blobs import picture
 from hansard.testing.targets import Driver
 
@@ -44,9 +45,7 @@ class TestPaging(Contract):
         assert contents(page) == list(range(20))
         assert page.has_more
 
-    @pytest.mark.parametrize("order", ORDERS)
-    @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-    @pytest.mark.parametrize("limit", [1, 3, 5, 100])
+    @rows(("order", "place", "limit"), itertools.product(ORDERS, PLACES.values(), [1, 3, 5, 100]))
     def test_forwards(self, store: Driver, order: Order, place: Place, limit: int) -> None:
         fill(store, 10)
         pages = forwards(store, order, place, limit)
@@ -55,8 +54,7 @@ class TestPaging(Contract):
         # An empty last page would mean that `has_more` only guessed.
         assert [len(page) for page in pages] == [min(limit, 10 - done) for done in range(0, 10, limit)]
 
-    @pytest.mark.parametrize("order", ORDERS)
-    @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+    @rows(("order", "place"), itertools.product(ORDERS, PLACES.values()))
     def test_backwards(self, store: Driver, order: Order, place: Place) -> None:
         messages = fill(store, 10)
         last = messages[-1] if order == "asc" else messages[0]
@@ -103,7 +101,7 @@ class TestPaging(Contract):
         with pytest.raises(ValidationError, match="does not belong"):
             store.get_messages("c", after=foreign)
 
-    @pytest.mark.parametrize("cut", [slice(0, -1), slice(0, -6), slice(0, 9), slice(0, 7)])
+    @rows("cut", [slice(0, -1), slice(0, -6), slice(0, 9), slice(0, 7)])
     def test_a_damaged_cursor_is_refused(self, store: Driver, cut: slice) -> None:
         cursor = fill(store, 1)[0].cursor[cut]
         with pytest.raises(ValidationError, match="cursor"):
@@ -121,7 +119,7 @@ class TestPaging(Contract):
         with pytest.raises(ValidationError, match="cursor"):
             store.list_conversations(after=listing, sort="updated_at")
 
-    @pytest.mark.parametrize("last", [1, 4, 10, 11, 5000])
+    @rows("last", [1, 4, 10, 11, 5000])
     def test_the_newest(self, store: Driver, last: int) -> None:
         fill(store, 10)
         page = store.get_messages("c", last=last)

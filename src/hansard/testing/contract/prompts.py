@@ -10,7 +10,7 @@ from hansard.assembly import ExtractiveSummarizer, SummaryRequest
 from hansard.errors import Unavailable
 from hansard.model import Message, Participant
 from hansard.testing.comparing import state
-from hansard.testing.contract.base import Contract, require, say
+from hansard.testing.contract.base import Contract, races, require, say
 from hansard.testing.contract.windows import TALK
 from hansard.testing.targets import Driver
 
@@ -105,6 +105,7 @@ class TestRollingSummaries(Contract):
             store.summarize("c", Failing())
         assert state(store) == before
 
+    @races
     def test_one_at_a_time(self, store: Driver) -> None:
         require(store, "records")
         talk(store, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from hansard.model import Order, Record
 from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts
-from hansard.testing.contract.base import HOUR, Contract, require, say
+from hansard.testing.contract.base import HOUR, Contract, races, require, rows, say
 from hansard.testing.targets import Driver
 
 VALUES: list[Any] = [
@@ -40,7 +41,7 @@ def names(records: list[Record]) -> list[str]:
 class TestRecords(Contract):
     needs = ("records",)
 
-    @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+    @rows("value", VALUES)
     def test_a_value_comes_back_as_it_came(self, store: Driver, value: Any) -> None:
         written = store.records.put(["a", "b"], "k", value)
         read = store.records.get(["a", "b"], "k")
@@ -73,6 +74,7 @@ class TestRecords(Contract):
         assert store.records.delete(["n"], "k", expected_revision=2)
         assert store.records.put(["n"], "k", 3, expected_revision=0).revision == 1
 
+    @races
     def test_only_one_of_many_wins(self, store: Driver) -> None:
         calls = [
             lambda each, number=number: each.records.put(["n"], "k", number, expected_revision=0) for number in range(8)
@@ -188,7 +190,7 @@ class TestScans(Contract):
             *namespace, key = path.split("/")
             store.records.put(namespace, key, path)
 
-    @pytest.mark.parametrize(("prefix", "key_prefix", "expected"), SCANNED, ids=lambda each: repr(each)[:24])
+    @rows(("prefix", "key_prefix", "expected"), SCANNED)
     def test_in_order(self, store: Driver, prefix: tuple[str, ...], key_prefix: str, expected: list[str]) -> None:
         # Catches a prefix taken as text: ("a",) is no prefix of ("ab",), though "a" is one of "ab".
         self.fill(store)
@@ -201,8 +203,7 @@ class TestScans(Contract):
         assert names(store.records.scan(["a"], exact=True).items) == ["a/1", "a/2"]
         assert names(store.records.scan(["a", "b"], exact=True, order="desc").items) == ["a/b/1"]
 
-    @pytest.mark.parametrize("order", ["asc", "desc"])
-    @pytest.mark.parametrize("limit", [1, 3, 8])
+    @rows(("order", "limit"), itertools.product(["asc", "desc"], [1, 3, 8]))
     def test_page_by_page(self, store: Driver, order: Order, limit: int) -> None:
         self.fill(store)
         expected = SCANNED[0][2] if order == "asc" else SCANNED[0][2][::-1]

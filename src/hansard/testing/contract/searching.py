@@ -16,7 +16,7 @@ from hansard.model import Message, Participant, Source
 from hansard.search import Hit
 from hansard.store.finding import SearchOrder
 from hansard.testing.clock import Clock
-from hansard.testing.contract.base import HOUR, Contract, require, require_url, say
+from hansard.testing.contract.base import HOUR, Contract, require, require_url, rows, say
 from hansard.testing.contract.blobs import picture
 from hansard.testing.contract.judged import CORPUS, QUERIES, RANKED
 from hansard.testing.processes import Writer
@@ -260,7 +260,7 @@ class TestSearching(Contract):
         store.admin.delete_tenant("one")
         assert found(store.tenant("one"), "word") == []
 
-    @pytest.mark.parametrize(
+    @rows(
         ("options", "expected"),
         [
             ({"conversation_id": "c"}, "abcd"),
@@ -280,7 +280,6 @@ class TestSearching(Contract):
             ({"until": datetime(2026, 1, 2, tzinfo=UTC)}, "a"),
             ({"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 4, tzinfo=UTC)}, "bc"),
         ],
-        ids=str,
     )
     def test_each_filter(self, store: Driver, options: dict[str, Any], expected: str) -> None:
         require(store, "our times")
@@ -311,7 +310,7 @@ class TestSearching(Contract):
         late = store.append("c0", [Message("user", "word 10", created_at=_day(4))] * 2).messages
         assert [hit.message.id for hit in store.search("10", order="newest")] == [late[1].id, late[0].id]
 
-    @pytest.mark.parametrize("options", RANKED_WITH, ids=str)
+    @rows("options", RANKED_WITH)
     def test_a_filter_ranks_by_what_it_leaves(self, store: Driver, options: dict[str, Any]) -> None:
         """The order is that of a ranking written here, on every backend, so that the first hit is the same one."""
         require(store, "our times")
@@ -411,7 +410,7 @@ class TestSearching(Contract):
         assert found(store, "other") == theirs
         assert store.check() == []
 
-    @pytest.mark.parametrize(
+    @rows(
         "wrong",
         [
             {"query": 5},
@@ -423,7 +422,6 @@ class TestSearching(Contract):
             {"query": "x", "cursor": "nonsense"},
             {"query": "x", "roles": ["nobody"]},
         ],
-        ids=str,
     )
     def test_wrong_arguments(self, store: Driver, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):

@@ -7,7 +7,7 @@ import pytest
 from hansard.errors import ConversationNotFound, NotFound, ValidationError
 from hansard.model import Summary
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import Contract, assert_exact, history, require, say
+from hansard.testing.contract.base import Contract, assert_exact, history, require, rows, say
 from hansard.testing.targets import Driver
 
 
@@ -39,9 +39,7 @@ class TestSummaries(Contract):
         assert history(store, "c") == list(range(6))
         assert_exact(store, "c")
 
-    @pytest.mark.parametrize(
-        ("text", "from_seq", "to_seq"), [("", 1, 2), ("  \n", 1, 2), ("x", 2, 1), ("x", 0, 1)], ids=repr
-    )
+    @rows(("text", "from_seq", "to_seq"), [("", 1, 2), ("  \n", 1, 2), ("x", 2, 1), ("x", 0, 1)])
     def test_one_that_says_nothing_changes_nothing(self, store: Driver, text: str, from_seq: int, to_seq: int) -> None:
         say(store, "c", *range(3))
         before = state(store)

@@ -6,12 +6,10 @@ import json
 import random
 from typing import Any
 
-import pytest
-
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts, state
-from hansard.testing.contract.base import Contract, history, require, say
+from hansard.testing.contract.base import Contract, history, require, rows, say
 from hansard.testing.targets import Colour, Driver, Target
 
 MEGABYTE = 1_000_000
@@ -57,7 +55,7 @@ ODD: dict[str, Any] = {
 
 
 class TestVerbatim(Contract):
-    @pytest.mark.parametrize("content", ODD.values(), ids=ODD)
+    @rows("content", ODD.values(), ids=ODD)
     def test_content(self, store: Driver, content: Any) -> None:
         stored = say(store, "c", content)[0]
         assert facts(stored.content) == facts(content)
@@ -77,7 +75,7 @@ class TestVerbatim(Contract):
         say(store, "c", "1", 1, "[]", [], '"x"', "null", None)
         assert facts(history(store, "c")) == facts(["1", 1, "[]", [], '"x"', "null", None])
 
-    @pytest.mark.parametrize("format", ["text", "parts", "openai.chat", "one of my own"])
+    @rows("format", ["text", "parts", "openai.chat", "one of my own"])
     def test_format(self, store: Driver, format: str) -> None:
         content = "x" if format == "text" else [{"type": "text", "text": "x"}]
         stored = store.append("c", Message("user", content, format=format)).messages[0]
@@ -151,9 +149,7 @@ class TestVerbatim(Contract):
             store.close()
             assert state(target.open(colour, clock=clock)) == before
 
-    def test_fifty_megabytes(self, store: Driver, colour: Colour) -> None:
-        if colour == "async" and store.capabilities.blocking:
-            pytest.skip("once is enough: the blocking API does it")
+    def test_fifty_megabytes(self, store: Driver) -> None:
         text = "0123456789 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKL" * MEGABYTE
         say(store, "c", text)
         assert history(store, "c") == [text]

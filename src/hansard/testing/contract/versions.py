@@ -10,7 +10,7 @@ import pytest
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Message
 from hansard.testing.comparing import state
-from hansard.testing.contract.base import Contract, assert_exact, history, require, say, version_of
+from hansard.testing.contract.base import Contract, assert_exact, history, races, require, rows, say, version_of
 from hansard.testing.targets import Driver
 
 Write = Callable[..., Any]
@@ -46,13 +46,13 @@ def prepare(store: Driver, write: str = "") -> int:
 
 
 class TestVersions(Contract):
-    @pytest.mark.parametrize("write", WRITES)
+    @rows("write", WRITES)
     def test_each_write_counts(self, store: Driver, write: str) -> None:
         version = prepare(store, write)
         WRITES[write](store)
         assert version_of(store, "c") == version + 1
 
-    @pytest.mark.parametrize("write", WRITES)
+    @rows("write", WRITES)
     def test_the_expected_version_applies(self, store: Driver, write: str) -> None:
         require(store, "compare_and_swap")
         version = prepare(store, write)
@@ -60,7 +60,7 @@ class TestVersions(Contract):
         assert version_of(store, "c") == version + 1
         assert_exact(store, "c")
 
-    @pytest.mark.parametrize("write", WRITES)
+    @rows("write", WRITES)
     def test_another_version_changes_nothing(self, store: Driver, write: str) -> None:
         require(store, "compare_and_swap")
         version = prepare(store, write)
@@ -105,6 +105,7 @@ class TestVersions(Contract):
             with pytest.raises(ConversationNotFound):
                 write("missing", expected_version=0)
 
+    @races
     def test_only_one_of_many_wins(self, store: Driver) -> None:
         require(store, "compare_and_swap")
         version = prepare(store)
@@ -117,6 +118,7 @@ class TestVersions(Contract):
         assert version_of(store, "c") == version + 1
         assert_exact(store, "c")
 
+    @races
     def test_without_it_appends_never_conflict(self, store: Driver) -> None:
         calls = [lambda each, number=number: each.append("c", Message("user", number)) for number in range(12)]
         results = store.together(calls)

@@ -12,7 +12,7 @@ from hansard.errors import ValidationError
 from hansard.model import Message
 from hansard.store import Store
 from hansard.testing import processes
-from hansard.testing.contract.base import Contract, require, require_url, say
+from hansard.testing.contract.base import Contract, races, require, require_url, say
 from hansard.testing.targets import Driver, Target
 
 PATIENCE = 60.0
@@ -38,6 +38,7 @@ class Tail:
         await self._tail.aclose()  # type: ignore[attr-defined]
 
 
+@races
 class TestWatch(Contract):
     needs = ("watch",)
 

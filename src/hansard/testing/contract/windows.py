@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from hansard.model import Message
-from hansard.testing.contract.base import Contract, contents, require, say
+from hansard.testing.contract.base import Contract, contents, require, rows, say
 from hansard.testing.targets import Driver
 
 
@@ -63,7 +61,7 @@ class TestWindows(Contract):
         assert shape(store.window("c")) == ["question"]
         assert len(store.window("c", branch="main")) == len(TALK)
 
-    @pytest.mark.parametrize(
+    @rows(
         "content", [{"type": {"a": 1}}, {"tool_calls": 5}, {"tool_calls": [1]}, {"type": ["tool_use"]}, None, 1, [[]]]
     )
     def test_any_content_passes(self, store: Driver, content: Any) -> None:
