@@ -10,6 +10,10 @@ PORT =
 PYTEST_ARGS =
 JOBS = auto
 BENCH_ARGS =
+
+QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/formats tests/store $(wildcard tests/test_*.py)
+SOAK = tests/contract tests/adapters tests/backends tests/search tests/server/openai_wire/test_relay_chaos.py \
+	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py
 UPGRADE =
 
 BIN = .venv/bin
@@ -29,11 +33,13 @@ COMPILE = '$(UV)' pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check fmt bench constraints clean
+.PHONY: help setup serve quick test soak check fmt bench constraints clean
 
 help:
 	@echo 'make serve        run the server (URL=, HOST=, PORT=)'
+	@echo 'make quick        units, and the contract on memory and SQLite: while you work (PYTEST_ARGS=, JOBS=)'
 	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=, JOBS=)'
+	@echo 'make soak         kills, damage, chaos and random runs, many times: hours (PYTEST_ARGS=, JOBS=)'
 	@echo 'make check        lint, format, types, layers, spelling, sizes'
 	@echo 'make fmt          format, and fix what can be fixed'
 	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
@@ -50,7 +56,15 @@ serve: .venv/.ready
 test: check
 	-@$(MAKE) --no-print-directory .venv-crewai/.ready
 	$(BIN)/python tools/browser.py
-	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(PYTEST_ARGS)
+
+quick: .venv/.ready
+	HANSARD_BACKENDS=memory,sqlite $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal -k 'not blocking' $(QUICK) $(PYTEST_ARGS)
+
+# Each of these scenarios also runs in `make test`, briefly.
+soak: .venv/.ready
+	HANSARD_CRASHES=300 HANSARD_DAMAGES=1000 HANSARD_KILLS=100 HANSARD_EXAMPLES=200 HANSARD_FUZZED_QUERIES=5000 \
+		HANSARD_MIRRORS=all HANSARD_ADAPTERS=all $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(SOAK) $(PYTEST_ARGS)
 
 check: .venv/.ready
 	$(BIN)/ruff check

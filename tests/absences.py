@@ -13,15 +13,16 @@ from pathlib import Path
 
 from tests import sdist
 from tests.adapters import crewai_environment
-from tests.contract.backends import ABSENT, NO_SERVER
+from tests.contract.backends import ABSENT, NO_SERVER, NOT_CHOSEN
 from tests.server.openai_wire import kept
 from tests.servers import chromium
 
 
 def absences() -> Iterator[str]:
     """The name of each, and the reason."""
+    reasons = NO_SERVER | NOT_CHOSEN
     for name in ABSENT:
-        yield f"{name} ({NO_SERVER.get(name, 'its package is not installed')})"
+        yield f"{name} ({reasons.get(name, 'its package is not installed')})"
     for name, reason in (*_programs(), *_fetched(), *_system()):
         if reason is not None:
             yield f"{name} ({reason})"

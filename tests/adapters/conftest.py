@@ -1,11 +1,11 @@
-"""Every adapter on every backend that keeps something, in the loop that its framework runs in."""
+"""Every adapter on each kind of backend, in the loop that its framework runs in."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.contract.backends import BACKENDS, BY_URL, quick_folder
+from tests.contract.backends import BACKENDS, FOR_ADAPTERS, quick_folder
 
 import hansard
 from hansard import Store
@@ -16,7 +16,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=[name for name in BY_URL if name != "files-snapshot"])
+@pytest.fixture(params=FOR_ADAPTERS)
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     with quick_folder() as folder:
         target = BACKENDS[request.param](folder)

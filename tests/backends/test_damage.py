@@ -22,7 +22,7 @@ from hansard.errors import HansardError
 from hansard.model import Message, Participant, Usage
 from hansard.testing.contract.blobs import picture
 
-COUNT = int(os.environ.get("HANSARD_DAMAGES", "40"))
+COUNT = int(os.environ.get("HANSARD_DAMAGES", "12"))
 SECONDS = 60
 """An operation that takes longer, on a store as small as this, does not end."""
 PAGE = 4096

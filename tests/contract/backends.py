@@ -119,7 +119,9 @@ _SERVERS = {
 }
 NO_SERVER = {name: why for name, why in _SERVERS.items() if why}
 """Backends whose server cannot be had here, and why."""
-PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER]
+_CHOSEN = os.environ.get("HANSARD_BACKENDS", ",".join(BACKENDS)).split(",")
+NOT_CHOSEN = {name: "not among $HANSARD_BACKENDS" for name in BACKENDS if name not in _CHOSEN}
+PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER | NOT_CHOSEN]
 ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test of its own: it can break no promise about what it keeps."""
@@ -127,3 +129,7 @@ OBJECTS = ("keyvalue", "keyvalue-async")
 """Made of an object of the caller's, so no URL names them."""
 BY_URL = [name for name in KEEPING if name not in OBJECTS]
 DURABLE = [name for name in BY_URL if name != "memory"]
+_UNALIKE = ("sqlite", "postgres", "redis-cluster", "http")
+FOR_ADAPTERS = [name for name in BY_URL if name in _UNALIKE or os.environ.get("HANSARD_ADAPTERS") == "all"]
+"""Where adapters are tried. They see only the Store, and the contract holds the backends to one behaviour, so these
+stand for all: files, a server with transactions, a cluster without, and a store at the other end of a connection."""

@@ -13,7 +13,7 @@ from tests.contract.backends import BACKENDS, DURABLE
 
 from hansard.testing import processes
 
-CRASHES = int(os.environ.get("HANSARD_CRASHES", "25"))
+CRASHES = int(os.environ.get("HANSARD_CRASHES", "6"))
 
 
 @pytest.mark.timeout(60 + CRASHES * 10)

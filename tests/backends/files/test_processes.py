@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 from hansard import sync
 from hansard.testing import Target, processes
 
-KILLS = int(os.environ.get("HANSARD_CRASHES", "24"))
+KILLS = int(os.environ.get("HANSARD_CRASHES", "6"))
 MODES = ("delta", "snapshot")
 
 
