@@ -73,3 +73,20 @@ def test_a_titler_that_returns_no_text_is_logged(caplog: pytest.LogCaptureFixtur
 
     asyncio.run(run())
     assert "auto_title failed" in caplog.text
+
+
+@pytest.mark.parametrize("created_first", [False, True])
+def test_a_conversation_that_is_begun_anew_gets_a_title_again(*, created_first: bool) -> None:
+    async def run() -> None:
+        async with hansard.connect("memory://", auto_title=True) as store:
+            for said in ("First things", "Second things"):
+                if created_first:
+                    await store.create_conversation("c")
+                await store.append("c", [Message("system", "Be brief."), Message("user", said)])
+                await store.append_message("c", role="user", content="More")
+                conversation = await store.get_conversation("c")
+                assert conversation is not None
+                assert conversation.title == said
+                await store.delete_conversation("c")
+
+    asyncio.run(run())

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from hansard.cache import Cache
 from hansard.contract.types import Append, Context, ConversationChange, MessageQuery
 from hansard.errors import Conflict, NotFound
 from hansard.model import Appended, Message
@@ -25,7 +26,8 @@ class Titles:
 
     def __init__(self, titler: Titler) -> None:
         self._titler = titler
-        self._settled: dict[tuple[str, str], None] = {}
+        self._settled: Cache[tuple[str, str], int] = Cache(_MOST_SETTLED)
+        """The seq of the newest user message seen in each. A lower one means a conversation begun anew."""
 
     async def after(
         self, backend: Backend, context: Context, id: str, append: Append, appended: Appended
@@ -37,19 +39,17 @@ class Titles:
         """
         first = next((message for message in appended.messages if message.role == "user"), None)
         key = (context.tenant, id)
-        if first is None or (key in self._settled and first.seq != 1):
+        if first is None:
             return None
-        self._settle(key)
+        newest = self._settled.peek(key)
+        self._settled.put(key, first.seq)
+        if newest is not None and first.seq > newest and not appended.created:
+            return None
         if appended.created:
             is_untitled = append.new is None or append.new.title is None
         else:
             is_untitled = await _waits_for_title(backend, context, id, append.branch, first)
         return await self._give(backend, context, id, appended) if is_untitled else None
-
-    def _settle(self, key: tuple[str, str]) -> None:
-        self._settled[key] = None
-        if len(self._settled) > _MOST_SETTLED:
-            del self._settled[next(iter(self._settled))]
 
     async def _give(self, backend: Backend, context: Context, id: str, appended: Appended) -> int | None:
         """The messages are stored by now: a titler that fails is logged, and leaves the conversation untitled."""
