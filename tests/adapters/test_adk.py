@@ -258,8 +258,8 @@ def test_what_is_remembered_is_bounded() -> None:
         windows.keep(conversation, 1, [])
         windows.go_on("s", 0, 0, row)
         assert windows.get(conversation, 1) == ([row] if number < 10 else None)
-    held = sum(made.size for made in events._made.values())
-    assert held == events._size <= 32_000_000
+    held = sum(made.size for _, made in events._made.items())
+    assert held == events._made.weight <= 32_000_000
     assert ("s", "e39") in events._made, "the newest stay"
 
 

@@ -9,6 +9,7 @@ import pytest
 from hansard import formats
 from hansard.assembly import ByteCounter, Tokenizer
 from hansard.assembly import tokens as costs
+from hansard.cache import Cache
 from hansard.model import Message, Usage
 
 ENGLISH = "The weather is nice today, so let us take a walk in the park. Please translate the contract by Friday."
@@ -58,8 +59,7 @@ def test_no_more_counts_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch)
         def count(self, text: str) -> int:
             return len(text)
 
-    monkeypatch.setattr(costs, "_CACHED_TEXTS", 10)
-    monkeypatch.setattr(costs, "_counts", {})
+    monkeypatch.setattr(costs, "_counts", Cache(10))
     counter = costs.remembering(Length())
     assert [counter.count("x" * number) for number in range(25)] == list(range(25))
     assert 0 < len(costs._counts) <= 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from hansard.adapters.history import reading_of
+from hansard.cache import Cache
 from hansard.errors import ValidationError
 from hansard.formats import registry
 from hansard.model import Message, Participant, Usage
@@ -27,9 +27,10 @@ USER = "user"
 Delta = dict[str, Any]
 Maker = Callable[[], Any]
 
-_KEPT = 5_000
 _KEPT_BYTES = 32_000_000
 """Of JSON. Events may hold files."""
+_LEAST_BYTES = 6_400
+"""A small event is counted as this many bytes, so that at most 5,000 are kept."""
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
 _new = object.__new__
 _set_fields, _set_given, _set_extra, _set_private = (
@@ -87,8 +88,7 @@ class Events:
     """Events that were made lately, by their messages. ADK's making of one costs more than reading and copying ten."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[tuple[str, str], Made] = OrderedDict()
-        self._size = 0
+        self._made: Cache[tuple[str, str], Made] = Cache(_KEPT_BYTES, weigh=lambda made: max(made.size, _LEAST_BYTES))
 
     def event_of(self, message: Message) -> Event:
         """The event of a message in ADK's format. Whoever gets it may change it."""
@@ -96,19 +96,12 @@ class Events:
         # A message that was changed has another time of change, one that was stored anew another seq, and one of
         # a conversation that was begun anew another time: nothing older than a deletion is stored after it.
         stamp = (message.seq, message.created_at, message.updated_at)
-        made = self._made.get(key)
+        made = self._made.peek(key)
         if made is None or made.stamp != stamp:
             data = msgspec.json.encode(message.content)
             made = Made(stamp, len(data), _model_maker(Event.model_validate_json(data)))
-            self._keep(key, made)
+            self._made.put(key, made)
         return cast(Event, made.make())
-
-    def _keep(self, key: tuple[str, str], made: Made) -> None:
-        before = self._made.pop(key, None)
-        self._size += made.size - (before.size if before else 0)
-        self._made[key] = made
-        while len(self._made) > _KEPT or self._size > _KEPT_BYTES:
-            self._size -= self._made.popitem(last=False)[1].size
 
 
 def maker(value: Any) -> Maker | None:

@@ -6,13 +6,13 @@ version that a session was loaded at, so what this service appends itself contin
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
+from hansard.cache import Cache
 from hansard.model import Conversation, Message
 
 _SESSIONS = 64
@@ -33,11 +33,11 @@ class Window(NamedTuple):
 
 class Windows:
     def __init__(self) -> None:
-        self._windows: OrderedDict[str, Window] = OrderedDict()
+        self._windows: Cache[str, Window] = Cache(_SESSIONS)
 
     def get(self, conversation: Conversation, wanted: int | None) -> Sequence[Message] | None:
         """The newest messages, or all, if they are known as they are now."""
-        window = self._windows.get(conversation.id)
+        window = self._windows.peek(conversation.id)
         if window is None or window[:3] != (conversation.version, conversation.created_at, wanted):
             return None
         return window.messages
@@ -48,7 +48,7 @@ class Windows:
 
     def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
         """A message was appended at the version `before`, and made it `after`."""
-        window = self._windows.get(conversation_id)
+        window = self._windows.peek(conversation_id)
         if window is not None and window.version == before:
             messages = [*window.messages, message]
             gone = messages[: -window.wanted] if window.wanted else []
@@ -57,13 +57,12 @@ class Windows:
             self._put(conversation_id, window)
 
     def _put(self, id: str, window: Window) -> None:
-        self._windows.pop(id, None)
         # What is still being written changes without a new version.
         is_small = len(window.messages) <= _LONGEST and window.size <= _LARGEST
         if is_small and all(message.status != "in_progress" for message in window.messages):
-            self._windows[id] = window
-            while len(self._windows) > _SESSIONS:
-                self._windows.popitem(last=False)
+            self._windows.put(id, window)
+        else:
+            self._windows.pop(id)
 
 
 def _size(message: Message) -> int:

@@ -9,7 +9,6 @@ also when the conversation was deleted and begun anew in between: then there is 
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
@@ -20,6 +19,7 @@ from claude_agent_sdk import SessionKey, SessionListSubkeysKey
 
 from hansard.adapters.claude_entries import NAMES
 from hansard.adapters.history import value_of
+from hansard.cache import Cache
 from hansard.errors import Conflict, ConversationNotFound, Corrupt
 from hansard.model import Conversation, Record
 from hansard.store import Store
@@ -70,7 +70,7 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._remembered: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._remembered: Cache[tuple[str, str], Known] = Cache(_REMEMBERED)
 
     # Reading
 
@@ -107,17 +107,13 @@ class Sessions:
 
     def remembered(self, key: AnyKey) -> Known | None:
         """As it was written or read last, here."""
-        return self._remembered.get((key["project_key"], key["session_id"]))
+        return self._remembered.peek((key["project_key"], key["session_id"]))
 
     def remember(self, key: AnyKey, known: Known) -> None:
-        place = (key["project_key"], key["session_id"])
-        self._remembered[place] = known
-        self._remembered.move_to_end(place)
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
+        self._remembered.put((key["project_key"], key["session_id"]), known)
 
     def forget(self, key: AnyKey) -> None:
-        self._remembered.pop((key["project_key"], key["session_id"]), None)
+        self._remembered.pop((key["project_key"], key["session_id"]))
 
     # Beginning
 

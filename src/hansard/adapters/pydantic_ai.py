@@ -31,6 +31,7 @@ from pydantic_ai.usage import RunUsage
 
 from hansard.adapters.history import newest, settled, value_of
 from hansard.adapters.pydantic_ai_messages import FORMAT, calls_in, entries_of, row_id, row_of
+from hansard.cache import Cache
 from hansard.errors import Conflict, NotFound
 from hansard.model import Conversation, Message
 from hansard.store import Store
@@ -69,7 +70,7 @@ class HansardConversationStore(ConversationStore):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._homes: dict[str, str] = {}
+        self._homes: Cache[str, str] = Cache(_HOMES)
         """The conversations of entries that were read lately: what others said has no record that tells."""
 
     # Reading
@@ -113,7 +114,7 @@ class HansardConversationStore(ConversationStore):
 
     async def _row(self, entry_id: str) -> Message:
         """The message that an entry stands for. Forks have the same: any of them will do."""
-        known = self._homes.get(row_id(entry_id))
+        known = self._homes.peek(row_id(entry_id))
         page = await self._store.records.scan((ENTRIES, row_id(entry_id)), exact=True)
         for conversation_id in [*([known] if known else []), *(record.key for record in page.items)]:
             with suppress(NotFound):
@@ -150,9 +151,8 @@ class HansardConversationStore(ConversationStore):
         return record
 
     def _remember(self, conversation_id: str, ids: Sequence[str]) -> None:
-        self._homes |= dict.fromkeys(ids, conversation_id)
-        while len(self._homes) > _HOMES:
-            self._homes.pop(next(iter(self._homes)))
+        for id in ids:
+            self._homes.put(id, conversation_id)
 
     async def _kept(self, conversation_id: str) -> Kept | None:
         record = await self._store.records.get((RECORDS,), conversation_id)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from hansard.cache import Cache
 from hansard.errors import Unsupported, ValidationError
 from hansard.formats.parts import (
     AnyPart,
@@ -68,7 +69,7 @@ class ByteCounter(Struct, frozen=True):
 DEFAULT_COUNTER = ByteCounter()
 
 
-_counts: dict[tuple[type, str, str | bytes], int] = {}
+_counts: Cache[tuple[type, str, str | bytes], int] = Cache(_CACHED_TEXTS)
 
 
 class Remembering:
@@ -88,9 +89,8 @@ class Remembering:
         key = (*self._who, text if len(text) <= _SHORT else blake2b(text.encode()).digest())
         found = _counts.get(key)
         if found is None:
-            if len(_counts) >= _CACHED_TEXTS:
-                _counts.clear()
-            found = _counts[key] = self._count(text)
+            found = self._count(text)
+            _counts.put(key, found)
         return found
 
 

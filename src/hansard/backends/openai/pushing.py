@@ -14,6 +14,7 @@ from hansard.backends.openai.link import OURS, PAIRS, Link, Seen, fitting, grows
 from hansard.backends.openai.pulling import Puller, place
 from hansard.backends.openai.remotes import Piece
 from hansard.backends.openai.states import State
+from hansard.cache import Cache
 from hansard.contract.types import Context, MessageQuery, Remove
 from hansard.errors import NotFound
 from hansard.model import Conversation, Message
@@ -25,7 +26,7 @@ class Pusher:
     def __init__(self, link: Link, puller: Puller) -> None:
         self._link = link
         self._puller = puller
-        self._clean: dict[tuple[str, str], int] = {}
+        self._clean: Cache[tuple[str, str], int] = Cache(_MOST_CLEAN)
         """How far this process itself has added, where nothing failed since: what lies behind is not there."""
 
     async def push(self, context: Context, id: str, *, removed: tuple[Message, ...] | None = None) -> None:
@@ -40,7 +41,7 @@ class Pusher:
 
     async def _push(self, context: Context, conversation: Conversation, removed: tuple[Message, ...] | None) -> None:
         state = await self._state(context, conversation)
-        clean = self._clean.pop((context.tenant, conversation.id), None)
+        clean = self._clean.pop((context.tenant, conversation.id))
         try:
             await self._push_to(context, conversation, state, removed, is_clean=clean == state.pushed)
         except openai.NotFoundError:
@@ -93,7 +94,7 @@ class Pusher:
         born = conversation.created_at.isoformat()
         state = State(await link.remote.create(metadata), born=born, metadata=metadata)
         if await link.states.begin(context, conversation.id, state):
-            self._clean[context.tenant, conversation.id] = 0
+            self._clean.put((context.tenant, conversation.id), 0)
             return state
         await link.remote.delete(state.remote)
         found = await link.states.get(context, conversation.id)
@@ -154,9 +155,7 @@ class Pusher:
                 state = await link.states.change(context, id, pushed=rows[ended - 1].message.seq) or state
             if ended < len(rows):
                 break
-        if len(self._clean) >= _MOST_CLEAN:
-            self._clean.clear()
-        self._clean[context.tenant, id] = state.pushed
+        self._clean.put((context.tenant, id), state.pushed)
 
     async def _added_behind(self, state: State) -> Seen:
         """What of ours was added by an attempt that did not come to its end."""

@@ -10,11 +10,10 @@ A message in progress changes without a new version: rows with one are not kept.
 
 from __future__ import annotations
 
-import threading
-
 from msgspec import Struct, structs
 
 from hansard.backends.sqlite.rows import Row
+from hansard.cache import Cache
 
 _MOST_TAILS = 64
 _MOST_ROWS = 200
@@ -50,15 +49,15 @@ class Tails:
     """Every tail is replaced as a whole, so that readers need no lock."""
 
     def __init__(self) -> None:
-        self._tails: dict[int, Tail] = {}
-        self._lock = threading.Lock()
+        self._tails: Cache[int, Tail] = Cache(_MOST_TAILS)
+        self.clear = self._tails.clear
 
     def __contains__(self, line: int) -> bool:
         return line in self._tails
 
     def find(self, line: int, at: At, wanted: int) -> list[Row] | None:
         """The newest rows, as many as wanted or all that there are; None when the file has to be read."""
-        tail = self._tails.get(line)
+        tail = self._tails.peek(line)
         if tail is None or tail.at != at or not (tail.whole or len(tail.rows) >= wanted):
             return None
         return tail.rows[:wanted]
@@ -71,12 +70,12 @@ class Tails:
 
     def add(self, added: Added) -> None:
         """Remembers what was appended, and as much of what stood before it as readers have asked for."""
-        tail = self._tails.get(added.line)
+        tail = self._tails.peek(added.line)
         if tail is None:
             return
         extra = _longest_extra(added.rows)
         if tail.at != added.before or extra is None:
-            self._drop(added.line)
+            self._tails.pop(added.line)
             return
         rows = [*added.rows, *tail.rows]
         whole = tail.whole and len(rows) <= _MOST_ROWS
@@ -84,23 +83,11 @@ class Tails:
             del rows[len(tail.rows) :]
         self._put(added.line, Tail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
 
-    def clear(self) -> None:
-        with self._lock:
-            self._tails.clear()
-
     def _put(self, line: int, tail: Tail, largest: int) -> None:
-        with self._lock:
-            # Those that were read or added to last stand last.
-            self._tails.pop(line, None)
-            if len(tail.rows) > _MOST_ROWS or (largest + tail.extra) * len(tail.rows) > _MOST_BYTES:
-                return
-            if len(self._tails) >= _MOST_TAILS:
-                del self._tails[next(iter(self._tails))]
-            self._tails[line] = tail
-
-    def _drop(self, line: int) -> None:
-        with self._lock:
-            self._tails.pop(line, None)
+        if len(tail.rows) > _MOST_ROWS or (largest + tail.extra) * len(tail.rows) > _MOST_BYTES:
+            self._tails.pop(line)
+        else:
+            self._tails.put(line, tail)
 
 
 def _longest_extra(rows: list[Row]) -> int | None:
