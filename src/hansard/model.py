@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from msgspec import Struct
 
@@ -46,13 +46,21 @@ NOT_YET = datetime.min.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def to_micros(time: datetime) -> int:
+@overload
+def to_micros(time: datetime) -> int: ...
+@overload
+def to_micros(time: None) -> None: ...
+def to_micros(time: datetime | None) -> int | None:
     """Microseconds since 1970, exact (a float of seconds is not)."""
-    return (time - EPOCH) // MICROSECOND
+    return None if time is None else (time - EPOCH) // MICROSECOND
 
 
-def from_micros(micros: int) -> datetime:
-    return EPOCH + MICROSECOND * micros
+@overload
+def from_micros(micros: int) -> datetime: ...
+@overload
+def from_micros(micros: None) -> None: ...
+def from_micros(micros: int | None) -> datetime | None:
+    return None if micros is None else EPOCH + MICROSECOND * micros
 
 
 class Participant(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -169,6 +169,19 @@ def test_messages_as_toolpack_spells_them() -> None:
     run(scenario)
 
 
+def test_a_time_that_cannot_be_read_is_kept_beside_the_message() -> None:
+    async def scenario(store: Store) -> None:
+        @Capture(store)
+        async def agent(message: Any) -> str:
+            return "Noted."
+
+        await agent({"conversationId": "c", "content": "Hello", "timestamp": "yesterday"})
+        question, _ = await store.get_messages("c")
+        assert question.metadata == {"unreadable": {"created_at": "yesterday"}}
+
+    run(scenario)
+
+
 ODD: dict[str, tuple[Any, Any]] = {
     "participant": ({"kind": "robot", "id": "r"}, {"kind": "robot", "id": "r"}),
     "mentions": (["helper", 7], [7]),

@@ -117,13 +117,8 @@ def _content_of(given: Any) -> Any:
     return field_of(given, "content", "text", "message", "input")
 
 
-def _time_of(value: Any) -> datetime | None:
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, datetime) and value is not NOT_YET else None
+def _time_of(value: Any) -> Any:
+    return value if isinstance(value, str | datetime) and value is not NOT_YET else None
 
 
 def _participant_of(value: Any) -> Any:

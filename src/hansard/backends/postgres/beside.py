@@ -13,7 +13,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.backends.values import own_record
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, Draft, Participation, RecordQuery, RecordWrite
-from hansard.model import Conversation, Message, Receipt, Record, UsageRow, to_micros
+from hansard.model import Conversation, Message, Receipt, Record, UsageRow, from_micros, to_micros
 
 _FOREVER = "9999-99-99"
 
@@ -49,7 +49,7 @@ def _is_seen(context: Context, row: Row) -> bool:
     *_, conversation, exists, user_id, expires_at = row
     if conversation is None:
         return True
-    shadow = Conversation(conversation, user_id, expires_at=rows.time_of(expires_at))
+    shadow = Conversation(conversation, user_id, expires_at=from_micros(expires_at))
     return bool(exists) and rules.is_visible(shadow, context)
 
 
@@ -87,7 +87,7 @@ async def _hold_conversations(work: Work, context: Context, writes: Sequence[Rec
     seen = {
         row[0]
         for row in found
-        if rules.is_visible(Conversation(row[0], row[1], expires_at=rows.time_of(row[2])), context)
+        if rules.is_visible(Conversation(row[0], row[1], expires_at=from_micros(row[2])), context)
     }
     for id in sorted(named - seen):
         raise rules.not_found(id)

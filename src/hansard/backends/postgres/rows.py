@@ -7,7 +7,6 @@ U+0001 itself as U+0001 U+0002: this keeps the order of texts, and what begins w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -40,14 +39,6 @@ def _maybe_escaped(text: str | None) -> str | None:
 
 def _maybe_unescaped(text: str | None) -> str | None:
     return None if text is None else unescaped(text)
-
-
-def time_of(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
-
-
-def micros_of(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)
 
 
 def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
@@ -90,12 +81,12 @@ def conversation_of(row: Row, where: str) -> Conversation:
         from_micros(created),
         at,
         # After an append, the last message and the last change are of the same moment.
-        at if last == updated else time_of(last),
+        at if last == updated else from_micros(last),
         count,
         version,
         branch,
-        None if expires is None else from_micros(expires),
-        None if archived is None else from_micros(archived),
+        from_micros(expires),
+        from_micros(archived),
     )
 
 
@@ -111,13 +102,13 @@ def conversation_row(head: Head, largest: int, line: int, stamp: int) -> Row:
         _maybe_escaped(conversation.summary),
         to_micros(conversation.created_at),
         to_micros(conversation.updated_at),
-        micros_of(conversation.last_message_at),
+        to_micros(conversation.last_message_at),
         active_at(conversation),
         conversation.message_count,
         conversation.version,
         conversation.branch,
-        micros_of(conversation.expires_at),
-        micros_of(conversation.archived_at),
+        to_micros(conversation.expires_at),
+        to_micros(conversation.archived_at),
         head.seq,
         head.buried,
         largest,
@@ -140,7 +131,7 @@ def counters_row(id: str, grave: str, known: int, stamp: int, head: Head, larges
         stamp,
         conversation.user_id,
         to_micros(conversation.updated_at),
-        micros_of(conversation.last_message_at),
+        to_micros(conversation.last_message_at),
         active_at(conversation),
         conversation.message_count,
         conversation.version,
@@ -162,11 +153,11 @@ def beginning_row(id: str, grave: str, stamp: int, head: Head, largest: int) -> 
         codec.encode(conversation.metadata) if conversation.metadata else None,
         to_micros(conversation.created_at),
         to_micros(conversation.updated_at),
-        micros_of(conversation.last_message_at),
+        to_micros(conversation.last_message_at),
         active_at(conversation),
         conversation.message_count,
         conversation.version,
-        micros_of(conversation.expires_at),
+        to_micros(conversation.expires_at),
         head.seq,
         largest,
         stamp,
@@ -231,7 +222,7 @@ def message_row(conversation: str, line: int, message: Message, draft: Draft) ->
         escaped(who.id) if who else None,
         who.kind if who else None,
         message.scope,
-        codec.encode_extra(message, micros_of(message.updated_at)),
+        codec.encode_extra(message, to_micros(message.updated_at)),
         message.pinned,
     )
 
@@ -268,7 +259,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.status,
             more.pinned,
             from_micros(created_at),
-            None if more.updated_at is None else from_micros(more.updated_at),
+            from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,
@@ -321,7 +312,7 @@ def record_of(row: Row) -> Record:
         revision,
         from_micros(created_at),
         from_micros(updated_at),
-        time_of(expires_at),
+        from_micros(expires_at),
         conversation,
     )
 
@@ -338,7 +329,7 @@ def record_row(record: Record) -> Row:
         record.revision,
         to_micros(record.created_at),
         to_micros(record.updated_at),
-        micros_of(record.expires_at),
+        to_micros(record.expires_at),
         record.conversation_id,
     )
 

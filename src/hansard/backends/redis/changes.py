@@ -11,7 +11,7 @@ from hansard import codec, rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.keys import shelves, stands, whom
-from hansard.backends.redis.rows import Entry, head_changes, micros_of
+from hansard.backends.redis.rows import Entry, head_changes
 from hansard.contract.storage import Changes, Placed, Update
 from hansard.contract.types import Context, Draft, Head
 from hansard.model import Conversation, Message, UsageRow, to_micros
@@ -126,7 +126,7 @@ def _same_owners(one: Conversation | None, other: Conversation | None) -> bool:
 
 
 def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
-    was, will_be = before and micros_of(before.expires_at), after and micros_of(after.expires_at)
+    was, will_be = before and to_micros(before.expires_at), after and to_micros(after.expires_at)
     if was == will_be:
         return
     everywhere = batch.then(batch.keys.all)

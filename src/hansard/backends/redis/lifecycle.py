@@ -107,7 +107,7 @@ class Lifecycle:
     async def _correct_expiry(self, member: bytes) -> None:
         """It does not expire when the index says so."""
         entry = (await self._heads.look(rows.pair_of(member), write=True)).entry
-        expires = rows.micros_of(entry.head.conversation.expires_at) if entry else None
+        expires = to_micros(entry.head.conversation.expires_at) if entry else None
         keys = self._keys
         mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
         await self._nodes.ask(keys.all, mark, write=True)

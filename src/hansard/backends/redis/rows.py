@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,14 +27,6 @@ T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 _NO_EXTRA = codec.Extra()
-
-
-def time_of(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
-
-
-def micros_of(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)
 
 
 def decode_as(decoder: msgspec.json.Decoder[T], data: bytes, where: str) -> T:
@@ -132,12 +123,12 @@ def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
         known.summary,
         from_micros(known.created_at),
         from_micros(counted.updated_at),
-        time_of(counted.last_message_at),
+        from_micros(counted.last_message_at),
         counted.message_count,
         counted.version,
         known.branch,
-        time_of(known.expires_at),
-        time_of(known.archived_at),
+        from_micros(known.expires_at),
+        from_micros(known.archived_at),
     )
     lanes = {
         (id := name[len(BRANCH) :].decode()): _lane_of(id, value, counted.message_count, where)
@@ -166,8 +157,8 @@ def facts_of(head: Head) -> bytes:
             it.summary,
             to_micros(it.created_at),
             it.branch,
-            micros_of(it.expires_at),
-            micros_of(it.archived_at),
+            to_micros(it.expires_at),
+            to_micros(it.archived_at),
             head.buried,
         )
     )
@@ -177,7 +168,7 @@ def counters_of(head: Head, largest: int) -> bytes:
     it = head.conversation
     updated = to_micros(it.updated_at)
     # Most appends give both the same moment.
-    last = updated if it.last_message_at is it.updated_at else micros_of(it.last_message_at)
+    last = updated if it.last_message_at is it.updated_at else to_micros(it.last_message_at)
     return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest))
 
 
@@ -244,7 +235,7 @@ _json = msgspec.json.Decoder().decode
 
 def message_of(message: Message, body: str) -> bytes:
     format = None if message.format == "text" else message.format
-    extra = codec.encode_extra(message, micros_of(message.updated_at))
+    extra = codec.encode_extra(message, to_micros(message.updated_at))
     row = [message.seq, message.id, message.role, format, body, to_micros(message.created_at)]
     if extra is not None:
         row.append(msgspec.Raw(extra.encode()))
@@ -288,7 +279,7 @@ def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[M
             more.status,
             more.pinned,
             EPOCH + MICROSECOND * row.created_at,
-            None if more.updated_at is None else from_micros(more.updated_at),
+            from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,
@@ -373,7 +364,7 @@ def stored_record(record: Record, birth: int | None) -> bytes:
         record.revision,
         to_micros(record.created_at),
         to_micros(record.updated_at),
-        micros_of(record.expires_at),
+        to_micros(record.expires_at),
         record.conversation_id,
         birth,
         raw,
@@ -393,7 +384,7 @@ def record_of(data: bytes) -> tuple[Record, int | None]:
         it.revision,
         from_micros(it.created_at),
         from_micros(it.updated_at),
-        time_of(it.expires_at),
+        from_micros(it.expires_at),
         it.conversation_id,
     )
     return record, it.birth

@@ -57,7 +57,7 @@ def _live(connection: sqlite3.Connection, context: Context, row: Row) -> Record 
 
 
 def _shadow(row: Row) -> Conversation:
-    return Conversation(row[0], row[1], expires_at=rows.time_of(row[2]))
+    return Conversation(row[0], row[1], expires_at=from_micros(row[2]))
 
 
 def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
@@ -86,7 +86,7 @@ def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | No
             return None
         revision, created_at, expires_at, conversation = row
         if conversation == owner:
-            times = (from_micros(created_at), context.now, rows.time_of(expires_at))
+            times = (from_micros(created_at), context.now, from_micros(expires_at))
             record = Record(write.namespace, write.key, None, revision, *times)
             return record if rules.is_alive(record, context.now) else None
     return find_record(writer.connection, context, write.namespace, write.key)

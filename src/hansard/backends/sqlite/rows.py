@@ -51,14 +51,6 @@ def run(line: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
     return pack(line, above), pack(line, min(upto, SEQ_MASK)) + 1
 
 
-def time_of(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
-
-
-def micros_of(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)
-
-
 class _Times(dict[int, datetime]):
     """Times by their microseconds. The same messages are read turn after turn, and half of that is making times."""
 
@@ -97,12 +89,12 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             summary,
             EPOCH + MICROSECOND * created,
             at := EPOCH + MICROSECOND * updated,
-            at if last == updated else time_of(last),
+            at if last == updated else from_micros(last),
             count,
             version,
             branch,
-            None if expires is None else from_micros(expires),
-            None if archived is None else from_micros(archived),
+            from_micros(expires),
+            from_micros(archived),
         )
         for (
             id,
@@ -136,13 +128,13 @@ def conversation_row(head: Head, largest: int) -> Row:
         conversation.summary,
         to_micros(conversation.created_at),
         to_micros(conversation.updated_at),
-        micros_of(conversation.last_message_at),
+        to_micros(conversation.last_message_at),
         to_micros(conversation.last_message_at or conversation.created_at),
         conversation.message_count,
         conversation.version,
         conversation.branch,
-        micros_of(conversation.expires_at),
-        micros_of(conversation.archived_at),
+        to_micros(conversation.expires_at),
+        to_micros(conversation.archived_at),
         head.seq,
         head.buried,
         largest,
@@ -155,7 +147,7 @@ def counters_row(head: Head, largest: int, pk: int) -> Row:
     updated = to_micros(conversation.updated_at)
     last = conversation.last_message_at
     # Most appends give both the same moment.
-    last_at = updated if last is conversation.updated_at else micros_of(last)
+    last_at = updated if last is conversation.updated_at else to_micros(last)
     active_at = to_micros(conversation.created_at) if last_at is None else last_at
     return (
         updated,
@@ -215,7 +207,7 @@ def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, D
             message.format,
             draft.body,
             micros,
-            codec.encode_extra(message, micros_of(message.updated_at)) or "",
+            codec.encode_extra(message, to_micros(message.updated_at)) or "",
         )
         who = message.participant
         if who or message.scope or message.pinned:
@@ -270,7 +262,7 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
             more.status,
             more.pinned,
             _times[created_at],
-            None if more.updated_at is None else from_micros(more.updated_at),
+            from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,
@@ -329,7 +321,7 @@ def record_of(row: Row, conversation_id: str | None) -> Record:
         revision,
         from_micros(created_at),
         from_micros(updated_at),
-        time_of(expires_at),
+        from_micros(expires_at),
         conversation_id,
     )
 
@@ -345,7 +337,7 @@ def record_row(tenant: str, owner: str, record: Record, conversation: int | None
         record.revision,
         to_micros(record.created_at),
         to_micros(record.updated_at),
-        micros_of(record.expires_at),
+        to_micros(record.expires_at),
         conversation,
     )
 

@@ -21,7 +21,7 @@ from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, Draft, Head, Lane
 from hansard.driving import step
-from hansard.model import Appended, Message, from_micros
+from hansard.model import Appended, Message, from_micros, to_micros
 from hansard.rules import operations
 from hansard.rules.operations.common import usage_of
 
@@ -191,7 +191,7 @@ class SqliteTransaction:
         writer, before, after = self._writer, update.before, update.after
         key = pack(update.segment, after.seq)
         format = None if after.format == "text" else after.format
-        extra = codec.encode_extra(after, rows.micros_of(after.updated_at))
+        extra = codec.encode_extra(after, to_micros(after.updated_at))
         writer.run("save_message", format, update.draft and update.draft.body, extra, after.pinned or None, key)
         indexing.change(writer, key, before, after)
         if before.blobs == after.blobs:
