@@ -15,8 +15,8 @@ from tests.servers import postgres, redis
 
 import hansard
 from hansard import Chat, Closed, ConversationNotFound, Unavailable, Unsupported, ValidationError, sync
+from hansard.agents.chat import stores as stores_module
 from hansard.chat import EchoModel
-from hansard.chat import stores as stores_module
 from hansard.driving import LoopThread
 
 

@@ -18,8 +18,8 @@ from tests.waiting import coming
 
 import hansard
 from hansard import Message, Store
+from hansard.agents.capture.spool import Entry, Home
 from hansard.capture import Capture, Spool
-from hansard.capture.spool import Entry, Home
 
 HOME = Home("default")
 

@@ -11,10 +11,10 @@ from tests.capture.away import Wire
 
 import hansard
 from hansard import Chat, Message, Store, sync
+from hansard.agents.chat import stores as stores_module
 from hansard.assembly.explanation import Prompt
 from hansard.backends.memory import MemoryBackend
 from hansard.chat import Answer, Call, EchoModel, Tool
-from hansard.chat import stores as stores_module
 from hansard.errors import ConversationNotFound, Unavailable, ValidationError
 from hansard.formats.registry import Target
 from hansard.testing.faults import Fault, faulty

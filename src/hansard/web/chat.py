@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hansard.capture.shapes import named, usage_of
+from hansard.agents.capture.shapes import named, usage_of
 from hansard.errors import HansardError, Unavailable
 from hansard.model import Message, Participant, Usage
 from hansard.server.openai.failures import WireError

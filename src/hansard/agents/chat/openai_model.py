@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from hansard.agents.capture import shapes
+from hansard.agents.chat.models import Answer, Call
+from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
-from hansard.capture import shapes
-from hansard.chat.models import Answer, Call
-from hansard.chat.tools import Tool
 from hansard.errors import Unsupported
 from hansard.formats.registry import Target
 from hansard.model import Status, Usage

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from hansard.capture import shapes
-from hansard.capture.shapes import field_of
+from hansard.agents.capture import shapes
+from hansard.agents.capture.shapes import field_of
 from hansard.model import NOT_YET, Message, MessageScope, Participant, Source, Status, Usage
 
 FACTS = ("conversation_id", "message_id", "user_id", "participant", "mentions", "scope", "metadata", "branch")

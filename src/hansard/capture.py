@@ -3,9 +3,9 @@
 `Capture(store)` wraps any async agent. Begin with `capturing`.
 """
 
-from hansard.capture.capturing import Capture
-from hansard.capture.ledger import Counts
-from hansard.capture.spool import Spool
-from hansard.capture.turns import Blocked, Inbound, Reply
+from hansard.agents.capture.capturing import Capture
+from hansard.agents.capture.ledger import Counts
+from hansard.agents.capture.spool import Spool
+from hansard.agents.capture.turns import Blocked, Inbound, Reply
 
 __all__ = ["Blocked", "Capture", "Counts", "Inbound", "Reply", "Spool"]

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.capture import fields, shapes, turns
-from hansard.capture.ledger import Ledger, Writing
-from hansard.capture.pen import Pace, Pen
-from hansard.capture.spool import Entry
-from hansard.capture.tracing import current_trace_id
-from hansard.capture.turns import ReadChunk, ReadReply, Reply
+from hansard.agents.capture import fields, shapes, turns
+from hansard.agents.capture.ledger import Ledger, Writing
+from hansard.agents.capture.pen import Pace, Pen
+from hansard.agents.capture.spool import Entry
+from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
 
 _TOLD = ("format", "sources", "usage", "trace_id", "participant", "mentions", "metadata")

@@ -1,5 +1,5 @@
 """Voice sessions of OpenAI's Realtime API: recorded as they go, restored into a new session. Begin with `recorder`."""
 
-from hansard.realtime.recorder import Counts, Recorder, restore
+from hansard.agents.realtime.recorder import Counts, Recorder, restore
 
 __all__ = ["Counts", "Recorder", "restore"]

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
-from hansard.chat.tools import Tool
 from hansard.errors import ValidationError
 from hansard.formats.registry import Target
 from hansard.model import Status, Usage
@@ -90,7 +90,8 @@ def model_named(text: str, **options: Any) -> Model:
     if kind == "echo":
         return EchoModel()
     if kind in ("openai", "anthropic") and name:
-        from hansard.chat import AnthropicModel, OpenAIModel
+        from hansard.agents.chat.anthropic_model import AnthropicModel
+        from hansard.agents.chat.openai_model import OpenAIModel
 
         return OpenAIModel(name, **options) if kind == "openai" else AnthropicModel(name, **options)
     raise ValidationError(f"unknown model {text!r}: echo, openai:NAME or anthropic:NAME")

@@ -15,11 +15,11 @@ from typing import Any, Self
 from msgspec import Struct
 
 from hansard import formats
-from hansard.capture import shapes
+from hansard.agents.capture import shapes
+from hansard.agents.realtime.items import Item, plain_event
+from hansard.agents.realtime.shelf import Settings, Shelf
 from hansard.formats.openai_realtime import item_id
 from hansard.model import Message, Participant
-from hansard.realtime.items import Item, plain_event
-from hansard.realtime.shelf import Settings, Shelf
 from hansard.store import Store, checks, drafts
 
 logger = logging.getLogger("hansard.realtime")

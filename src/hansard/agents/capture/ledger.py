@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from hansard import rules
-from hansard.capture.spool import Entry, Home, Spool
+from hansard.agents.capture.spool import Entry, Home, Spool
 from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store

@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from hansard import ids, rules
+from hansard.agents.capture.pen import Pace, Pen, all_ended
+from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.chat import tools as tooling
+from hansard.agents.chat.models import Answer, Model
+from hansard.agents.chat.stores import Stores, Synced
+from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
 from hansard.assembly.summaries import Summarizer
-from hansard.capture.pen import Pace, Pen, all_ended
-from hansard.capture.tracing import current_trace_id
-from hansard.chat import tools as tooling
-from hansard.chat.models import Answer, Model
-from hansard.chat.stores import Stores, Synced
-from hansard.chat.tools import Tool
 from hansard.errors import ConversationNotFound, Unavailable, ValidationError
 from hansard.model import Conversation, Message, Messages, Page, Participant
 from hansard.search import Hits

@@ -3,12 +3,12 @@
 The models of `openai_model` and `anthropic_model` import their SDKs when they are made.
 """
 
-from hansard.chat.anthropic_model import AnthropicModel
-from hansard.chat.chatting import Chat
-from hansard.chat.models import Answer, Call, EchoModel, Model, model_named
-from hansard.chat.openai_model import OpenAIModel
-from hansard.chat.stores import Synced
-from hansard.chat.tools import Tool
+from hansard.agents.chat.anthropic_model import AnthropicModel
+from hansard.agents.chat.chatting import Chat
+from hansard.agents.chat.models import Answer, Call, EchoModel, Model, model_named
+from hansard.agents.chat.openai_model import OpenAIModel
+from hansard.agents.chat.stores import Synced
+from hansard.agents.chat.tools import Tool
 
 __all__ = [
     "Answer",

@@ -13,13 +13,13 @@ from typing import Any, Self
 from msgspec import structs
 
 from hansard import codec, ids
-from hansard.capture import fields, pen, turns
-from hansard.capture.ledger import Counts, Ledger
-from hansard.capture.listening import Listener
-from hansard.capture.pen import Pace
-from hansard.capture.spool import Entry, Spool
-from hansard.capture.tracing import current_trace_id
-from hansard.capture.turns import Blocked, Inbound, ReadChunk, ReadInbound, ReadReply, Reply
+from hansard.agents.capture import fields, pen, turns
+from hansard.agents.capture.ledger import Counts, Ledger
+from hansard.agents.capture.listening import Listener
+from hansard.agents.capture.pen import Pace
+from hansard.agents.capture.spool import Entry, Spool
+from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.capture.turns import Blocked, Inbound, ReadChunk, ReadInbound, ReadReply, Reply
 from hansard.model import Message, Participant
 from hansard.store import Store, checks
 

@@ -15,10 +15,10 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from hansard import ids
+from hansard.agents.realtime.items import Item, bare
 from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, NotFound, Unavailable, ValidationError
 from hansard.formats.openai_realtime import FORMAT, item_id
 from hansard.model import Message, Participant
-from hansard.realtime.items import Item, bare
 from hansard.store import Store
 from hansard.store.core import utc_now
 

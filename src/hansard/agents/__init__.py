@@ -1,0 +1,1 @@
+"""Programs around a store: agents that are recorded, a chat, voice sessions."""

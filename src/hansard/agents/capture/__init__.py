@@ -1,0 +1,1 @@
+"""Recording agents. Its public names are in `hansard.capture`."""

@@ -1,0 +1,1 @@
+"""A whole chat over a store. Its public names are in `hansard.chat`."""

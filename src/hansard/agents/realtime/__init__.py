@@ -1,0 +1,1 @@
+"""Voice sessions. Its public names are in `hansard.realtime`."""
