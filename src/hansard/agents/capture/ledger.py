@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from hansard import rules
+from hansard.agents import delivery
 from hansard.agents.capture.spool import Entry, Home, Spool
-from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
 from hansard.store.core import utc_now
@@ -58,16 +57,14 @@ class Ledger:
         self._spool = spool
         self._home = Home(store.tenant_id, store.user_id)
         self._replaying = asyncio.Lock()
-        self._is_behind = spool is not None
-        """Something may wait in the spool: at first, what a process before us left."""
-        self._pause = 0.0
-        self._next_try = 0.0
+        self._retry = delivery.Retry(_FIRST_PAUSE, _LONGEST_PAUSE, is_behind=spool is not None)
+        """Behind while something may wait in the spool: at first, what a process before us left."""
         self._retrying: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[bool] | None = None
 
     async def append(self, entry: Entry, *, final: bool = True) -> Appended | None:
         """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
-        if self._is_behind and not await self._catch_up():
+        if self._retry.is_behind and not await self._catch_up():
             if final:
                 await self._keep(entry)
             return None
@@ -85,13 +82,13 @@ class Ledger:
 
     async def update(self, entry: Entry, *, final: bool) -> Outcome:
         """Brings a stored message into this state."""
-        if self._is_behind and not await self._catch_up():
+        if self._retry.is_behind and not await self._catch_up():
             if final:
                 await self._keep(entry)
             return "failed"
         try:
             async with asyncio.timeout(self._timeout):
-                await self._update(entry)
+                await delivery.complete(self.store, entry.conversation_id, entry.message)
         except Exception as error:
             return await self._missed(entry, error, final=final)
         return "stored"
@@ -110,9 +107,10 @@ class Ledger:
             except OSError as error:
                 logger.error("the spool cannot be read: %s", error)
                 is_done = False
-            self._is_behind = not is_done
-            self._pause = 0.0 if is_done else min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
-            self._next_try = time.monotonic() + self._pause
+            if is_done:
+                self._retry.succeeded()
+            else:
+                self._retry.failed()
             return is_done
 
     # Inside
@@ -126,27 +124,13 @@ class Ledger:
             branch=entry.branch,
         )
 
-    async def _update(self, entry: Entry) -> None:
-        message = entry.message
-        await self.store.update_message(
-            entry.conversation_id,
-            message.id,
-            content=message.content,
-            format=message.format or None,
-            status=message.status,
-            metadata=message.metadata,
-            usage=message.usage,
-            sources=message.sources,
-        )
-
     async def _missed(self, entry: Entry, error: Exception, *, final: bool) -> Outcome:
-        if isinstance(error, HansardError) and not isinstance(error, Unavailable | Closed):
-            # Another attempt would end in the same way.
+        if delivery.is_refusal(error):
             self.counts.refused += 1
             logger.error("message %r of %r is refused: %s", entry.message.id, entry.conversation_id, error)
             return "refused"
         self.counts.failed += 1
-        why = "it took too long" if isinstance(error, TimeoutError) else error
+        why = delivery.reason(error)
         logger.warning("message %r of %r is not stored: %s", entry.message.id, entry.conversation_id, why)
         if final:
             await self._keep(entry)
@@ -166,15 +150,15 @@ class Ledger:
             logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
             return
         self.counts.spooled += 1
-        self._is_behind = True
-        self._next_try = self._next_try or time.monotonic() + _FIRST_PAUSE
+        if not self._retry.is_behind:
+            self._retry.failed()
         if self._retrying is None or self._retrying.done():
-            self._retrying = asyncio.get_running_loop().create_task(self._retry())
+            self._retrying = asyncio.get_running_loop().create_task(self._keep_retrying())
 
-    async def _retry(self) -> None:
+    async def _keep_retrying(self) -> None:
         """Replays also while nobody says anything."""
-        while self._is_behind:
-            await asyncio.sleep(max(self._next_try - time.monotonic(), 0.0) + _MARGIN)
+        while self._retry.is_behind:
+            await asyncio.sleep(self._retry.seconds_left + _MARGIN)
             await self._catch_up()
 
     async def close(self) -> None:
@@ -192,7 +176,7 @@ class Ledger:
         All who ask meanwhile wait for the same attempt, and only for a time: a long one goes on without them.
         """
         if self._catching_up is None or self._catching_up.done():
-            if time.monotonic() < self._next_try:
+            if not self._retry.is_due:
                 return False
             self._catching_up = asyncio.get_running_loop().create_task(self.replay())
         attempt = self._catching_up
@@ -215,7 +199,7 @@ class Ledger:
                 if not appended.stored:
                     if not _is_open(appended.messages[0].status, entry.message.status):
                         return "known"
-                    await self._update(entry)
+                    await delivery.complete(self.store, entry.conversation_id, entry.message)
         except Exception as error:
             # It is in the spool already.
             return await self._missed(entry, error, final=False)

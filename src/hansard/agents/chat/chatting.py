@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hansard import ids, rules
+from hansard.agents import delivery
 from hansard.agents.capture.pen import Pace, Pen, all_ended
 from hansard.agents.capture.tracing import current_trace_id
 from hansard.agents.chat import tools as tooling
@@ -306,15 +307,7 @@ class _Round:
             # An attempt before had stored it, and only its answer got lost.
 
         async def update(store: Store) -> Message:
-            return await store.update_message(
-                chat.conversation_id,
-                message.id,
-                content=message.content,
-                format=message.format or None,
-                status=message.status,
-                metadata=message.metadata,
-                usage=message.usage,
-            )
+            return await delivery.complete(store, chat.conversation_id, message)
 
         chat.last = await chat._stores.run(chat.conversation_id, update)
         chat._stores.remember(chat.last)

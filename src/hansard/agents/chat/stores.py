@@ -9,13 +9,13 @@ their ids, and then removes it: so a sync that is cut off is simply made again, 
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from hansard.agents import delivery
 from hansard.backends.memory import MemoryBackend
 from hansard.errors import Conflict, ConversationNotFound, HansardError, Unavailable
 from hansard.model import Conversation, Message, Problem
@@ -50,10 +50,13 @@ class Stores:
         self.fallback = fallback
         self.home = _home_of(store)
         """Where the chat is recorded while all is well."""
-        self.is_away = False
-        self._next_try = 0.0
+        self._retry = delivery.Retry(_PAUSE)
         self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
         """What this chat has recorded of its conversation, so that it can go on elsewhere."""
+
+    @property
+    def is_away(self) -> bool:
+        return self._retry.is_behind
 
     @property
     def current(self) -> Store:
@@ -62,7 +65,7 @@ class Stores:
     def use(self, store: Store) -> None:
         self.primary = store
         self.home = _home_of(store)
-        self.is_away = False
+        self._retry.succeeded()
         self.forget()
 
     def forget(self) -> None:
@@ -101,8 +104,7 @@ class Stores:
 
     async def _move(self, conversation_id: str) -> None:
         assert self.fallback is not None
-        self.is_away = True
-        self._next_try = time.monotonic() + _PAUSE
+        self._retry.failed()
         if self._recent:
             # `revive`: an earlier stay in the fallback was deleted when it was synced.
             await self.fallback.append(conversation_id, self._recent, metadata={MARK: True}, revive=True)
@@ -128,12 +130,12 @@ class Stores:
 
     async def come_back(self) -> None:
         """Returns to the store, with what was said meanwhile, if it is there again."""
-        if not self.is_away or time.monotonic() < self._next_try:
+        if not self.is_away or not self._retry.is_due:
             return
         try:
             await self.sync()
         except Unavailable:
-            self._next_try = time.monotonic() + _PAUSE
+            self._retry.failed()
 
     async def sync(self) -> Synced:
         """Brings what waits in the fallback into the store, and goes on there."""
@@ -146,7 +148,7 @@ class Stores:
                 await self._sync_one(self.fallback, conversation, done)
             if not page.items:
                 break
-        self.is_away = False
+        self._retry.succeeded()
         return done
 
     async def _sync_one(self, fallback: Store, conversation: Conversation, done: Synced) -> None:
@@ -178,9 +180,9 @@ class Stores:
             for message in batch:
                 try:
                     await self._append(conversation, [message], done)
-                except Unavailable:
-                    raise
                 except HansardError as error:
+                    if not delivery.is_refusal(error):
+                        raise
                     done.conflicts.append(Problem(f"{conversation.id}/{message.id}", str(error)))
 
     async def _append(self, conversation: Conversation, batch: list[Message], done: Synced) -> None:
@@ -197,16 +199,7 @@ class Stores:
         for mine, stored in zip(batch, appended.messages, strict=True):
             if stored.status == "in_progress" and mine.status != "in_progress":
                 # Begun there, ended here.
-                await self.home.update_message(
-                    conversation.id,
-                    mine.id,
-                    content=mine.content,
-                    format=mine.format,
-                    status=mine.status,
-                    metadata=mine.metadata,
-                    usage=mine.usage,
-                    sources=mine.sources,
-                )
+                await delivery.complete(self.home, conversation.id, mine)
 
 
 def _home_of(store: Store) -> Store:

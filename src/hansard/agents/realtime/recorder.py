@@ -159,7 +159,7 @@ class Recorder:
     @property
     def is_behind(self) -> bool:
         """Whether the store lacks something, because the last write failed."""
-        return self._shelf.is_behind
+        return self._shelf.retry.is_behind
 
     async def flush(self) -> bool:
         """Writes what the store did not take, without waiting for another event. Whether it is up to date now."""

@@ -15,8 +15,9 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from hansard import ids
+from hansard.agents import delivery
 from hansard.agents.realtime.items import Item, bare
-from hansard.errors import Closed, Conflict, HansardError, MessageNotFound, NotFound, Unavailable, ValidationError
+from hansard.errors import Conflict, HansardError, MessageNotFound, NotFound, ValidationError
 from hansard.formats.openai_realtime import FORMAT, item_id
 from hansard.model import Message, Participant
 from hansard.store import Store
@@ -56,8 +57,8 @@ class Shelf:
         """The items of this session."""
         self.failed = 0
         self.refused = 0
-        self.is_behind = False
-        """The last write failed."""
+        self.retry = delivery.Retry(_PAUSE)
+        """Behind when the last write failed."""
         self._store = store
         self._settings = settings
         self._gone: list[str] = []
@@ -65,7 +66,6 @@ class Shelf:
         self._changed: set[str] = set()
         """Items that the store does not have as they are."""
         self._writing = asyncio.Lock()
-        self._next_try = 0.0
         self.is_loaded = False
         self._before: list[str] = []
         """What the store had when the recorder began, of this session or of earlier ones."""
@@ -158,7 +158,7 @@ class Shelf:
 
     async def write(self, *, force: bool = False) -> bool:
         """Brings the store up to date. Whether it is; never fails."""
-        if time.monotonic() < self._next_try and not force:
+        if not self.retry.is_due and not force:
             return False
         try:
             # Two events at once must not find the same item missing.
@@ -172,12 +172,11 @@ class Shelf:
                 await self._delete()
         except Exception as error:
             self.failed += 1
-            self.is_behind = True
-            self._next_try = time.monotonic() + _PAUSE
-            why = "it took too long" if isinstance(error, TimeoutError) else error
+            self.retry.failed()
+            why = delivery.reason(error)
             logger.warning("conversation %r is not up to date: %s", self._settings.conversation_id, why)
             return False
-        self.is_behind = False
+        self.retry.succeeded()
         return True
 
     def _in_order(self) -> list[str]:
@@ -210,7 +209,7 @@ class Shelf:
             async with asyncio.timeout(self._settings.timeout):
                 item.stored = await self._put(item, message)
         except HansardError as error:
-            if isinstance(error, Unavailable | Closed):
+            if not delivery.is_refusal(error):
                 self.mark(item)
                 raise
             self.refused += 1
@@ -241,7 +240,6 @@ class Shelf:
         return True
 
     async def _put(self, item: Item, message: Message) -> Message:
-        here = self._settings.conversation_id
         if item.stored is None:
             item.is_tried = True
             later = self.order[self.order.index(item.id) + 1 :]
@@ -250,15 +248,7 @@ class Shelf:
             if not _differs(message, stored):
                 return stored
             # It was stored by an attempt whose answer got lost.
-        return await self._store.update_message(
-            here,
-            item.message_id,
-            content=message.content,
-            format=FORMAT,
-            status=message.status,
-            metadata=message.metadata,
-            usage=message.usage,
-        )
+        return await delivery.complete(self._store, self._settings.conversation_id, message)
 
     async def _append(self, message: Message) -> Message:
         settings = self._settings
