@@ -14,7 +14,7 @@ from tools.make_golden import Clock, fill
 
 import hansard
 from hansard import Store
-from hansard.opening import open_backend
+from hansard.backends.schemes import open_backend
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = sorted(path.name for path in GOLDEN.iterdir())

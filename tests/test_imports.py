@@ -53,7 +53,7 @@ def test_nothing_heavy_is_imported(modules: set[str]) -> None:
 
 def test_only_what_is_needed_of_our_own(modules: set[str]) -> None:
     ours = {name.split(".")[1] for name in modules if name.startswith("hansard.")}
-    unneeded = {"testing", "cli", "server", "web", "adapters", "agents", "transfer", "sync", "wrappers"}
+    unneeded = {"testing", "cli", "server", "web", "adapters", "agents", "transfer", "sync"}
     assert ours & (unneeded | {"capture", "chat", "realtime"}) == set()
     assert {name for name in modules if name.startswith("hansard.backends.")} == set()
 

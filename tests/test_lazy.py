@@ -16,6 +16,7 @@ from tests.servers import postgres, redis
 import hansard
 from hansard import Chat, Closed, ConversationNotFound, Unavailable, Unsupported, ValidationError, sync
 from hansard.agents.chat import stores as stores_module
+from hansard.backends import schemes
 from hansard.chat import EchoModel
 from hansard.driving import LoopThread
 
@@ -174,8 +175,8 @@ def test_what_is_wrong_with_the_url_is_told_at_once() -> None:
 
 
 def test_a_missing_extra_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheme = hansard.opening.Scheme("hansard.backends.pigeon", extra="pigeon")
-    monkeypatch.setitem(hansard.opening.SCHEMES, "pigeon", scheme)
+    scheme = schemes.Scheme("hansard.backends.pigeon", extra="pigeon")
+    monkeypatch.setitem(schemes.SCHEMES, "pigeon", scheme)
     with pytest.raises(Unsupported, match=r"pip install 'hansard\[pigeon\]'"):
         sync.connect("pigeon://x", lazy=True)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard import opening, sync
+from hansard import sync
+from hansard.backends import schemes
+from hansard.backends.schemes import Scheme
 from hansard.errors import Unsupported, ValidationError
-from hansard.opening import Scheme
 from hansard.testing import Clock
 from hansard.urls import Url, shown, suggest
 
@@ -47,7 +48,7 @@ def test_what_is_no_text_is_no_url(url: object) -> None:
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(opening.SCHEMES, "pigeon", Scheme("hansard.backends.pigeon", extra="pigeon"))
+    monkeypatch.setitem(schemes.SCHEMES, "pigeon", Scheme("hansard.backends.pigeon", extra="pigeon"))
     with pytest.raises(Unsupported, match=r"pip install 'hansard\[pigeon\]'") as refused:
         sync.connect("pigeon://x")
     assert refused.value.capability == "pigeon"
@@ -119,12 +120,12 @@ def test_a_foreign_scheme_is_suggested() -> None:
 
 def test_the_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HANSARD_URL", raising=False)
-    assert opening.default_url() == "sqlite:///hansard.db"
+    assert schemes.default_url() == "sqlite:///hansard.db"
     monkeypatch.setenv("HANSARD_URL", "memory://")
     with sync.connect() as store:
         assert store.capabilities.name == "memory"
     monkeypatch.setenv("HANSARD_URL", "")
-    assert opening.default_url() == "sqlite:///hansard.db"
+    assert schemes.default_url() == "sqlite:///hansard.db"
 
 
 def test_ways_to_connect() -> None:

@@ -15,7 +15,8 @@ from msgspec import structs
 from tests.waiting import PATIENCE
 
 import hansard
-from hansard import opening, sync
+from hansard import sync
+from hansard.backends import schemes
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend, Capabilities
 from hansard.errors import Closed, Conflict, Unsupported
@@ -170,7 +171,7 @@ def test_an_async_title_of_a_connected_store(monkeypatch: pytest.MonkeyPatch, ba
     async def opener(url: Any, *, blocking: bool, upgrade: bool) -> Backend:
         return backend
 
-    monkeypatch.setattr(opening, "_find_opener", lambda url: opener)
+    monkeypatch.setattr(schemes, "_find_opener", lambda url: opener)
     with sync.connect("any://", auto_title=slow_title) as store:
         store.append_message("c", "user", "x")
         found = store.get_conversation("c")
@@ -294,7 +295,7 @@ def test_a_failed_opening_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> N
     async def opener(url: Any, *, blocking: bool, upgrade: bool) -> Any:
         raise hansard.Unavailable("not today")
 
-    monkeypatch.setattr(opening, "_find_opener", lambda url: opener)
+    monkeypatch.setattr(schemes, "_find_opener", lambda url: opener)
     before = set(threading.enumerate())
     with pytest.raises(hansard.Unavailable):
         sync.connect("elsewhere://x")

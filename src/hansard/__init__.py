@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hansard.connect import connect
 from hansard.contract.backend import Backend, Capabilities
 from hansard.errors import (
     Closed,
@@ -47,15 +48,15 @@ from hansard.model import (
     UsageRow,
     Vacuumed,
 )
-from hansard.opening import connect
 from hansard.search import Hit, Hits, Snippet
 from hansard.store import Delete, Put, Store
+from hansard.version import VERSION
 
 if TYPE_CHECKING:
     from hansard.assembly.explanation import Decision, Prompt
     from hansard.chat import Chat
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Appended",

@@ -8,7 +8,7 @@ never themselves, so the cycle collector is spared them (`gc=False`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, overload
 
@@ -357,6 +357,9 @@ class Problem(Struct, frozen=True):
     what: str
 
 
+OnConflict = Literal["skip", "error"]
+
+
 class Report(Struct, kw_only=True):
     """What a copy or an import did. What it passed over was in the target already, and the same."""
 
@@ -376,3 +379,7 @@ class Report(Struct, kw_only=True):
     """Where the target gave ids of its own: conversation, then old message id to new."""
     verified: bool = True
     """What was stored is what was given: by its counts and, where it was read back, message for message."""
+
+
+Progress = Callable[[Report], None]
+"""Called with the report so far."""

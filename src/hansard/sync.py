@@ -14,21 +14,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from hansard import opening
 from hansard import store as _async
+from hansard.backends import schemes
 from hansard.contract.backend import Backend, Capabilities
 from hansard.driving import LoopThread, Runner, step
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, checks, records
+from hansard.store.accessors import Accessors, Call
 from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
-    from hansard.adapters.crewai_flows import HansardFlowPersistence
-    from hansard.adapters.crewai_memory import HansardMemoryStorage
-    from hansard.adapters.langgraph.saver import HansardSaver
-    from hansard.adapters.langgraph.store import HansardStore
     from hansard.search.vectors import Embedder
     from hansard.store.finding import SearchMode
 
@@ -103,16 +100,6 @@ def between(
         return runner.call(method(self._inner, theirs, *args, **kwargs))
 
     return cast("Callable[Concatenate[Any, Any, P], R]", call)
-
-
-def adapting(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """An adapter of an async framework over a blocking store: it works in whatever loop the framework runs."""
-
-    @functools.wraps(method)
-    def call(self: Store, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(self._anywhere(), *args, **kwargs)
-
-    return cast("Callable[Concatenate[Any, P], R]", call)
 
 
 class Elsewhere:
@@ -190,7 +177,7 @@ class SearchTool(_Blocking):
         return getattr(self._inner, name)
 
 
-class Store(_Blocking):
+class Store(_Blocking, Accessors):
     """A conversation store, blocking: the methods of `hansard.Store` by the same names."""
 
     _inner: _async.Store
@@ -244,33 +231,14 @@ class Store(_Blocking):
     stats = blocking(_async.Store.stats)
     check = blocking(_async.Store.check)
 
-    adk_session_service = adapting(_async.Store.adk_session_service)
-    adk_memory_service = adapting(_async.Store.adk_memory_service)
-    claude_session_store = adapting(_async.Store.claude_session_store)
     claude_session_binding = blocking(_async.Store.claude_session_binding)
 
-    def crewai_memory_storage(self) -> HansardMemoryStorage:
-        return self._anywhere()._crewai_memory_storage(self._runner.call)
-
-    def crewai_flow_persistence(
-        self, *, user_id: str | int | None = None, agent_id: str | int | None = None
-    ) -> HansardFlowPersistence:
-        return self._anywhere()._crewai_flow_persistence(self._runner.call, user_id, agent_id)
-
-    openai_session = adapting(_async.Store.openai_session)
-    pydantic_ai_store = adapting(_async.Store.pydantic_ai_store)
-
-    @property
-    def langgraph_checkpointer(self) -> HansardSaver:
-        return self._anywhere()._langgraph_checkpointer(self._runner.call)
-
-    @property
-    def langgraph_store(self) -> HansardStore:
-        return self._anywhere()._langgraph_store(self._runner.call)
-
-    def _anywhere(self) -> _async.Store:
-        """The async store, for frameworks that bring a loop of their own."""
+    def _host(self) -> _async.Store:
+        # Async methods of an adapter run in whatever loop the framework brings.
         return self._inner if self._runner.direct else _elsewhere(self._inner, self._runner.thread)
+
+    def _call(self) -> Call:
+        return self._runner.call
 
     export = iterating(_async.Store.export)
     import_ = blocking(_async.Store.import_)
@@ -376,10 +344,10 @@ def connect(
     lazy: bool = False,
 ) -> Store:
     """Opens a store without an event loop. See `hansard.connect`."""
-    open = opening.open_lazily if checks.flag(lazy, "lazy") else opening.open_backend
+    open = schemes.open_lazily if checks.flag(lazy, "lazy") else schemes.open_backend
     runner = Runner()
-    where = opening.default_url() if url is None else url
-    opener = step if opening.opens_directly(where) else runner.thread.run
+    where = schemes.default_url() if url is None else url
+    opener = step if schemes.opens_directly(where) else runner.thread.run
     try:
         backend = opener(open(where, blocking=True))
     except BaseException:

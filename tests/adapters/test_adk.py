@@ -31,7 +31,7 @@ from hansard.adapters.adk_events import Events
 from hansard.adapters.adk_windows import Windows
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
-from hansard.wrappers.faulty import Fault, faulty
+from hansard.testing.faulty import Fault, faulty
 
 pytestmark = pytest.mark.anyio
 

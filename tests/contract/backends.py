@@ -20,7 +20,7 @@ from tests.servers import postgres, runs
 from tests.servers import redis as redis_servers
 
 from hansard.backends.keyvalue import KeyValue, KeyValueBackend
-from hansard.opening import SCHEMES
+from hansard.backends.schemes import SCHEMES
 from hansard.testing import COLOURS, Colour, Target
 
 Maker = Callable[[Path], Target]

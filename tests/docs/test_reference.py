@@ -14,11 +14,12 @@ import pytest
 from tests.docs import pages
 
 import hansard
-from hansard import capture, chat, opening, realtime, rules
+from hansard import capture, chat, realtime, rules
+from hansard.backends import schemes
 from hansard.store import admin, blobs, records
 
 STORE = pages.read("docs/store.md")
-SCHEMES = sorted(opening.SCHEMES)
+SCHEMES = sorted(schemes.SCHEMES)
 PAGES = {
     "file": "files",
     "https": "http",
@@ -165,7 +166,7 @@ def test_every_option_of_a_url(scheme: str, tmp_path: Path, monkeypatch: pytest.
 def _options(scheme: str) -> list[str]:
     """The options that a scheme knows, as its refusal of one that it does not know lists them."""
     with pytest.raises(hansard.ValidationError) as refusal:
-        asyncio.run(opening.open_backend(f"{scheme}:///store?qqqqqq=1"))
+        asyncio.run(schemes.open_backend(f"{scheme}:///store?qqqqqq=1"))
     _, _, known = str(refusal.value).partition(": known are ")
     return known.split(", ") if known else []
 

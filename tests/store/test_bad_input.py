@@ -16,7 +16,7 @@ from hansard.limits import Limits
 from hansard.model import Message, Participant, Usage
 from hansard.store import Delete, Put
 from hansard.testing import Driver, Target, state
-from hansard.wrappers.faulty import Fault, faulty
+from hansard.testing.faulty import Fault, faulty
 
 Call = Callable[[Any], Any]
 

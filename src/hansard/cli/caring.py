@@ -219,7 +219,7 @@ def upgrade(*, session: Given) -> None:
     """
     import asyncio
 
-    from hansard.opening import open_backend
+    from hansard.backends.schemes import open_backend
 
     async def opened() -> None:
         backend = await open_backend(session.url, upgrade=True)

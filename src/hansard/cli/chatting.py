@@ -77,7 +77,7 @@ def chat(
 
 
 async def _open(url: str) -> Store:
-    from hansard.opening import connect
+    from hansard.connect import connect
 
     return await connect(url)
 

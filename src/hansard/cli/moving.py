@@ -14,8 +14,7 @@ from hansard.cli import output, progress, restoring
 from hansard.cli.session import Given
 from hansard.cli.values import STDIN
 from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
-from hansard.model import Report
-from hansard.transfer.target import OnConflict
+from hansard.model import OnConflict, Report
 
 if TYPE_CHECKING:
     from hansard import sync

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from msgspec import Struct
 
+from hansard.backends.schemes import default_url
 from hansard.cli.locating import must_exist
 from hansard.errors import ValidationError
-from hansard.opening import default_url
 
 if TYPE_CHECKING:
     from hansard import sync

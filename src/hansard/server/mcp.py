@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hansard import __version__
+from hansard.connect import connect
 from hansard.errors import HansardError, TimedOut, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation, Message
-from hansard.opening import connect
 from hansard.search.hits import Hit
 from hansard.server.bodies import Body, Gone
 from hansard.server.calls import JSON, Answer, Endpoint

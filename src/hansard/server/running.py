@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import uvicorn
 from starlette.types import ASGIApp
 
+from hansard.connect import connect
 from hansard.errors import Unavailable, ValidationError
-from hansard.opening import connect
 from hansard.search.embedders import by_name
 from hansard.server import logs
 from hansard.server.app import create_app

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from hansard.contract.backend import Indexed, Vacuuming
 from hansard.contract.types import Context
 from hansard.errors import ValidationError
-from hansard.model import Problem, Receipt, Report, Stats, Vacuumed
+from hansard.model import OnConflict, Problem, Progress, Receipt, Report, Stats, Vacuumed
 from hansard.store import checks, transfers
 from hansard.store.core import Core
-
-if TYPE_CHECKING:
-    from hansard.transfer.target import OnConflict, Progress
-
 
 _NOTHING = {
     "memory": "what is deleted is let go of at once",

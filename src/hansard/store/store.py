@@ -15,12 +15,12 @@ from hansard.errors import Denied
 from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT
 from hansard.store import checks
+from hansard.store.accessors import AsyncAccessors
 from hansard.store.admin import Admin
 from hansard.store.blobs import Blobs
 from hansard.store.branches import Branches
 from hansard.store.conversations import Conversations
 from hansard.store.core import Clock, Titler, View, utc_now
-from hansard.store.frameworks import Frameworks
 from hansard.store.lifecycle import Lifecycle
 from hansard.store.prompts import Prompts
 from hansard.store.records import Records
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
 
 
-class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, Frameworks):
+class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, AsyncAccessors):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(
@@ -60,6 +60,9 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, F
         store = cls.__new__(cls)
         Conversations.__init__(store, view)
         return store
+
+    def _host(self) -> Store:
+        return self
 
     # Views
 

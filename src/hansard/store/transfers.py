@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from hansard.contract.backend import Indexed
 from hansard.errors import ValidationError
-from hansard.model import Report
+from hansard.model import OnConflict, Progress, Report
 from hansard.store import checks
 from hansard.store.core import Core, View
 
 if TYPE_CHECKING:
     from hansard.transfer.chunks import Lines
     from hansard.transfer.source import Choice
-    from hansard.transfer.target import OnConflict, Progress, Target
+    from hansard.transfer.target import Target
 
 
 class Transfers(Core):

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from hansard.errors import Unavailable
+from hansard.testing.faulty import Fault, faulty
 from hansard.testing.targets import Driver
-from hansard.wrappers.faulty import Fault, faulty
 
 __all__ = ["Fault", "Strike", "faulty", "strikes"]
 

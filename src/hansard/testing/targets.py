@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
-from hansard import opening, sync
+from hansard import sync
+from hansard.backends import schemes
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context
 from hansard.driving import Runner, step
@@ -143,13 +144,13 @@ class Target:
     def _open(self, runner: Runner, options: dict[str, Any]) -> Driver:
         if isinstance(runner, OnLoop):
             return Driver(Store(runner.call(self._backend(blocking=False)), **options), runner)
-        direct = isinstance(self.where, str) and opening.opens_directly(self.where)
+        direct = isinstance(self.where, str) and schemes.opens_directly(self.where)
         backend = (step if direct else runner.thread.run)(self._backend(blocking=True))
         return Driver._around(backend, runner, options)
 
     async def _backend(self, *, blocking: bool) -> Backend:
         if isinstance(self.where, str):
-            return await opening.open_backend(self.where, blocking=blocking)
+            return await schemes.open_backend(self.where, blocking=blocking)
         return await self.where(blocking)
 
     def close(self) -> None:

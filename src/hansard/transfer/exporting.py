@@ -24,6 +24,7 @@ from hansard.transfer.lines import (
 from hansard.transfer.numbering import Numbered
 from hansard.transfer.seal import Seal
 from hansard.transfer.source import Choice, Source
+from hansard.version import VERSION
 
 
 async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
@@ -54,10 +55,8 @@ class Export:
         yield self._sealed([structs.replace(self._total, sha256=self._seal.sha256)])
 
     def _header(self) -> Header:
-        from hansard import __version__
-
         view = self._view
-        return Header(tenant=view.tenant, user=view.user, exported_at=view.clock(), by=f"hansard {__version__}")
+        return Header(tenant=view.tenant, user=view.user, exported_at=view.clock(), by=f"hansard {VERSION}")
 
     async def _conversation(self, id: str) -> AsyncIterator[Sequence[bytes]]:
         found = await self._source.image(id)

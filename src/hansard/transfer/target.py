@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Literal
 
 from hansard.contract.types import Image, Row
 from hansard.errors import Conflict, Denied
-from hansard.model import Problem, Report
+from hansard.model import OnConflict, Problem, Progress, Report
 from hansard.store.core import View
-
-OnConflict = Literal["skip", "error"]
-Progress = Callable[[Report], None]
 
 _KNOWN_BLOBS = 50_000
 _KEEP = timedelta(days=1)

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from hansard.connect import connect
 from hansard.model import Message, Participant, Usage
-from hansard.opening import connect
 from hansard.store import Store
 from hansard.web import sample_talks
 from hansard.web.sample_talks import Line, Talk

@@ -20,7 +20,7 @@ from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import filling, indexing, lexemes, schema, searching
 from hansard.backends.postgres.link import Link
-from hansard.opening import open_backend
+from hansard.backends.schemes import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES

@@ -13,9 +13,9 @@ from tests.contract.backends import quick_folder
 from tests.waiting import coming
 
 import hansard.sync
+from hansard.backends.schemes import open_backend
 from hansard.backends.sqlite import indexing, searching
 from hansard.model import Message
-from hansard.opening import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
 

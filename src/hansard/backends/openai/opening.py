@@ -45,7 +45,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
     url.finish(_OPTIONS)
     client = _client(url, file, timeout, scheme)
     # The index is any other backend, so it is opened by the layer that knows them all.
-    from hansard.opening import open_backend as open_index
+    from hansard.backends.schemes import open_backend as open_index
 
     try:
         index = await open_index(index_url, upgrade=upgrade)

@@ -1,4 +1,4 @@
-"""From a URL to a Store.
+"""From a URL to a backend.
 
 A scheme names a module, imported only now, with a function `open_backend(url, blocking=…, upgrade=…)`. Schemes that are
 not ours come from the entry points `hansard.backends`, whose objects are such functions.
@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Awaitable, Callable, Generator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable
+from typing import Protocol
 
 from msgspec import Struct
 
 from hansard.contract.backend import Backend
 from hansard.errors import Unsupported, ValidationError
-from hansard.limits import Limits
-from hansard.store import Store, checks
-from hansard.store.core import Clock, Titler, utc_now
 from hansard.urls import Url, suggest
-
-if TYPE_CHECKING:
-    from hansard.search.vectors import Embedder
 
 DEFAULT_URL = "sqlite:///hansard.db"
 _MIRRORS = "openai+"
@@ -76,7 +69,7 @@ async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
     opener = _find_opener(parts)
     if opens_directly(url) or parts.scheme.startswith(_MIRRORS):
         return await opener(parts, blocking=blocking, upgrade=False)
-    from hansard.wrappers.lazy import lazy  # only now: few stores are opened so
+    from hansard.backends.lazy import lazy  # only now: few stores are opened so
 
     return lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
 
@@ -113,53 +106,3 @@ def opens_directly(url: str) -> bool:
 
 def default_url() -> str:
     return os.environ.get("HANSARD_URL") or DEFAULT_URL
-
-
-class Opening:
-    """A store about to be opened: await it, or use it with `async with`, which also closes it."""
-
-    def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
-        self._open = open_store
-        self._store: Store | None = None
-
-    def __await__(self) -> Generator[Any, None, Store]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Store:
-        self._store = await self._open()
-        return self._store
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._store is not None
-        await self._store.close()
-
-
-def connect(
-    url: str | None = None,
-    *,
-    limits: Limits | None = None,
-    auto_title: bool | Titler = False,
-    clock: Clock = utc_now,
-    embedder: Embedder | None = None,
-    lazy: bool = False,
-) -> Opening:
-    """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
-
-    Without a URL it is `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by the
-    first thing that a user said; a function of the first messages may do better, and may be async. With an `embedder`,
-    `search` also finds by meaning. With `lazy=True`, a storage that is reached over a network is opened by the first
-    call that needs it, so that a program starts while it is away.
-    """
-
-    async def open_store() -> Store:
-        open = open_lazily if checks.flag(lazy, "lazy") else open_backend
-        backend = await open(default_url() if url is None else url)
-        try:
-            return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
-        except BaseException:
-            await backend.close()
-            raise
-
-    return Opening(open_store)

@@ -1,0 +1,65 @@
+"""From a URL to a Store: `hansard.connect`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hansard.backends import schemes
+from hansard.limits import Limits
+from hansard.store import Store, checks
+from hansard.store.core import Clock, Titler, utc_now
+
+if TYPE_CHECKING:
+    from hansard.search.vectors import Embedder
+
+
+class Connecting:
+    """A store about to be opened: await it, or use it with `async with`, which also closes it."""
+
+    def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
+        self._open = open_store
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    limits: Limits | None = None,
+    auto_title: bool | Titler = False,
+    clock: Clock = utc_now,
+    embedder: Embedder | None = None,
+    lazy: bool = False,
+) -> Connecting:
+    """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
+
+    Without a URL it is `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by the
+    first thing that a user said; a function of the first messages may do better, and may be async. With an `embedder`,
+    `search` also finds by meaning. With `lazy=True`, a storage that is reached over a network is opened by the first
+    call that needs it, so that a program starts while it is away.
+    """
+
+    async def open_store() -> Store:
+        open = schemes.open_lazily if checks.flag(lazy, "lazy") else schemes.open_backend
+        backend = await open(schemes.default_url() if url is None else url)
+        try:
+            return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
+        except BaseException:
+            await backend.close()
+            raise
+
+    return Connecting(open_store)

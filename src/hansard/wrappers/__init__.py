@@ -1,1 +1,0 @@
-"""Backends built on a backend: each adds one thing to any of them."""
