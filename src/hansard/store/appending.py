@@ -152,10 +152,12 @@ class Appending(Core):
         context = self._view.context()
         if not made.drafts:
             return await self._append_nothing(context, id, append)
-        if self._largest_batch is None:
+        # Asked each time: a backend that is opened by its first call learns it then.
+        largest = self._backend.capabilities.atomic_batch if len(made.drafts) > 1 else None
+        if largest is None:
             appended = await self._backend.append(context, id, append)
         else:
-            appended = await self._append_pieces(context, id, append, self._largest_batch, split=split)
+            appended = await self._append_pieces(context, id, append, largest, split=split)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         if self._view.titles is not None and appended.stored:

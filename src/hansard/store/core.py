@@ -107,7 +107,6 @@ class Core:
     def __init__(self, view: View) -> None:
         self._view = view
         self._backend = view.backend
-        self._largest_batch = view.backend.capabilities.atomic_batch
 
     @property
     def capabilities(self) -> Capabilities:

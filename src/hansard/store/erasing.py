@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import structs
 
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Participation, Remove
-from hansard.errors import Conflict
+from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import vectoring
 from hansard.store.core import View
@@ -31,7 +31,8 @@ async def user(view: View, user_id: str) -> Receipt:
     await vectoring.settle(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
-            total += await _messages(view, context, each)
+            with suppress(ConversationNotFound):  # somebody has deleted it since
+                total += await _messages(view, context, each)
     return total + await view.backend.erase_user_data(context, user_id)
 
 

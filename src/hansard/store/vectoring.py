@@ -86,6 +86,8 @@ class Removal:
         self._id = id
         self._embedders = embedders
         self._mark = ((*STALE, id), new_id("removal_"))
+        self.has_removed = False
+        """The messages are gone, and their vectors are being deleted."""
 
     async def begin(self) -> None:
         mark = RecordWrite(*self._mark, True, conversation_id=self._id)
@@ -96,6 +98,7 @@ class Removal:
 
     async def forget(self, seqs: Collection[int] | None) -> None:
         """Deletes the vectors of these messages; of the whole conversation, where it is not known which those are."""
+        self.has_removed = True
         with after_a_write():
             for embedder in self._embedders:
                 await self._forget(embedder, seqs)
@@ -109,6 +112,7 @@ class Removal:
 
     async def forget_missing(self) -> None:
         """Deletes the vectors whose messages are not there."""
+        self.has_removed = True
         with after_a_write():
             for embedder in self._embedders:
                 await _forget_missing(self._backend, self._context, self._id, embedder)
@@ -131,7 +135,8 @@ async def removal(backend: Backend, context: Context, id: str) -> AsyncIterator[
     try:
         yield removal
     except HansardError as error:
-        if not isinstance(error, Unavailable) or error.outcome == "not_applied":
+        is_refused = not isinstance(error, Unavailable) or error.outcome == "not_applied"
+        if is_refused and not removal.has_removed:
             await removal.end()
         raise
     with after_a_write():
@@ -209,6 +214,7 @@ async def _thin_out(
         except Conflict:
             continue  # somebody embeds in this chunk just now
         return
+    raise Unavailable(f"others keep changing the vectors of conversation {id!r}: try again")
 
 
 async def forget_embedders(backend: Backend, context: Context, is_meant: Callable[[str], bool]) -> None:
