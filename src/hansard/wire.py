@@ -57,10 +57,14 @@ class Sought(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _method(name: str, need: Need) -> Method:
-    hints = get_type_hints(getattr(Indexed, name), localns={"Lookup": Lookup, "Matches": Matches})
+    method = getattr(Indexed, name)
+    hints = get_type_hints(method, localns={"Lookup": Lookup, "Matches": Matches})
     answer = hints.pop("return")
+    defaults = method.__defaults__ or ()
+    optional = dict(zip(list(hints)[len(hints) - len(defaults) :], defaults, strict=True))
     title = "".join(word.capitalize() for word in name.split("_")) + "Call"
-    fields = [(field, Sought if kind is Lookup else kind) for field, kind in hints.items()]
+    kinds = {field: Sought if kind is Lookup else kind for field, kind in hints.items()}
+    fields = [(field, kind, optional[field]) if field in optional else (field, kind) for field, kind in kinds.items()]
     arguments = msgspec.defstruct(title, fields, frozen=True, forbid_unknown_fields=True)
     return Method(name, need, arguments, answer)
 

@@ -1,4 +1,4 @@
-"""A backend that asks a server. Every method is one request; what it means is decided there.
+"""A backend that asks a server. Every method is one request, as `wire` derives it; what it means is decided there.
 
 A read is repeated when the connection breaks. Of the writes only an append is: all its messages have ids, and the same
 id is stored once. Any other write whose answer got lost raises `Unavailable` with the outcome `unknown`.
@@ -7,13 +7,12 @@ id is stored once. Any other write whose answer got lost raises `Unavailable` wi
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -21,43 +20,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import wire
-from hansard.analysis import Lookup, Matches
 from hansard.backends.http.errors import NOT_SENT, error_of, mapped
-from hansard.contract.backend import Capabilities
-from hansard.contract.types import (
-    Append,
-    Context,
-    ConversationChange,
-    ConversationQuery,
-    Image,
-    MessageChange,
-    MessageQuery,
-    NewBranch,
-    Participation,
-    RecordQuery,
-    RecordWrite,
-    Remove,
-    Removed,
-    Replace,
-    Restore,
-    Row,
-    Slice,
-    Swept,
-)
+from hansard.contract.backend import Backend, Capabilities, Index
+from hansard.contract.types import Append, Context
 from hansard.errors import Closed, Outcome, TimedOut, Unavailable, Unsupported
-from hansard.model import (
-    NOT_YET,
-    Appended,
-    Branch,
-    Conversation,
-    Message,
-    Problem,
-    Receipt,
-    Record,
-    Stats,
-    Summary,
-    UsageRow,
-)
+from hansard.model import NOT_YET, Problem, Stats
 
 _ATTEMPTS = 3
 _PAUSE = 0.1
@@ -65,13 +32,29 @@ _MARGIN = 10.0
 _JSON = {"Content-Type": "application/json"}
 _CHECKED = msgspec.json.Decoder(wire.CheckLine)
 _DONE = msgspec.json.Decoder(int)
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-@cache
+@functools.cache
 def _trust() -> ssl.SSLContext:
     """Made once: reading the system's certificates takes longer than most tests."""
     return httpx.create_ssl_context()
+
+
+def asking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A method of the contract that asks the server."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def ask(self: HttpBackend, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = _call(name, *args, **kwargs)
+        return cast(R, await self._ask(name, call, getattr(call, "context", None)))
+
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]", ask)
 
 
 class _About(Struct):
@@ -122,10 +105,9 @@ class HttpBackend:
 
     # Asking
 
-    async def _ask(self, name: str, context: Context | None, *arguments: Any, timeout: float | None = None) -> Any:
-        """One call of the contract. `arguments` are those of the method, the context included."""
+    async def _ask(self, name: str, call: Struct, context: Context | None, *, timeout: float | None = None) -> Any:
+        """One call of the contract."""
         method = wire.METHODS[name]
-        call = method.arguments(*map(wire.pack, arguments))
         writes = method.need != "read"
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -180,166 +162,73 @@ class HttpBackend:
                 async for line in answer.aiter_lines():
                     yield decoder.decode(line)
 
-    # Conversations
+    create_conversation = asking(Backend.create_conversation)
+    get_conversation = asking(Backend.get_conversation)
+    list_conversations = asking(Backend.list_conversations)
+    update_conversation = asking(Backend.update_conversation)
+    delete_conversation = asking(Backend.delete_conversation)
 
-    async def create_conversation(self, context: Context, conversation: Conversation) -> Conversation:
-        found: Conversation = await self._ask("create_conversation", context, context, conversation)
-        return found
+    append = asking(Backend.append)
+    replace_messages = asking(Backend.replace_messages)
+    get_messages = asking(Backend.get_messages)
+    find_messages = asking(Backend.find_messages)
+    update_message = asking(Backend.update_message)
+    remove_messages = asking(Backend.remove_messages)
 
-    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
-        found: Conversation | None = await self._ask("get_conversation", context, context, id)
-        return found
+    create_branch = asking(Backend.create_branch)
+    list_branches = asking(Backend.list_branches)
+    delete_branch = asking(Backend.delete_branch)
+    put_summary = asking(Backend.put_summary)
+    list_summaries = asking(Backend.list_summaries)
 
-    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        found: tuple[list[Conversation], bool] = await self._ask("list_conversations", context, context, query)
-        return found
+    get_records = asking(Backend.get_records)
+    write_records = asking(Backend.write_records)
+    scan_records = asking(Backend.scan_records)
+    put_blob = asking(Backend.put_blob)
+    get_blobs = asking(Backend.get_blobs)
 
-    async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
-        found: Conversation = await self._ask("update_conversation", context, context, id, change)
-        return found
+    read_image = asking(Backend.read_image)
+    read_rows = asking(Backend.read_rows)
+    restore = asking(Backend.restore)
+    record_owners = asking(Backend.record_owners)
 
-    async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
-        found: Receipt = await self._ask("delete_conversation", context, context, id, expected_version)
-        return found
+    participations = asking(Backend.participations)
+    erase_user_data = asking(Backend.erase_user_data)
+    sweep = asking(Backend.sweep)
+    usage = asking(Backend.usage)
+    list_tenants = asking(Backend.list_tenants)
+    delete_tenant = asking(Backend.delete_tenant)
+    search = asking(Index.search)
 
-    # Messages
+    async def stats(self, tenant: str | None) -> Stats:
+        found: Stats = await self._ask("stats", _call("stats", tenant), _of_tenant(tenant))
+        return structs.replace(found, backend=self.capabilities.name)
 
-    async def append(self, context: Context, id: str, append: Append) -> Appended:
-        found: Appended = await self._ask("append", context, context, id, append)
-        return found
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        call = _call("wait", context, id, seen, timeout)
+        mark: int = await self._ask("wait", call, context, timeout=timeout + _MARGIN)
+        return mark
 
-    async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
-        found: Appended = await self._ask("replace_messages", context, context, id, replace)
-        return found
+    async def backup(self, target: Path) -> None:
+        raise Unsupported("a server is backed up where it runs: hansard backup", capability="backup")
 
-    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        found: Slice = await self._ask("get_messages", context, context, id, query)
-        return found
+    # Lines, for as long as it takes
 
-    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        found: list[Message] = await self._ask("find_messages", context, context, id, message_ids)
-        return found
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        return self._lines("check", _of_tenant(tenant), wire.CheckCall(tenant), _CHECKED)
 
-    async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
-        found: Message = await self._ask("update_message", context, context, id, message_id, change)
-        return found
-
-    async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        found: Removed = await self._ask("remove_messages", context, context, id, remove)
-        return found
-
-    # Branches and summaries
-
-    async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
-        found: Branch = await self._ask("create_branch", context, context, id, new)
-        return found
-
-    async def list_branches(self, context: Context, id: str) -> list[Branch]:
-        found: list[Branch] = await self._ask("list_branches", context, context, id)
-        return found
-
-    async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
-        found: Receipt = await self._ask("delete_branch", context, context, id, branch, expected_version)
-        return found
-
-    async def put_summary(self, context: Context, summary: Summary) -> None:
-        await self._ask("put_summary", context, context, summary)
-
-    async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
-        found: list[Summary] = await self._ask("list_summaries", context, context, id, branch)
-        return found
-
-    # Records and blobs
-
-    async def get_records(self, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
-        found: list[Record | None] = await self._ask("get_records", context, context, keys)
-        return found
-
-    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        found: list[Record | None] = await self._ask("write_records", context, context, writes)
-        return found
-
-    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        found: tuple[list[Record], bool] = await self._ask("scan_records", context, context, query)
-        return found
-
-    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
-        await self._ask("put_blob", context, context, sha256, data, keep_until)
-
-    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = await self._ask("get_blobs", context, context, digests)
-        return found
-
-    # Searching
-
-    async def search(self, context: Context, lookup: Lookup) -> Matches:
-        found: Matches = await self._ask("search", context, context, lookup)
-        return found
+    def reindex(self) -> AsyncIterator[int]:
+        return self._lines("reindex", None, wire.IndexCall(), _DONE)
 
     async def catch_up(self) -> None:
         async for _ in self._lines("catch_up", None, wire.IndexCall(), _DONE):
             pass
 
-    def reindex(self) -> AsyncIterator[int]:
-        return self._lines("reindex", None, wire.IndexCall(), _DONE)
 
-    # Copying
-
-    async def read_image(self, context: Context, id: str) -> Image | None:
-        found: Image | None = await self._ask("read_image", context, context, id)
-        return found
-
-    async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        found: list[Row] = await self._ask("read_rows", context, context, id, after_seq, limit, max_bytes)
-        return found
-
-    async def restore(self, context: Context, restore: Restore) -> int:
-        found: int = await self._ask("restore", context, context, restore)
-        return found
-
-    async def record_owners(self, context: Context) -> list[str]:
-        found: list[str] = await self._ask("record_owners", context, context)
-        return found
-
-    # Lifecycle
-
-    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
-        found: list[Participation] = await self._ask("participations", context, context, participant_id, limit)
-        return found
-
-    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
-        found: Receipt = await self._ask("erase_user_data", context, context, user_id)
-        return found
-
-    async def sweep(self, context: Context, limit: int) -> Swept:
-        found: Swept = await self._ask("sweep", context, context, limit)
-        return found
-
-    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        found: list[UsageRow] = await self._ask("usage", context, context, since, until)
-        return found
-
-    async def stats(self, tenant: str | None) -> Stats:
-        found: Stats = await self._ask("stats", _of_tenant(tenant), tenant)
-        return structs.replace(found, backend=self.capabilities.name)
-
-    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        return self._lines("check", _of_tenant(tenant), wire.CheckCall(tenant), _CHECKED)
-
-    async def list_tenants(self) -> list[str]:
-        found: list[str] = await self._ask("list_tenants", None)
-        return found
-
-    async def delete_tenant(self, context: Context) -> Receipt:
-        found: Receipt = await self._ask("delete_tenant", context, context)
-        return found
-
-    async def backup(self, target: Path) -> None:
-        raise Unsupported("a server is backed up where it runs: hansard backup", capability="backup")
-
-    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        mark: int = await self._ask("wait", context, context, id, seen, timeout, timeout=timeout + _MARGIN)
-        return mark
+def _call(name: str, *args: Any, **kwargs: Any) -> Struct:
+    """The call of a method, as it is sent."""
+    packed = {key: wire.pack(value) for key, value in kwargs.items()}
+    return wire.METHODS[name].arguments(*map(wire.pack, args), **packed)
 
 
 def _of_tenant(tenant: str | None) -> Context | None:
