@@ -184,7 +184,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     """Positions in `Found.summaries` of this run."""
     new_summary: Summary | None = None
     tombstones: Sequence[str] = ()
-    """Digests to remember in the tenant, with the time of the context."""
+    """Digests to remember in the tenant, with the time of the context, or the later one that is stored already."""
     usage: Sequence[UsageRow] = ()
     """Amounts to add to the tenant's usage, each key (day, user, agent, model) once. They may be negative."""
     blobs: Mapping[str, bytes] = {}

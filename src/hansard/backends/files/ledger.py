@@ -62,7 +62,8 @@ class Estate:
         if note.hansard:
             lines.check_format(note.hansard, "the ledger of a tenant")
             self.tenant = note.tenant
-        self.tombstones.update(note.tombstones)
+        for digest, time in note.tombstones.items():
+            self.tombstones[digest] = max(time, self.tombstones.get(digest, time))
         if not note.taken or any(journal not in self.taken for journal in note.taken):
             add_rows(self.usage, note.usage)
         self.taken.update(dict.fromkeys(note.taken))

@@ -49,7 +49,7 @@ class Tenant:
         return kept
 
     def bury(self, digests: Iterable[str], at: datetime) -> None:
-        self.tombstones.update(dict.fromkeys(digests, at))
+        self.tombstones |= {each: max(at, self.tombstones.get(each, at)) for each in digests}
 
     def drop(self, context: Context, id: str) -> Receipt:
         """Removes a conversation and all that belongs to it."""

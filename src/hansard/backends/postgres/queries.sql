@@ -411,9 +411,9 @@ SELECT b.tenant, b.sha256 FROM hansard.blobs b WHERE b.keep_until <= $1
     AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256) LIMIT $2;
 
 -- bury --
--- Tombstones.
-INSERT INTO hansard.tombstones (tenant, digest, at) SELECT $1, unnest($2::text[]), $3
-ON CONFLICT (tenant, digest) DO UPDATE SET at = excluded.at;
+-- Tombstones; of two times the later one stays.
+INSERT INTO hansard.tombstones AS t (tenant, digest, at) SELECT $1, unnest($2::text[]), $3
+ON CONFLICT (tenant, digest) DO UPDATE SET at = greatest(t.at, excluded.at);
 
 -- find_tombstones --
 -- Those of these hashes that were buried, and when.

@@ -288,7 +288,7 @@ def _remove_conversation(batch: Batch, context: Context, before: Entry, leaving:
 
 def _bury(batch: Batch, context: Context, digests: Sequence[str]) -> None:
     at = to_micros(context.now)
-    batch.do_many("HSET", "graves", (each for digest in digests for each in (digest, at)))
+    batch.do_many("bury", "graves", (each for digest in digests for each in (digest, at)))
     _remember_graves(batch, at)
 
 

@@ -218,8 +218,9 @@ SELECT pk, tenant, sha256, data FROM blobs WHERE tenant = coalesce(?, tenant) AN
 SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk) LIMIT ?;
 
 -- bury --
--- A tombstone.
-INSERT INTO tombstones (tenant, digest, at) VALUES (?, ?, ?) ON CONFLICT (tenant, digest) DO UPDATE SET at = excluded.at;
+-- A tombstone; of two times the later one stays.
+INSERT INTO tombstones (tenant, digest, at) VALUES (?, ?, ?)
+ON CONFLICT (tenant, digest) DO UPDATE SET at = max(at, excluded.at);
 
 -- find_tombstone --
 -- When something was deleted.

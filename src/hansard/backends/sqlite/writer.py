@@ -218,7 +218,8 @@ class Writer:
     def bury(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
         for digest in digests:
             self.run("bury", tenant, digest, to_micros(at))
-            self._tombstones[tenant, digest] = at
+            # A later time may be stored already: it is looked up when it is asked for.
+            self._tombstones.pop((tenant, digest), None)
 
     def forget_tombstones(self) -> None:
         """Some were deleted from the file."""

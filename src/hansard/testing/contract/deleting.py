@@ -238,6 +238,20 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["x"]
         assert store.create_conversation("d").message_count == 0
 
+    def test_a_deletion_by_a_slower_clock_keeps_the_later_time(self, store: Driver, clock: Clock) -> None:
+        require(store, "our times")
+        say(store, "c", "x")
+        clock.advance(2 * HOUR)
+        store.delete_conversation("c")
+        spool = [Message("user", "x", id="m", created_at=clock.now - HOUR)]
+        clock.advance(-2 * HOUR)
+        store.create_conversation("c")
+        store.delete_conversation("c")
+        clock.advance(3 * HOUR)
+        with pytest.raises(Conflict):
+            store.append("c", spool)
+        assert store.get_conversation("c") is None
+
     def test_they_are_forgotten_in_the_end(self, store: Driver, clock: Clock) -> None:
         store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
         store.delete_message("c", "m")

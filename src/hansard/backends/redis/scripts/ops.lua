@@ -61,6 +61,18 @@ function operations.drop(space, name, link)
   records = records + 1
 end
 
+-- Tombstones; of two times the later one stays.
+--                                        key: hash;         values: digests and times in turn
+function operations.bury(key, ...)
+  local values = { ... }
+  for at = 1, #values, 2 do
+    local known = redis.call('HGET', key, values[at])
+    if not known or tonumber(known) < tonumber(values[at + 1]) then
+      redis.call('HSET', key, values[at], values[at + 1])
+    end
+  end
+end
+
 -- A mark that nothing newer has renewed. key: hash;         values: field, n
 function operations.forget(key, field, n)
   local marked = redis.call('HGET', key, field)
