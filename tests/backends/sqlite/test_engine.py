@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, coming
 import hansard
 import hansard.sync
 from hansard.backends.sqlite import SqliteBackend, engine, indexing, schema, storage
+from hansard.backends.sqlite.tails import Tails
 from hansard.backends.sqlite.writer import Writer
 from hansard.threads import aside
 
@@ -224,6 +225,27 @@ def test_who_is_told_after_a_commit_cannot_undo_it(path: Path, monkeypatch: pyte
             signals._waiters["default", "c"] = {(loop, asyncio.Event())}
             ids = await asyncio.gather(*(store.append_message("c", "user", str(n)) for n in range(5)))
             assert [message.id for message in await store.get_messages("c")] == ids
+
+    asyncio.run(run())
+
+
+def test_a_cache_that_breaks_after_a_commit_does_not_repeat_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("not today")
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as store:
+            await store.append_message("c", "user", "first")
+            await store.get_messages("c", last=5)  # its rows are kept from now on
+            with monkeypatch.context() as patch:
+                patch.setattr(Tails, "add", broken)
+                appends = [store.append_message("c", "user", str(number)) for number in range(5)]
+                told = await asyncio.gather(*appends, return_exceptions=True)
+            outcomes = [each.outcome for each in told if isinstance(each, hansard.Unavailable)]
+            assert outcomes == ["unknown"] * 5
+            assert [message.text for message in await store.get_messages("c")] == ["first", *"01234"]
+            await store.append_message("c", "user", "last")
+            assert [message.text for message in await store.get_messages("c", last=2)] == ["4", "last"]
 
     asyncio.run(run())
 

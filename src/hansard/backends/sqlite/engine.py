@@ -365,6 +365,7 @@ class Engine:
     def _tell(self, writer: Writer, jobs: int) -> None:
         self.commits += 1
         self.written += jobs
+        writer.keep_tails()
         for key in writer.touched:
             self.signals.notify(key)
 

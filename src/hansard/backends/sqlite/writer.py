@@ -95,9 +95,12 @@ class Writer:
     def commit(self) -> None:
         self.flush()
         self.execute("COMMIT")
-        for added in self._added:
-            self.tails.add(added)
-        self._added.clear()
+
+    def keep_tails(self) -> None:
+        """After the commit: what was appended is added to the rows that are kept."""
+        added, self._added = self._added, []
+        for each in added:
+            self.tails.add(each)
 
     def rollback(self) -> None:
         self._forget_all()
