@@ -126,11 +126,12 @@ UPDATE hansard.conversations SET user_id = $3, agent_id = $4, audit_id = $5, tit
 WHERE tenant = $1 AND id = $2;
 
 -- save_branch --
--- A branch as it now is; its line, path and count may have changed.
+-- A branch, new or as it now is.
 INSERT INTO hansard.branches (tenant, conversation, id, line, lines, uptos, count, parent, from_seq, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (tenant, conversation, id) DO UPDATE
-SET line = excluded.line, lines = excluded.lines, uptos = excluded.uptos, count = excluded.count;
+SET line = excluded.line, lines = excluded.lines, uptos = excluded.uptos, count = excluded.count,
+    parent = excluded.parent, from_seq = excluded.from_seq, created_at = excluded.created_at;
 
 -- save_counts --
 -- The counts of branches that appends have changed.

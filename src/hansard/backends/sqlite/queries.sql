@@ -47,9 +47,10 @@ UPDATE conversations SET updated_at = ?, last_message_at = ?, active_at = ?, mes
 WHERE pk = ?;
 
 -- save_branch --
--- A branch, new or as it now is; its line, path and count may have changed.
+-- A branch, new or as it now is.
 INSERT INTO branches (line, conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count;
+ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count,
+    parent = excluded.parent, from_seq = excluded.from_seq, created_at = excluded.created_at;
 
 -- save_count --
 -- The count of a branch that appends have changed.

@@ -13,7 +13,7 @@ from hansard.contract.types import Context, Draft, Image, Restore, RestoredRow, 
 from hansard.errors import Conflict
 from hansard.model import NOT_YET, Message, Participant, Usage
 from hansard.testing.comparing import conversation_state, facts, state
-from hansard.testing.contract.base import Contract, assert_exact, history, require, say
+from hansard.testing.contract.base import HOUR, Contract, assert_exact, history, require, say
 from hansard.testing.contract.blobs import data, picture
 from hansard.testing.targets import Driver
 
@@ -59,6 +59,24 @@ class TestCopying(Contract):
 
     def shown(self, store: Driver) -> Any:
         return facts(conversation_state(store, "c"))
+
+    def test_a_main_branch_that_came_of_another(self, store: Driver) -> None:
+        """Only a copy can hold one. Clearing leaves a main branch that came of none, as old as its conversation."""
+        require(store, "branches")
+        say(store, "c", "a", "b")
+        image = image_of(store)
+        began = image.conversation.created_at
+        (own,) = image.lanes
+        path = ((own.line + 1, 1),)
+        main = structs.replace(own, parent="draft", from_seq=1, created_at=began + HOUR, path=path)
+        draft = structs.replace(own, id="draft", line=own.line + 1)
+        view = store.tenant("copy")
+        put(view, structs.replace(image, lanes=(draft, main)), rows_of(store)[1:], {}, done=True)
+        before = {each.id: (each.parent, each.from_seq, each.created_at) for each in view.list_branches("c")}
+        assert before == {"draft": (None, None, began), "main": ("draft", 1, began + HOUR)}
+        view.clear_messages("c")
+        (left,) = view.list_branches("c")
+        assert (left.id, left.parent, left.from_seq, left.created_at) == ("main", None, None, began)
 
     def test_all_at_once(self, store: Driver) -> None:
         self.fill(store)
