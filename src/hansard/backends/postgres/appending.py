@@ -116,8 +116,9 @@ class Appender:
     async def _flush(self, tenant: str, jobs: list[Job]) -> list[Job]:
         """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
         async with self._engine.pool.borrow() as link:
-            fresh = await self._load(link, tenant, {job.id for job in jobs})
-            batch = Batch(tenant, self._engine.heads, fresh)
+            known = {job.id: self._engine.heads.get(tenant, job.id) for job in jobs}
+            fresh = await self._load(link, tenant, [id for id, entry in known.items() if entry is None])
+            batch = Batch(tenant, self._engine.heads, known, fresh)
             for job in jobs:
                 batch.plan(job, short=job.size <= _MOST_BYTES)
             existing, beginning = batch.sift()
@@ -127,15 +128,14 @@ class Appender:
             await self._long_way(job)
         return batch.again
 
-    async def _load(self, link: Link, tenant: str, ids: set[str]) -> dict[str, Entry | None]:
-        """The heads that are not remembered, as far as the conversations exist; None for one that cannot be read."""
-        cold = [id for id in ids if self._engine.heads.get(tenant, id) is None]
-        if not cold:
+    async def _load(self, link: Link, tenant: str, ids: list[str]) -> dict[str, Entry | None]:
+        """The heads of these conversations, as far as they exist; None for one that cannot be read."""
+        if not ids:
             return {}
         try:
             if self._engine.wraps:
                 await link.script(self._engine.begin(tenant))
-            found = await link.all("find_heads", tenant, cold)
+            found = await link.all("find_heads", tenant, ids)
             if self._engine.wraps:
                 await link.script("ROLLBACK")
         except DRIVER as error:

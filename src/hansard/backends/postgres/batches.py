@@ -138,10 +138,17 @@ class Pending:
             if not attempt.has_assumed:
                 self.refused.append((job, error))
             return not attempt.has_assumed
-        if attempt.changes is None or (attempt.grave and self.grave not in ("", attempt.grave)):
+        if attempt.changes is None or not self._can_compare(attempt.grave):
             return False
         self._add(job, attempt, attempt.changes, value)
         return True
+
+    def _can_compare(self, grave: str) -> bool:
+        """The statement compares one tombstone of each conversation, but not of one that it makes.
+
+        It would miss that of a deletion which commits while it waits for the row to go.
+        """
+        return not grave or (self.before is not None and self.grave in ("", grave))
 
     def _add(self, job: Job, attempt: Attempt, changes: Changes, value: Appended) -> None:
         self.state = changes.state
@@ -177,7 +184,7 @@ class Pending:
 
     def row(self) -> rows.Row:
         if self.before is None:
-            return rows.beginning_row(self.id, self.grave, self.stamp, self.head, self.largest)
+            return rows.beginning_row(self.id, self.stamp, self.head, self.largest)
         return rows.counters_row(self.id, self.grave, self.before.stamp, self.stamp, self.head, self.largest)
 
     def messages(self) -> list[rows.Row]:
@@ -204,13 +211,17 @@ class Pending:
 class Batch:
     """Appends to one tenant. What cannot be stored by the statement ends in `again` or `long`, in the order given."""
 
-    def __init__(self, tenant: str, heads: Heads, fresh: Mapping[str, Entry | None]) -> None:
+    def __init__(
+        self, tenant: str, heads: Heads, known: Mapping[str, Entry | None], fresh: Mapping[str, Entry | None]
+    ) -> None:
         self.tenant = tenant
         self.again: list[Job] = []
         """To be decided once more, on a fresh head."""
         self.long: list[Job] = []
         """To go the long way, under a lock."""
         self._heads = heads
+        self._known = known
+        """Heads that were remembered when the batch began: they may be forgotten while others are read."""
         self._fresh = fresh
         """Heads that were read for this batch; None for one that cannot be read."""
         self._pending: dict[str, Pending] = {}
@@ -231,7 +242,7 @@ class Batch:
         is_fresh = entry is not None
         if entry is None:
             # What is neither fresh nor remembered was looked for, and is not there.
-            entry = self._heads.get(self.tenant, id)
+            entry = self._heads.get(self.tenant, id) or self._known[id]
             is_fresh = entry is None
         pending = self._pending[id] = Pending(id, entry, is_fresh=is_fresh)
         return pending
@@ -281,7 +292,7 @@ class Batch:
                 changed[each.id] = each.entry
                 each.conclude()
             elif each.before is None or each.grave:
-                # Somebody has made it meanwhile, or deleted it before, or an expired one lies there.
+                # Another process has made it meanwhile, a tombstone stops the append, or an expired one is there.
                 self.long += each.jobs
             else:
                 self.decide_again([each])

@@ -73,8 +73,7 @@ FROM saved
 RETURNING pg_notify($26::text, $27::text);
 
 -- begin --
--- The appends of many callers to conversations that they make: each unless it exists, or a tombstone stops it. Gives
--- the ids of those that were made.
+-- The appends of many callers to conversations that they make: each unless it exists. Returns the ids of those made.
 WITH made AS (
     INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
         updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
@@ -82,12 +81,11 @@ WITH made AS (
     SELECT $1, g.id, g.user_id, g.agent_id, g.audit_id, g.title, g.metadata, NULL, g.created_at, g.updated_at,
         g.last_message_at, g.active_at, g.message_count, g.version, 'main', g.expires_at, NULL, g.seq, false, g.largest,
         1, g.stamp
-    FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
-        $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
-        $17::bigint[], $18::bigint[])
-    AS g (id, grave, user_id, agent_id, audit_id, title, metadata, created_at, updated_at, last_message_at, active_at,
+    FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+        $16::bigint[], $17::bigint[])
+    AS g (id, user_id, agent_id, audit_id, title, metadata, created_at, updated_at, last_message_at, active_at,
         message_count, version, expires_at, seq, largest, stamp)
-    WHERE g.grave = '' OR NOT EXISTS (SELECT 1 FROM hansard.tombstones t WHERE t.tenant = $1 AND t.digest = g.grave)
     ORDER BY g.id
     ON CONFLICT DO NOTHING
     RETURNING id, created_at
@@ -97,9 +95,9 @@ WITH made AS (
 ), inserted AS (
     INSERT INTO hansard.messages (tenant, conversation, line, seq, id, role, format, body, size, created_at, participant,
         participant_kind, scope, extra, pinned)
-    SELECT $1, m.* FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::text[],
-        $25::text[], $26::bigint[], $27::bigint[], $28::text[], $29::text[], $30::text[], $31::text[],
-        $32::boolean[])
+    SELECT $1, m.* FROM unnest($18::text[], $19::bigint[], $20::bigint[], $21::text[], $22::text[], $23::text[],
+        $24::text[], $25::bigint[], $26::bigint[], $27::text[], $28::text[], $29::text[], $30::text[],
+        $31::boolean[])
     AS m (conversation, line, seq, id, role, format, body, size, created_at, participant, participant_kind, scope, extra,
         pinned)
     WHERE m.conversation IN (SELECT id FROM made)
@@ -108,7 +106,7 @@ WITH made AS (
     INSERT INTO hansard.search_queue (tenant, conversation, line, seq)
     SELECT $1, conversation, line, seq FROM inserted ON CONFLICT DO NOTHING
 )
-SELECT ARRAY(SELECT id FROM made), pg_notify($33::text, $34::text);
+SELECT ARRAY(SELECT id FROM made), pg_notify($32::text, $33::text);
 
 -- insert_conversation --
 -- A new conversation; nothing when the id is taken.

@@ -140,12 +140,11 @@ def counters_row(id: str, grave: str, known: int, stamp: int, head: Head, larges
     )
 
 
-def beginning_row(id: str, grave: str, stamp: int, head: Head, largest: int) -> Row:
+def beginning_row(id: str, stamp: int, head: Head, largest: int) -> Row:
     """The columns of `begin` that make a conversation, in order."""
     conversation = head.conversation
     return (
         id,
-        grave,
         conversation.user_id,
         conversation.agent_id,
         conversation.audit_id,

@@ -40,6 +40,8 @@ class PostgresTransaction:
         """The highest number that a segment was given, also by this operation."""
         self._summaries: list[int] = []
         """The numbers of the summaries that were asked for."""
+        self._no_tombstones: Sequence[str] = ()
+        """The digests of tombstones that were asked for and are not stored."""
         self._records: list[Row] = []
         """The records that were asked for, as far as they are stored. They are locked."""
         self._uses: list[Use] = []
@@ -70,7 +72,9 @@ class PostgresTransaction:
             found["records"] = self._records = await beside.lock_records(self._work, self.context, wants.records)
         if wants.summaries:
             self._summaries = [row[-1] for row in found["summaries"]]
-        return answers.found_of(self.context, self.id, found)
+        answer = answers.found_of(self.context, self.id, found)
+        self._no_tombstones = [each for each in wants.tombstones if each not in answer.tombstones]
+        return answer
 
     async def apply(self, changes: Changes) -> Applied:
         messages, summaries, records = await self._wipe(changes.wipes)
@@ -127,13 +131,20 @@ class PostgresTransaction:
         row = rows.conversation_row(state, entry.largest, entry.line, entry.stamp)
         if before is not None:
             await self._link.run("save_conversation", *self._key, *row)
-        elif not await self._link.run("insert_conversation", *self._key, *row):
-            raise Raced(f"conversation {self.id!r} was made by somebody else at the same moment")
+        else:
+            await self._insert_conversation(row)
         if before is not None and before.head.conversation.user_id != state.conversation.user_id:
             # The owner is part of what its messages are found by.
             await self._link.run("queue_conversations", self._work.tenant, [self.id])
         await self._save_lanes(before.head.lanes if before else {}, state.lanes)
         self._work.changed[self.id] = entry
+
+    async def _insert_conversation(self, row: Row) -> None:
+        if not await self._link.run("insert_conversation", *self._key, *row):
+            raise Raced(f"conversation {self.id!r} was made by another writer at the same moment")
+        # There was no row to lock, so another writer may have made and deleted the conversation since they were asked.
+        if self._no_tombstones and await self._link.all("find_tombstones", self._work.tenant, self._no_tombstones):
+            raise Raced(f"conversation {self.id!r} was deleted by another writer at the same moment")
 
     async def _save_lanes(self, before: Mapping[str, Lane], after: Mapping[str, Lane]) -> None:
         for name in before.keys() - after.keys():
