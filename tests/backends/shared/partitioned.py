@@ -38,6 +38,7 @@ class Place:
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
         self.amounts: dict[str, list[int]] = defaultdict(list)
+        self.gone: dict[tuple[str, int], Gone] = {}
 
 
 class World:
@@ -112,16 +113,21 @@ class Process:
         self.world.marks[mark.id, mark.n] = (mark, deadline)
         return deadline
 
-    async def prepare(self, write: Write) -> None:
+    async def prepare(self, write: Write, deadline: int) -> bool:
         for blob in write.mark.prepared:
             await self._step("prepare")
+            if self._is_late(deadline):
+                return False
             self.world.uses[blob][write.mark.id] = write.mark.n
+        return True
+
+    def _is_late(self, deadline: int) -> bool:
+        return self._knows_time and self.world.now > deadline
 
     async def commit(self, write: Write, deadline: int) -> bool:
         await self._step("commit")
         conversation = self.world.conversations[write.mark.id]
-        is_late = self._knows_time and self.world.now > deadline
-        if is_late or conversation.stamp != write.mark.after:
+        if self._is_late(deadline) or conversation.stamp != write.mark.after:
             return False
         conversation.stamp = write.mark.n
         conversation.written.append(write.effects[0][1])
@@ -145,14 +151,15 @@ class Process:
         if place.seen.get(id, 0) < n:
             place.seen[id] = n
             place.amounts[id].append(effect[1])
-        return Gone()
+            place.gone[id, n] = Gone(blobs=effect[1])
+        return place.gone.get((id, n), Gone())
 
     async def undo(self, tenant: str, mark: Mark) -> None:
         for blob in mark.prepared:
             await self._step("undo")
             users = self.world.uses[blob]
-            if blob not in self.world.conversations[mark.id].refers and users.get(mark.id, 0) <= mark.n:
-                users.pop(mark.id, None)
+            if blob not in self.world.conversations[mark.id].refers and users.get(mark.id) == mark.n:
+                users.pop(mark.id)
 
     async def clear_mark(self, tenant: str, mark: Mark) -> None:
         await self._step("clear")

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import pytest
-from tests.backends.shared.partitioned import Dead, Process, World
+from tests.backends.shared.partitioned import TENANT, Dead, Process, World, Write
 
-from hansard.backends.shared.settling import DEADLINE, GRACE
+from hansard.backends.shared.settling import DEADLINE, GRACE, Gone, Mark
 from hansard.errors import Unavailable
 
 both_kinds = pytest.mark.parametrize("knows_time", [True, False], ids=["deadline", "fence"])
@@ -140,6 +140,63 @@ def test_without_a_fence_an_overdue_write_would_be_lost() -> None:
         await settle_at_once(world, False)
         assert world.conversations["c"].written == [1]
         assert world.left_over() == ["an outbox of c"]
+
+    run(play())
+
+
+@both_kinds
+def test_a_lost_write_takes_nothing_from_one_that_is_about_to_commit(knows_time: bool) -> None:
+    async def play() -> None:
+        world = World()
+        loser = Process(world, knows_time=knows_time, pauses_at="prepare")
+        losing = asyncio.create_task(loser.write("c", 1, ("blob",), "list", "usage"))
+        await loser.paused.wait()
+        assert await Process(world, knows_time=knows_time).write("c", 2, (), "list", "usage")
+        winner = Process(world, knows_time=knows_time, pauses_at="commit")
+        winning = asyncio.create_task(winner.write("c", 3, ("blob",), "list", "usage"))
+        await winner.paused.wait()
+        loser.goes_on.set()
+        assert await losing is False
+        winner.goes_on.set()
+        assert await winning is True
+        assert world.problems() == []
+        world.now += OVERDUE
+        await settle_at_once(world, knows_time)
+        assert (world.problems(), world.left_over(), world.marks) == ([], [], {})
+
+    run(play())
+
+
+def test_an_overdue_writer_does_not_prepare() -> None:
+    """Its mark is gone, so nothing would take back what it prepares."""
+
+    async def play() -> None:
+        world = World()
+        slow = Process(world, knows_time=True, pauses_at="prepare")
+        writing = asyncio.create_task(slow.write("c", 1, ("blob",), "list"))
+        await slow.paused.wait()
+        world.now += OVERDUE
+        await settle_at_once(world, True)
+        slow.goes_on.set()
+        assert await writing is False
+        assert (world.problems(), world.left_over(), world.marks) == ([], [], {})
+
+    run(play())
+
+
+@both_kinds
+@pytest.mark.parametrize("pauses_at", ["outbox", "apply", "remove"])
+def test_what_went_is_counted_when_others_were_faster(knows_time: bool, pauses_at: str) -> None:
+    async def play() -> None:
+        world = World()
+        slow = Process(world, knows_time=knows_time, pauses_at=pauses_at)
+        mark = Mark("c", next(world.stamps), 0)
+        writing = asyncio.create_task(slow.settling.commit(Write(TENANT, mark, (("list", 1), ("usage", 1)))))
+        await slow.paused.wait()
+        await settle_at_once(world, knows_time)
+        slow.goes_on.set()
+        assert await writing == Gone(blobs=2)
+        assert (world.problems(), world.left_over()) == ([], [])
 
     run(play())
 

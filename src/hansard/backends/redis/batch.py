@@ -11,6 +11,8 @@ from collections.abc import Iterable, Set
 from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import WRITE
@@ -81,6 +83,13 @@ class Operations:
         return answer
 
 
+class Following(Struct, array_like=True, frozen=True):
+    """What follows from a write at one place: see `scripts/apply.lua`."""
+
+    keys: list[str]
+    values: list[Any]
+
+
 class Batch:
     """One write to a conversation, and its stamp `n`."""
 
@@ -100,6 +109,10 @@ class Batch:
     @property
     def mark(self) -> Mark:
         return Mark(self.id, self.n, 0, tuple(sorted(self.uses)))
+
+    @property
+    def effects(self) -> list[Following]:
+        return [Following(each.keys, each.values) for each in self.after.values() if each.values]
 
     @property
     def crosses(self) -> bool:

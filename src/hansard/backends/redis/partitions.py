@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from hansard.backends.redis.batch import Batch, Operations
+from hansard.backends.redis.batch import Batch, Following, Operations
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import APPLY, MARK
 from hansard.backends.shared.settling import Gone, Mark, Outgoing
-
-
-class Following(Struct, array_like=True, frozen=True):
-    """What follows from a write at one place: see `scripts/apply.lua`."""
-
-    keys: list[str]
-    values: list[Any]
 
 
 class _StoredMark(Struct, array_like=True, frozen=True):
@@ -53,13 +45,14 @@ class RedisPartitions:
         deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), said])
         return deadline
 
-    async def prepare(self, write: Batch) -> None:
-        await asyncio.gather(*(each.run(self._nodes) for each in write.before.values() if each.values))
+    async def prepare(self, write: Batch, deadline: int) -> bool:
+        places = [each for each in write.before.values() if each.values]
+        answers = await asyncio.gather(*(each.run(self._nodes, str(deadline)) for each in places))
+        return all(answer[0] == 0 for answer in answers)
 
     async def commit(self, write: Batch, deadline: int) -> bool:
-        following = [Following(each.keys, each.values) for each in write.after.values() if each.values]
-        if following:
-            entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, following))
+        if write.effects:
+            entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, write.effects))
             write.do("RPUSH", "outbox", entry)
         return (await write.own.run(self._nodes, str(deadline)))[0] == 0
 
@@ -82,8 +75,7 @@ class RedisPartitions:
         for sha256 in mark.prepared:
             if not await self._nodes.ask(root, ("HEXISTS", f"{root}:blobs", sha256), write=True):
                 operations = Operations()
-                # It stays until a sweep: it may have been put by itself meanwhile.
-                operations.add("release", self._keys.bucket(tenant, sha256), sha256, mark.id, mark.n, "-inf")
+                operations.add("undo", self._keys.bucket(tenant, sha256), sha256, mark.id, mark.n)
                 await operations.run(self._nodes)
 
     async def clear_mark(self, tenant: str, mark: Mark) -> None:

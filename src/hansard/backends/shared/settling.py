@@ -11,9 +11,10 @@ steps. So:
    remembers the newest write of each conversation that it has seen.
 4. The mark is cleared.
 
-Before somebody reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it does
+Before a process reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it does
 steps 3 and 4 for writers that have not come to it yet, or never will. A mark that is long overdue is cleared, and what
-step 1 prepared in vain is undone.
+step 1 prepared in vain is undone. It is not undone before, not even by a writer that was too late to commit: another
+writer may have prepared the same, and be about to commit.
 
 **Overdue writers** must not commit any longer: nobody would look for their outbox. A storage that knows the time
 inside its write refuses a commit after the deadline. One that does not gives a `fence`: before an overdue mark is
@@ -48,13 +49,20 @@ class Mark(Struct, frozen=True):
     """What `undo` may have to take back."""
 
 
-class Crossing(Protocol):
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Crossing(Protocol[E_co]):
     """A write as a storage knows it."""
 
     @property
     def tenant(self) -> str: ...
     @property
     def mark(self) -> Mark: ...
+    @property
+    def effects(self) -> Sequence[E_co]:
+        """One for each place."""
 
 
 class Gone(Struct, frozen=True):
@@ -64,9 +72,8 @@ class Gone(Struct, frozen=True):
     records: int = 0
 
 
-W = TypeVar("W", bound=Crossing)
-W_contra = TypeVar("W_contra", bound=Crossing, contravariant=True)
-E = TypeVar("E")
+W = TypeVar("W", bound=Crossing[Any])
+W_contra = TypeVar("W_contra", bound=Crossing[Any], contravariant=True)
 
 
 class Outgoing(Struct, Generic[E], frozen=True):
@@ -88,8 +95,11 @@ class Partitions(Protocol[W_contra, E]):
     async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
         """Returns the deadline: the time of the tenant's partition, so many seconds from now."""
 
-    async def prepare(self, write: W_contra) -> None:
-        """Does what others will rely on, in any number of steps."""
+    async def prepare(self, write: W_contra, deadline: int) -> bool:
+        """Does what others will rely on, in any number of steps.
+
+        A storage that knows the time here compares the deadline in each step, and returns False when it is over.
+        """
 
     async def commit(self, write: W_contra, deadline: int) -> bool:
         """Changes the conversation and adds the outbox entry, if its stamp is still the one that was decided on.
@@ -103,10 +113,13 @@ class Partitions(Protocol[W_contra, E]):
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[E]) -> None: ...
 
     async def apply(self, id: str, n: int, effect: E) -> Gone:
-        """Does nothing if the place has seen this write of the conversation, or a later one."""
+        """Does nothing if the place has seen this write of the conversation, or a later one.
+
+        Returns what went with this write either way, for as long as its writer may wait for it.
+        """
 
     async def undo(self, tenant: str, mark: Mark) -> None:
-        """Takes back what was prepared, except what the conversation refers to, or a later write has prepared."""
+        """Takes back what was prepared, except what the conversation refers to, or another write has prepared since."""
 
     async def clear_mark(self, tenant: str, mark: Mark) -> None: ...
 
@@ -131,14 +144,15 @@ class Settling(Generic[W, E]):
         partitions, tenant, mark = self._partitions, write.tenant, write.mark
         # The mark comes first: what is prepared must be found by whoever clears up.
         deadline = await partitions.put_mark(tenant, mark, DEADLINE)
-        await partitions.prepare(write)
-        if not await partitions.commit(write, deadline):
-            await partitions.undo(tenant, mark)
-            await partitions.clear_mark(tenant, mark)
+        if not await partitions.prepare(write, deadline) or not await partitions.commit(write, deadline):
+            if not mark.prepared:
+                await partitions.clear_mark(tenant, mark)
             return None
         try:
             # What others left there before comes first: a place passes over what is older than what it has seen.
-            gone = await self._finish(tenant, mark.id, mark.n)
+            finished = await self._finish(tenant, mark.id)
+            # Where another process has emptied the outbox, this only asks what went.
+            gone = finished.get(mark.n) or await self._apply(mark.id, mark.n, write.effects)
             await partitions.clear_mark(tenant, mark)
         except Unavailable as error:
             # Whatever became of this step, the write itself has happened.
@@ -161,13 +175,14 @@ class Settling(Generic[W, E]):
                 await self._partitions.undo(tenant, mark)
                 await self._partitions.clear_mark(tenant, mark)
 
-    async def _finish(self, tenant: str, id: str, n: int = 0) -> Gone:
-        """Empties the outbox of a conversation. Returns what went with the write `n`."""
-        gone = Gone()
+    async def _finish(self, tenant: str, id: str) -> dict[int, Gone]:
+        """Empties the outbox of a conversation. Returns what went with each write."""
+        gone: dict[int, Gone] = {}
         for outgoing in await self._partitions.outbox(tenant, id):
-            applied = [self._partitions.apply(id, outgoing.n, effect) for effect in outgoing.effects]
-            went = await asyncio.gather(*applied)
-            if outgoing.n == n:
-                gone = Gone(sum(each.blobs for each in went), sum(each.records for each in went))
+            gone[outgoing.n] = await self._apply(id, outgoing.n, outgoing.effects)
             await self._partitions.remove_outgoing(tenant, id, outgoing)
         return gone
+
+    async def _apply(self, id: str, n: int, effects: Sequence[E]) -> Gone:
+        went = await asyncio.gather(*(self._partitions.apply(id, n, effect) for effect in effects))
+        return Gone(sum(each.blobs for each in went), sum(each.records for each in went))

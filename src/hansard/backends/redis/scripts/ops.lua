@@ -51,6 +51,16 @@ function operations.release(bucket, sha256, conversation, n, now)
   blobs = blobs + 1
 end
 
+-- A use that a write announced and did not make, unless another write has announced it since. The blob stays until it is
+-- released, or until a sweep.            key: bucket;       values: SHA-256, conversation, n of the write
+function operations.undo(bucket, sha256, conversation, n)
+  local uses = bucket .. ':uses:' .. sha256
+  if redis.call('HGET', uses, conversation) ~= n then return end
+  redis.call('HDEL', uses, conversation)
+  local time = redis.call('ZSCORE', bucket .. ':kept', sha256)
+  if time and redis.call('EXISTS', uses) == 0 then redis.call('ZADD', bucket .. ':idle', time, sha256) end
+end
+
 -- A record goes with its conversation, unless it belongs to it no longer.
 --                                        key: records;      values: the record's name, the conversation and its birth
 function operations.drop(space, name, link)
