@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from tests.backends.redis.dying import PICTURE
+from tests.servers import redis as redis_servers
 
 import hansard
+from hansard import rules
 from hansard.backends.redis import RedisBackend, RedisStorage
+from hansard.backends.redis.keys import whom
 from hansard.backends.redis.partitions import RedisPartitions
+from hansard.contract.types import Append, Context, Draft, NewConversation
 from hansard.errors import Conflict
-from hansard.model import Message
+from hansard.model import Message, Participant
 
 Act = Callable[[], Awaitable[Any]]
+NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
+
+both = pytest.mark.parametrize("make", [redis_servers.fresh_database, redis_servers.fresh_cluster], ids=["one", "many"])
+Make = Callable[[], str]
 
 
 def storage_of(store: hansard.Store) -> RedisStorage:
@@ -29,6 +39,10 @@ def partitions_of(store: hansard.Store) -> RedisPartitions:
     partitions = storage_of(store)._writer._settling._partitions
     assert isinstance(partitions, RedisPartitions)
     return partitions
+
+
+def at(now: datetime) -> Context:
+    return Context("default", now)
 
 
 @asynccontextmanager
@@ -109,5 +123,198 @@ def test_a_receipt_counts_what_another_process_has_settled(cluster_url: str, ste
             receipt = await one.delete_conversation("c")
             assert done
             assert (receipt.blobs, receipt.records) == (1, 1)
+
+    play(scenario())
+
+
+def test_an_erasure_that_runs_while_a_participant_speaks(cluster_url: str) -> None:
+    """What is said meanwhile is found by the next one."""
+
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+            said: list[Any] = []
+
+            async def look() -> None:
+                said.extend(await other.backend.participations(at(NOW), "bob", 10))
+
+            done = between(partitions_of(one), "commit", look)
+            await one.append("c", Message("user", "hi", id="m", participant=Participant("user", "bob")))
+            assert done
+            assert said == []
+            found = await other.backend.participations(at(NOW), "bob", 10)
+            assert [each.message_ids for each in found] == [["m"]]
+
+    play(scenario())
+
+
+# Sweeps
+
+
+@both
+def test_a_tombstone_that_is_renewed_while_old_ones_are_swept(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.backend.append(at(NOW - rules.TOMBSTONE_LIFE - HOUR), "c", _new("x"))
+            await one.backend.delete_conversation(at(NOW - rules.TOMBSTONE_LIFE - HOUR), "c")
+            await one.append_message("c", "user", "anew")
+
+            async def delete() -> None:
+                await other.delete_conversation("c")
+
+            done = between(storage_of(one).nodes, "ask", delete, after=True, when=":graves'")
+            await one.purge()
+            assert done
+            with pytest.raises(Conflict, match="was deleted"):
+                await one.append("c", Message("user", "replayed", created_at=NOW - HOUR))
+            later = NOW + rules.TOMBSTONE_LIFE + HOUR
+            assert (await one.backend.sweep(at(later), 100)).tombstones == 1, "it is found when its time is over"
+
+    play(scenario())
+
+
+def _new(text: str) -> Append:
+    return Append((Draft(Message("user", text, format="text"), text, len(text), given_id=False),), NewConversation())
+
+
+@both
+def test_a_conversation_that_gets_a_time_while_its_old_one_is_corrected(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.append_message("c", "user", "hello")
+            storage = storage_of(one)
+            key = storage.keys.expiring
+            # What a failover may leave: the index is of another moment than the conversation.
+            await storage.nodes.ask(key, ("ZADD", key, 1, whom("default", "c")), write=True)
+
+            async def expire() -> None:
+                await other.update_conversation("c", expires_at=datetime.now(UTC) + HOUR)
+
+            done = between(_Corrections(storage.nodes, key), "ask", expire)
+            await one.purge()
+            assert done
+            swept = await one.backend.sweep(at(datetime.now(UTC) + 2 * HOUR), 100)
+            assert swept.receipt.conversations == 1
+
+    play(scenario())
+
+
+class _Corrections:
+    """The commands of a store that change one index."""
+
+    def __init__(self, nodes: Any, key: str) -> None:
+        original = nodes.ask
+        self.ask = original
+
+        async def ask(asked: str, command: Any, **options: Any) -> Any:
+            is_correction = key in str(command) and command[0] in ("ZREM", "ZADD", "EVALSHA", "EVAL")
+            return await (self.ask if is_correction else original)(asked, command, **options)
+
+        nodes.ask = ask
+
+
+@both
+def test_a_correction_ends(make: Make) -> None:
+    """What does not expire leaves the index, so that it is not looked at again."""
+
+    async def scenario() -> None:
+        async with hansard.connect(make()) as store:
+            await store.append_message("never", "user", "hello")
+            await store.create_conversation("later", expires_at=NOW + 10 * HOUR)
+            nodes, key = storage_of(store).nodes, storage_of(store).keys.expiring
+            for id in ("never", "later", "missing"):
+                await nodes.ask(key, ("ZADD", key, 1, whom("default", id)), write=True)
+            await store.purge()
+            assert await nodes.ask(key, ("ZRANGE", key, 0, -1), write=True) == [whom("default", "later").encode()]
+            assert not (await store.backend.sweep(at(NOW + HOUR), 1)).more
+
+    play(scenario())
+
+
+@both
+def test_records_that_expire_are_swept_whoever_forgot_their_space(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.records.put(["n"], "old", 1, expires_at=NOW - HOUR)
+
+            async def put() -> None:
+                await other.records.put(["n"], "new", 1, expires_at=NOW + HOUR)
+
+            done = between(storage_of(one).nodes, "ask", put, after=True, when="'EXISTS'")
+            await one.purge()
+            assert done
+            assert (await one.backend.sweep(at(NOW + 2 * HOUR), 100)).receipt.records == 1
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("sweeps", [True, False], ids=["sweep", "erase"])
+def test_records_of_a_space_that_is_forgotten_while_they_are_put(cluster_url: str, sweeps: bool) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.user("u").records.put(["n"], "old", 1, expires_at=NOW - HOUR)
+
+            async def forget() -> None:
+                await (other.purge() if sweeps else other.erase_user("u"))
+
+            done = between(storage_of(one).nodes, "ask", forget, when=":records:u}:data'")
+            await one.user("u").records.put(["n"], "new", 1, expires_at=NOW + HOUR)
+            assert done
+            assert await one.backend.record_owners(at(NOW)) == ["u"]
+            assert (await one.backend.sweep(at(NOW + 2 * HOUR), 100)).receipt.records == 1
+
+    play(scenario())
+
+
+@both
+def test_a_tenant_that_is_deleted_while_a_blob_is_put(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.append_message("c", "user", "hello")
+
+            async def delete() -> None:
+                await other.admin.delete_tenant("default")
+
+            done = between(storage_of(one).nodes, "ask", delete, when="'keep'")
+            await one.blobs.put(b"bytes")
+            assert done
+            assert await one.admin.tenants() == ["default"]
+
+    play(scenario())
+
+
+@both
+def test_usage_that_is_added_while_all_of_it_is_erased(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.append("c", Message("user", "a", usage=hansard.Usage(input_tokens=3, model="m")))
+
+            async def say() -> None:
+                await other.append("d", Message("user", "b", usage=hansard.Usage(input_tokens=5, model="other")))
+
+            done = between(storage_of(one).nodes, "ask", say, after=True, when=":usage:}:20")
+            await one.admin.delete_tenant("default")
+            assert done
+            assert [row.input_tokens for row in await one.usage()] == [5]
+
+    play(scenario())
+
+
+# Segments
+
+
+@both
+def test_the_segment_of_a_deleted_branch_is_not_given_again(make: Make) -> None:
+    async def scenario() -> None:
+        async with hansard.connect(make()) as store:
+            await store.append_message("c", "user", "hello")
+            lines = []
+            for name in ("a", "b"):
+                await store.branch("c", branch_id=name, activate=False)
+                image = await store.backend.read_image(at(NOW), "c")
+                assert image is not None
+                lines += [lane.line for lane in image.lanes if lane.id == name]
+                await store.delete_branch("c", name)
+            assert len(set(lines)) == 2
 
     play(scenario())

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from hansard.backends.redis import rows
-from hansard.backends.redis.changes import segments_of
 from hansard.backends.redis.heads import Ask, Moment
 from hansard.backends.redis.rows import PIECE, piece_of
 from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
@@ -75,7 +74,7 @@ def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Iterable[Run])
     asks += [_messages_of(run, wants.newest) for run in runs]
     asks += [("span", "", run.segment, run.after, run.upto) for run in wants.spans]
     if wants.last_time_without is not None:
-        segments = sorted(segments_of(moment.entry.head)) if moment.entry else []
+        segments = sorted(rows.segments_of(moment.entry.head)) if moment.entry else []
         asks.append(_last(segments, wants.last_time_without))
     if wants.summaries:
         asks.append(("LRANGE", "summaries", 0, -1))

@@ -21,18 +21,20 @@ _FOREVER = "9999-99-99"
 
 async def run(nodes: Nodes, operations: Operations) -> list[int]:
     """Operations at one place, without conditions. Returns how many blobs and records went."""
-    return (await operations.run(nodes))[1:]
+    return (await operations.run(nodes))[1:] if operations.values else [0, 0]
 
 
 # Blobs
 
 
 async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
-    # First, so that the tenant is known when it holds something.
-    await nodes.ask(keys.tenants, ("SADD", keys.tenants, tenant), write=True)
     own = Operations()
     own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
+    known = ("SADD", keys.tenants, tenant)
+    # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
+    await nodes.ask(keys.tenants, known, write=True)
     await run(nodes, own)
+    await nodes.ask(keys.tenants, known, write=True)
 
 
 async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> dict[str, bytes]:
@@ -92,11 +94,10 @@ async def sweep_blobs(nodes: Nodes, keys: Keys, context: Context, limit: int) ->
         bucket = keys.bucket(context.tenant, digit)
         ask = ("ZRANGEBYSCORE", f"{bucket}:idle", "-inf", now, "LIMIT", 0, limit - gone)
         digests = await nodes.ask(bucket, ask, write=True) if gone < limit else []
-        if digests:
-            own = Operations()
-            for sha256 in digests:
-                own.add("release", bucket, sha256, "", 0, now)
-            gone += (await run(nodes, own))[0]
+        own = Operations()
+        for sha256 in digests:
+            own.add("release", bucket, sha256, "", 0, now)
+        gone += (await run(nodes, own))[0]
     return gone
 
 
@@ -140,13 +141,11 @@ async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None
         key = f"{root}:{day}"
         fields = await nodes.ask(root, ("HKEYS", key), write=True)
         gone = [each for each in fields if user_id is None or rows.usage_user(each) == user_id]
-        if gone:
-            own = Operations()
-            own.add_many("HDEL", key, gone)
-            await run(nodes, own)
+        own = Operations()
+        own.add_many("HDEL", key, gone)
+        own.add("unlist", f"{root}:days", day, key)
+        await run(nodes, own)
         number += len(gone)
-    if user_id is None:
-        await nodes.ask(root, ("DEL", f"{root}:days"), write=True)
     return number
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from hansard import codec, rules
+from hansard import codec
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.keys import shelves, stands, whom
@@ -92,14 +92,16 @@ def _save(batch: Batch, before: Entry | None, head: Head, largest: int) -> Entry
     old = before.head if before else None
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)
-    fields, gone = head_changes(old, head, largest)
+    segments = max(rows.segments_of(head) | {before.segments if before else 0})
+    entry = Entry(batch.n, birth, head, largest, segments)
+    fields, gone = head_changes(old, entry)
     if before is None:
         fields += ["birth", birth]
     batch.do_many("HSET", "head", ["n", batch.n, *fields])
     if gone:
         batch.do_many("HDEL", "head", gone)
     _move(batch, old.conversation if old else None, head.conversation)
-    return Entry(batch.n, birth, head, largest)
+    return entry
 
 
 def _move(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
@@ -157,7 +159,8 @@ def _insert(batch: Batch, segment: int, fresh: Sequence[tuple[Message, Draft]]) 
 def _add_participants(batch: Batch, users: Iterable[str]) -> None:
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
-        batch.first(mark).add("HSET", mark, batch.id, batch.n)
+        # Not before the commit: whoever looks there finds no message yet, and takes the mark away.
+        batch.then(mark).add("HSET", mark, batch.id, batch.n)
     batch.do_many("SADD", "participants", sorted(users))
 
 
@@ -261,7 +264,7 @@ def _add_usage(batch: Batch, usage: Iterable[UsageRow]) -> None:
 
 def _wipe(batch: Batch, context: Context, before: Entry, leaving: Leaving) -> None:
     """All messages and summaries. A blob that new messages refer to stays in use."""
-    for segment in sorted(segments_of(before.head)):
+    for segment in sorted(rows.segments_of(before.head)):
         batch.do("UNLINK", f"messages:{segment}")
         batch.do("UNLINK", f"pinned:{segment}")
     for part in ("ids", "summaries", "blobs"):
@@ -314,7 +317,3 @@ def owner_and_name(member: bytes) -> tuple[str, bytes]:
         at = member.index(b"\0", at + 1)
     (owner,) = codec.unpack_namespace(member[: at + 1])
     return owner, member[at + 1 :]
-
-
-def segments_of(head: Head) -> set[int]:
-    return {segment for lane in head.lanes.values() for segment, _ in rules.segments(lane)}

@@ -93,48 +93,59 @@ class Lifecycle:
         return Swept(receipt=total, tombstones=tombstones, more=max(expired, records, blobs) >= limit)
 
     async def _sweep_conversations(self, context: Context, limit: int) -> tuple[int, Receipt]:
-        ask = ("ZRANGEBYSCORE", self._keys.expiring, "-inf", to_micros(context.now), "LIMIT", 0, limit)
-        members = await self._nodes.ask(self._keys.all, ask, write=True)
+        index = self._keys.expiring
+        ask = ("ZRANGEBYSCORE", index, "-inf", to_micros(context.now), "WITHSCORES", "LIMIT", 0, limit)
+        found = await self._nodes.ask(index, ask, write=True)
         total = Receipt(at=context.now)
-        for member in members:
+        for member, score in zip(found[::2], found[1::2], strict=True):
             tenant, id = rows.pair_of(member)
             gone = await self._drop(Context(tenant, context.now), id, if_expired=True)
             total += gone
             if not gone:
-                await self._correct_expiry(member)
-        return len(members), total
+                await self._correct_expiry(member, score)
+        return len(found) // 2, total
 
-    async def _correct_expiry(self, member: bytes) -> None:
+    async def _correct_expiry(self, member: bytes, score: bytes) -> None:
         """It does not expire when the index says so."""
         entry = (await self._heads.look(rows.pair_of(member), write=True)).entry
         expires = to_micros(entry.head.conversation.expires_at) if entry else None
-        keys = self._keys
-        mark = ("ZREM", keys.expiring, member) if expires is None else ("ZADD", keys.expiring, expires, member)
-        await self._nodes.ask(keys.all, mark, write=True)
+        own = Operations()
+        own.add("correct", self._keys.expiring, member, score, "" if expires is None else expires)
+        await beside.run(self._nodes, own)
 
     async def _sweep_graves(self, context: Context, limit: int) -> int:
         old = to_micros(context.now - rules.TOMBSTONE_LIFE)
         ask = ("ZRANGEBYSCORE", self._keys.deleted, "-inf", old, "LIMIT", 0, limit)
         gone = 0
         for member in await self._nodes.ask(self._keys.all, ask, write=True):
-            gone += await self._forget_old(member, old)
+            gone += await self._forget_old(context, member, old)
         return gone
 
-    async def _forget_old(self, member: bytes, old: int) -> int:
+    async def _forget_old(self, context: Context, member: bytes, old: int) -> int:
         """Forgets the graves of one conversation that are older, and notes when to look again."""
-        root = self._keys.conversation(*rows.pair_of(member))
-        key = f"{root}:graves"
+        key = f"{self._keys.conversation(*rows.pair_of(member))}:graves"
         fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
-        graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True) if name != b"n"}
+        # The `n` of the last deletion is a time as well: after so long nobody takes the next conversation for this one.
+        graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True)}
         forgotten = [name for name, at in graves.items() if at <= old]
-        left = [at for at in graves.values() if at > old]
         own = Operations()
-        # The last `n` goes with the last grave: after so long nobody can take the next conversation for this one.
-        own.add_many("HDEL", key, [*forgotten, *(() if left else (b"n",))])
+        for name in forgotten:
+            own.add("forget", key, name, old)
         await beside.run(self._nodes, own)
-        mark = ("ZADD", self._keys.deleted, min(left), member) if left else ("ZREM", self._keys.deleted, member)
-        await self._nodes.ask(self._keys.all, mark, write=True)
-        return len(forgotten)
+        left = min((at for at in graves.values() if at > old), default=None)
+        await self._look_again(context, member, key, left)
+        return len([name for name in forgotten if name != b"n"])
+
+    async def _look_again(self, context: Context, member: bytes, graves: str, time: int | None) -> None:
+        """Notes the time of the oldest grave of a conversation; None where no grave was left."""
+        index = self._keys.deleted
+        if time is not None:
+            await self._nodes.ask(index, ("ZADD", index, time, member), write=True)
+            return
+        await self._nodes.ask(index, ("ZREM", index, member), write=True)
+        if await self._nodes.ask(graves, ("EXISTS", graves), write=True):
+            # Something was deleted since.
+            await self._nodes.ask(index, ("ZADD", index, "LT", to_micros(context.now), member), write=True)
 
     async def _forget_graves(self, tenant: str) -> None:
         for member in await self._nodes.ask(self._keys.all, ("ZRANGE", self._keys.deleted, 0, -1), write=True):

@@ -15,7 +15,6 @@ from hansard import rules
 from hansard.backends.optimistic import PATIENCE, Overtaken
 from hansard.backends.redis import rows
 from hansard.backends.redis.answers import Answers, answer, decoded, total_size
-from hansard.backends.redis.changes import segments_of
 from hansard.backends.redis.heads import Ask, Heads, Moment, Seen
 from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
 from hansard.contract.storage import Wants
@@ -230,13 +229,13 @@ def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery)
 
 async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, after_seq: int, limit: int) -> Piece | None:
     """The next messages of all lines; None when the conversation is gone."""
-    lines = sorted(segments_of(entry.head))
+    lines = sorted(rows.segments_of(entry.head))
     asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for line in lines]
     seen = await heads.look((context.tenant, id), asks)
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         return None
-    if sorted(segments_of(now.head)) != lines:
+    if sorted(rows.segments_of(now.head)) != lines:
         return await read_lines(heads, context, id, now, after_seq, limit)
     found = [[(line, row) for row in await _rows(stored, id)] for line, stored in zip(lines, seen.answers, strict=True)]
     return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]

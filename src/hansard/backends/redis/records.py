@@ -7,6 +7,7 @@ readers pass over it, and it is taken away when they meet it.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -153,14 +154,19 @@ class Records:
         homes: Mapping[str, Entry],
     ) -> bool:
         own = Operations()
-        places = [*self._announce(context, changes), *self._tie(context, changes, homes)]
-        for operations in places:
+        known = self._announce(context, changes)
+        for operations in [*known, *self._tie(context, changes, homes)]:
             if not self._nodes.is_cluster:
                 operations.into(own)
             elif (await operations.run(self._nodes))[0] != 0:
                 return False
         self._put_all(own, context, changes, tokens, homes)
-        return (await own.run(self._nodes))[0] == 0
+        if (await own.run(self._nodes))[0] != 0:
+            return False
+        if self._nodes.is_cluster:
+            # Again, lest they were forgotten in between.
+            await asyncio.gather(*(operations.run(self._nodes) for operations in known))
+        return True
 
     def fill(
         self,
@@ -240,13 +246,21 @@ class Records:
         for part in ("tokens", "data", "names", "links", "expiring"):
             own.add("UNLINK", f"{space}:{part}")
         await own.run(self._nodes)
-        await self._nodes.ask(self._keys.all, ("SREM", self._keys.expiring_records, whom(tenant, owner)), write=True)
+        await self._forget_expiring(tenant, owner)
         key = f"{self._keys.tenant(tenant)}:owners"
         await self._nodes.ask(key, ("SREM", key, owner), write=True)
         if await self.count(tenant, owner):
-            # Somebody has written one since.
+            # Another writer has put one since.
             await self._nodes.ask(key, ("SADD", key, owner), write=True)
         return number
+
+    async def _forget_expiring(self, tenant: str, owner: str) -> None:
+        """Takes a space from those that are swept, unless a record of it expires."""
+        spaces, key = self._keys.expiring_records, f"{self._keys.records(tenant, owner)}:expiring"
+        await self._nodes.ask(spaces, ("SREM", spaces, whom(tenant, owner)), write=True)
+        if await self._nodes.ask(key, ("EXISTS", key), write=True):
+            # Another writer has put one since.
+            await self._nodes.ask(spaces, ("SADD", spaces, whom(tenant, owner)), write=True)
 
     async def sweep(self, context: Context, limit: int) -> int:
         """Removes records that have expired, over all tenants."""
@@ -259,7 +273,7 @@ class Records:
             gone += await self._sweep(Context(tenant, context.now), self._keys.records(tenant, owner), limit - gone)
             key = f"{self._keys.records(tenant, owner)}:expiring"
             if not await self._nodes.ask(key, ("EXISTS", key), write=True):
-                await self._nodes.ask(self._keys.all, ("SREM", self._keys.expiring_records, member), write=True)
+                await self._forget_expiring(tenant, owner)
         return gone
 
     async def _sweep(self, context: Context, space: str, limit: int) -> int:

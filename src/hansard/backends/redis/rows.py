@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from hansard import codec
+from hansard import codec, rules
 from hansard.contract.types import Draft, Head, Lane
 from hansard.errors import Corrupt
 from hansard.model import (
@@ -65,6 +65,7 @@ class Counters(Struct, array_like=True):
     version: int
     seq: int
     largest: int
+    segments: int = 0
 
 
 class StoredLane(Struct, array_like=True):
@@ -93,6 +94,8 @@ class Entry(Struct):
     head: Head
     largest: int
     """The size of its largest body ever."""
+    segments: int
+    """The highest number that a segment was ever given."""
 
 
 PIECE = 500
@@ -135,7 +138,12 @@ def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
         for name, value in fields.items()
         if name.startswith(BRANCH.encode())
     }
-    return Entry(n, birth, Head(conversation, counted.seq, lanes, known.buried), counted.largest)
+    head = Head(conversation, counted.seq, lanes, known.buried)
+    return Entry(n, birth, head, counted.largest, max({counted.segments} | segments_of(head)))
+
+
+def segments_of(head: Head) -> set[int]:
+    return {segment for lane in head.lanes.values() for segment, _ in rules.segments(lane)}
 
 
 def _lane_of(id: str, data: bytes, count: int, where: str) -> Lane:
@@ -164,12 +172,12 @@ def facts_of(head: Head) -> bytes:
     )
 
 
-def counters_of(head: Head, largest: int) -> bytes:
+def counters_of(head: Head, largest: int, segments: int) -> bytes:
     it = head.conversation
     updated = to_micros(it.updated_at)
     # Most appends give both the same moment.
     last = updated if it.last_message_at is it.updated_at else to_micros(it.last_message_at)
-    return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest))
+    return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest, segments))
 
 
 def lane_of(lane: Lane, *, alone: bool) -> bytes:
@@ -177,9 +185,10 @@ def lane_of(lane: Lane, *, alone: bool) -> bytes:
     return _encode(StoredLane(lane.line, lane.path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)))
 
 
-def head_changes(before: Head | None, after: Head, largest: int) -> tuple[list[Any], list[str]]:
+def head_changes(before: Head | None, entry: Entry) -> tuple[list[Any], list[str]]:
     """Fields of the head to set, as names and values in turn, and fields to remove."""
-    fields: list[Any] = ["counters", counters_of(after, largest)]
+    after = entry.head
+    fields: list[Any] = ["counters", counters_of(after, entry.largest, entry.segments)]
     if before is None or not _same_facts(before, after):
         fields += ["facts", facts_of(after)]
     lanes = {} if before is None else before.lanes

@@ -117,6 +117,7 @@ class RedisStorage:
         return await listing.list_conversations(self.nodes, self.keys, context, query)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        await self._writer.settle(context.tenant)
         return await beside.participations(self.nodes, self.keys, self._heads, context, participant_id, limit)
 
     # Beside conversations

@@ -17,20 +17,18 @@ from hansard.backends import optimistic
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.redis import beside
 from hansard.backends.redis.answers import Answers, answer
-from hansard.backends.redis.batch import Batch
+from hansard.backends.redis.batch import Batch, Following
 from hansard.backends.redis.changes import (
     NOTHING_LEAVES,
     Leaving,
     fill,
     owner_and_name,
     released,
-    segments_of,
     takes_away,
 )
 from hansard.backends.redis.heads import Heads, Moment
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.partitions import Following
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
 from hansard.backends.redis.turns import Queues, Turn
@@ -143,7 +141,7 @@ class RedisTransaction:
 
     def new_segment(self) -> int:
         self._segments += 1
-        return self._segments + (max(segments_of(self.state)) if self.state else 0)
+        return self._segments + (self._moment.entry.segments if self._moment.entry else 0)
 
     async def get(self, wants: Wants) -> Found:
         answers = await self._answers(wants)

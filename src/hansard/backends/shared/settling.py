@@ -11,10 +11,10 @@ steps. So:
    remembers the newest write of each conversation that it has seen.
 4. The mark is cleared.
 
-Before a process reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it does
-steps 3 and 4 for writers that have not come to it yet, or never will. A mark that is long overdue is cleared, and what
-step 1 prepared in vain is undone. It is not undone before, not even by a writer that was too late to commit: another
-writer may have prepared the same, and be about to commit.
+Before a process reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it
+does steps 3 and 4 for writers that have not come to it yet, or never will. A mark that is long overdue is cleared, and
+what step 1 prepared in vain is undone. It is not undone before, not even by a writer that was too late to commit:
+another writer may have prepared the same, and be about to commit.
 
 **Overdue writers** must not commit any longer: nobody would look for their outbox. A storage that knows the time
 inside its write refuses a commit after the deadline. One that does not gives a `fence`: before an overdue mark is

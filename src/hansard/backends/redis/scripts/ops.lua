@@ -89,6 +89,19 @@ function operations.forget(key, field, n)
   if marked and tonumber(marked) <= tonumber(n) then redis.call('HDEL', key, field) end
 end
 
+-- A member of an index that is still where it was found: it moves, or goes.
+--                                        key: sorted set;   values: member, score found, new score or ''
+function operations.correct(key, member, found, score)
+  if redis.call('ZSCORE', key, member) ~= found then return end
+  if score == '' then redis.call('ZREM', key, member) else redis.call('ZADD', key, score, member) end
+end
+
+-- A member of an index that names a key which is not there any longer.
+--                                        key: sorted set;   values: member, key in the same place
+function operations.unlist(key, member, named)
+  if redis.call('EXISTS', named) == 0 then redis.call('ZREM', key, member) end
+end
+
 -- Tokens and cost, added up.             key: hash of a day; values: field, messages, four kinds of tokens, cost
 -- All are doubles, as in Python.
 function operations.count(key, field, ...)
