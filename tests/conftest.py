@@ -18,6 +18,7 @@ from tests.servers import postgres, runs
 # tries: a fault that nobody has met yet is looked for with $HANSARD_EXAMPLES, not found by whoever comes next.
 settings.register_profile(
     "untimed",
+    max_examples=int(os.environ.get("HANSARD_EXAMPLES", "40")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="HANSARD_EXAMPLES" not in os.environ,
