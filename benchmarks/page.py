@@ -29,8 +29,8 @@ from hansard import Message, connect
 from hansard.contract.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
+from hansard.server.web import rendering
 from hansard.store import Store
-from hansard.web import rendering
 
 LIMIT = 3.0
 METHODS = (

@@ -17,7 +17,7 @@ from tests.web.test_hostile import TEXTS
 from hansard import Message, Participant, Source, Usage
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
-from hansard.web import files
+from hansard.server.web import files
 
 pytestmark = needs_chromium
 expect.set_options(timeout=PATIENCE)

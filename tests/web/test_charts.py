@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.web.kit import Node, parse
 
-from hansard.web.charts import Bar, columns
+from hansard.server.web.charts import Bar, columns
 
 
 def drawn(*values: float) -> Node:

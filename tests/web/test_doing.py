@@ -13,7 +13,7 @@ from tests.web.kit import Site, sited
 
 from hansard import Message, Usage, connect
 from hansard.server.settings import Settings
-from hansard.web import chat
+from hansard.server.web import chat
 
 
 @pytest.fixture

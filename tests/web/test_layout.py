@@ -17,7 +17,7 @@ from tests.web.kit import Site, sited
 from hansard import Message
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
-from hansard.web import files
+from hansard.server.web import files
 
 pytestmark = needs_chromium
 

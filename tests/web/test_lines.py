@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard import Message, sync
-from hansard.web import lines
+from hansard.server.web import lines
 
 
 def test_it_is_what_the_store_reads() -> None:

@@ -12,8 +12,8 @@ from tests.web.kit import parse
 from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
-from hansard.web import content, highlight, pieces, rendering, transcript
-from hansard.web.transcript import Setting
+from hansard.server.web import content, highlight, pieces, rendering, transcript
+from hansard.server.web.transcript import Setting
 
 NASTY = "\"'><script>x</script>&lt;"
 AT = datetime(2026, 11, 15, 9, 5, tzinfo=UTC)

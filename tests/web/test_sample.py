@@ -9,7 +9,7 @@ import pytest
 from tests.cli.shell import Shell
 
 from hansard import connect
-from hansard.web.sample import Filled, fill
+from hansard.server.web.sample import Filled, fill
 
 
 async def filled(url: str, user: str | None = None) -> tuple[Filled, Filled, int]:

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import pytest
 from tests.web.kit import Reader, Site, sited
 
-from hansard.web import files
+from hansard.server.web import files
 
 PATHS = (
     "/",

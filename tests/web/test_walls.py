@@ -16,9 +16,9 @@ from tests.web.kit import Reader, parse
 from hansard import sync
 from hansard.server.calls import Endpoint
 from hansard.server.keys import KeyFile
+from hansard.server.web import cookies
+from hansard.server.web.tree import PAGES
 from hansard.testing.contract.walls import SECRET
-from hansard.web import cookies
-from hansard.web.tree import PAGES
 
 SEED = "s" * 43
 PLACES = {"conversation_id": ID, "message_id": MESSAGE, "number": "0"}

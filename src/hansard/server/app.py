@@ -1,6 +1,6 @@
 """The HTTP application over a store.
 
-- `/`: the web page, `hansard.web`, and everything that is none of the others.
+- `/`: the web page, `hansard.server.web`, and everything that is none of the others.
 - `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
 - `/readyz`: 200 when the store answers, else 503. For sending it traffic.
 - `/metrics`: counts and times, for Prometheus and an operator's key.
@@ -43,9 +43,9 @@ from hansard.server.settings import Settings
 from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping
 from hansard.server.watchers import Watcher, Watchers
+from hansard.server.web.chat import Model
+from hansard.server.web.site import Site
 from hansard.store import Store
-from hansard.web.chat import Model
-from hansard.web.site import Site
 
 _OPENAPI = "/api/v1/openapi.json"
 

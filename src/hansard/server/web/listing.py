@@ -16,9 +16,9 @@ from hansard.errors import Unsupported, ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Page
 from hansard.search.hits import Snippet
 from hansard.server.calls import Answer
-from hansard.web import content
-from hansard.web.looks import Look, NoForm, see
-from hansard.web.markdown import bare
+from hansard.server.web import content
+from hansard.server.web.looks import Look, NoForm, see
+from hansard.server.web.markdown import bare
 
 PAGE = 25
 _LOOKED_AT = 3

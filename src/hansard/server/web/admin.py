@@ -17,8 +17,8 @@ from hansard.server.audit import Entry
 from hansard.server.calls import Answer, NoQuery
 from hansard.server.keys import KeyFile
 from hansard.server.scopes import SCOPES
-from hansard.web import overview
-from hansard.web.looks import Look, NoForm, do, see
+from hansard.server.web import overview
+from hansard.server.web.looks import Look, NoForm, do, see
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _TAIL_BYTES = 400_000

@@ -21,7 +21,7 @@ def address(name: str) -> str:
 
 @cache
 def content(name: str) -> bytes:
-    return (files("hansard.web") / "static" / name).read_bytes()
+    return (files("hansard.server.web") / "static" / name).read_bytes()
 
 
 async def send(scope: Scope, send: Send) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard.server.calls import Endpoint
-from hansard.web import admin, conversation, doing, listing, overview, searching, single, why
+from hansard.server.web import admin, conversation, doing, listing, overview, searching, single, why
 
 PAGES: tuple[Endpoint, ...] = (
     *overview.PAGES,

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from hansard.connect import connect
 from hansard.model import Message, Participant, Usage
+from hansard.server.web import sample_talks
+from hansard.server.web.sample_talks import Line, Talk
 from hansard.store import Store
-from hansard.web import sample_talks
-from hansard.web.sample_talks import Line, Talk
 
 _DAYS = 28
 _LONG = 2_400

@@ -14,10 +14,10 @@ from msgspec import Meta, Struct
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.calls import Answer
-from hansard.web import lines, rendering, transcript
-from hansard.web.looks import ALONE, SAFE, Look, NoForm, see
-from hansard.web.transcript import Setting
-from hansard.web.visits import segment
+from hansard.server.web import lines, rendering, transcript
+from hansard.server.web.looks import ALONE, SAFE, Look, NoForm, see
+from hansard.server.web.transcript import Setting
+from hansard.server.web.visits import segment
 
 PAGE = 40
 FIRST = 20

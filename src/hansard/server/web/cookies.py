@@ -15,7 +15,7 @@ import secrets
 from hansard.errors import Denied, Unauthenticated
 from hansard.server.calls import Caller, Headers
 from hansard.server.gate import Gate
-from hansard.web.visits import HOST, Visit
+from hansard.server.web.visits import HOST, Visit
 
 KEY = "hansard_key"
 OWN_KEY = HOST + KEY

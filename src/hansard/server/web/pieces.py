@@ -12,8 +12,8 @@ from html import escape
 from markupsafe import Markup
 
 from hansard.model import Message, Source, Usage
-from hansard.web.content import Block, Speaker
-from hansard.web.visits import query, segment
+from hansard.server.web.content import Block, Speaker
+from hansard.server.web.visits import query, segment
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
 

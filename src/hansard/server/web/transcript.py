@@ -11,9 +11,9 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
+from hansard.server.web import content, markdown, pieces, rendering
+from hansard.server.web.highlight import Painter
 from hansard.threads import aside
-from hansard.web import content, markdown, pieces, rendering
-from hansard.web.highlight import Painter
 
 _HEAVY = 60_000
 """Characters from which on rendering goes to a thread."""

@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.calls import Answer
+from hansard.server.web import content, listing, pieces, rendering
+from hansard.server.web.looks import Look, NoForm, see
 from hansard.store.finding import SearchMode, SearchOrder
-from hansard.web import content, listing, pieces, rendering
-from hansard.web.looks import Look, NoForm, see
 
 PAGE = 20
 MODES = {"words": "words", "meaning": "meaning", "hybrid": "both"}

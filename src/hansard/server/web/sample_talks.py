@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from hansard.model import MessageScope, Participant, Source, Status, Usage
-from hansard.web import sample_media
+from hansard.server.web import sample_media
 
 TRIP = "sample-kyoto"
 

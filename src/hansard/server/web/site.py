@@ -28,14 +28,14 @@ from hansard.server.calls import Answer
 from hansard.server.exchanges import fault_of, left
 from hansard.server.parts import Parts
 from hansard.server.routing import Router
-from hansard.web import cookies, files
-from hansard.web.books import Books
-from hansard.web.chat import Model, configured
-from hansard.web.looks import FORM, Look, Services, decode, redirect, shown
-from hansard.web.tree import PAGES
-from hansard.web.visits import Visit
+from hansard.server.web import cookies, files
+from hansard.server.web.books import Books
+from hansard.server.web.chat import Model, configured
+from hansard.server.web.looks import FORM, Look, Services, decode, redirect, shown
+from hansard.server.web.tree import PAGES
+from hansard.server.web.visits import Visit
 
-_LOG = logging.getLogger("hansard.web")
+_LOG = logging.getLogger("hansard.server.web")
 _MOST_FORM_BYTES = 4_000_000
 _SIGN_IN, _SIGN_OUT = b"/sign-in", b"/sign-out"
 

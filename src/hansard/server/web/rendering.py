@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from hansard import __version__
-from hansard.web import content, files, pieces, visits
-from hansard.web.memory import Memory, digest
+from hansard.server.web import content, files, pieces, visits
+from hansard.server.web.memory import Memory, digest
 
 _MOST_BYTES = 24_000_000
 """Of HTML that is remembered."""
@@ -57,7 +57,7 @@ def named(template: str) -> Template:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("hansard.web", "templates"),
+        loader=PackageLoader("hansard.server.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

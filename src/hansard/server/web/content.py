@@ -19,8 +19,8 @@ from hansard import codec, formats
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
-from hansard.web import highlight, markdown
-from hansard.web.visits import query, segment
+from hansard.server.web import highlight, markdown
+from hansard.server.web.visits import query, segment
 
 MOST = 20_000
 """Characters of one block in a list of messages."""

@@ -14,11 +14,11 @@ from hansard import formats
 from hansard.errors import NotFound
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.calls import Answer, NoQuery
+from hansard.server.web import content, highlight, transcript
+from hansard.server.web.conversation import ONE, Stretch, base_of, beyond_of
+from hansard.server.web.looks import ALONE, Look, NoForm, see
+from hansard.server.web.transcript import Setting
 from hansard.threads import aside
-from hansard.web import content, highlight, transcript
-from hansard.web.conversation import ONE, Stretch, base_of, beyond_of
-from hansard.web.looks import ALONE, Look, NoForm, see
-from hansard.web.transcript import Setting
 
 _SHOWN = {
     *("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"),

@@ -12,11 +12,11 @@ from msgspec import structs
 
 from hansard.model import NOT_YET, Record
 from hansard.server.calls import Answer, NoQuery
+from hansard.server.web import charts, listing, rendering
+from hansard.server.web.books import Sums
+from hansard.server.web.charts import Bar
+from hansard.server.web.looks import Look, NoForm, see
 from hansard.store import Store
-from hansard.web import charts, listing, rendering
-from hansard.web.books import Sums
-from hansard.web.charts import Bar
-from hansard.web.looks import Look, NoForm, see
 
 DAYS = 30
 NEWEST = 8

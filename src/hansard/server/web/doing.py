@@ -9,12 +9,12 @@ from msgspec import Meta, Struct
 from hansard.errors import ValidationError
 from hansard.model import MAIN, Kind, Message, Participant
 from hansard.server.calls import NDJSON, Answer, NoQuery
-from hansard.web import chat, lines
-from hansard.web.conversation import ONE
-from hansard.web.looks import ALONE, Look, NoForm, do, see
-from hansard.web.sample import fill
-from hansard.web.single import MESSAGE
-from hansard.web.visits import query, segment
+from hansard.server.web import chat, lines
+from hansard.server.web.conversation import ONE
+from hansard.server.web.looks import ALONE, Look, NoForm, do, see
+from hansard.server.web.sample import fill
+from hansard.server.web.single import MESSAGE
+from hansard.server.web.visits import query, segment
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _YES = "yes"

@@ -10,9 +10,9 @@ from msgspec import Meta, Struct
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.server.calls import Answer
-from hansard.web import charts, content, highlight, rendering
-from hansard.web.conversation import ONE, base_of
-from hansard.web.looks import ALONE, Look, NoForm, see
+from hansard.server.web import charts, content, highlight, rendering
+from hansard.server.web.conversation import ONE, base_of
+from hansard.server.web.looks import ALONE, Look, NoForm, see
 
 WORDS = {
     "newest": "the newest message: always there",

@@ -24,11 +24,11 @@ from hansard.server.gate import Gate
 from hansard.server.scopes import Scope
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
+from hansard.server.web import cookies, rendering
+from hansard.server.web.books import Books
+from hansard.server.web.chat import Model
+from hansard.server.web.visits import Visit, unsegment
 from hansard.store import Store
-from hansard.web import cookies, rendering
-from hansard.web.books import Books
-from hansard.web.chat import Model
-from hansard.web.visits import Visit, unsegment
 
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
