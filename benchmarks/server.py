@@ -64,7 +64,7 @@ def bare() -> None:
     from starlette.routing import Route
 
     from hansard.model import NOT_YET, Appended
-    from hansard.server.routes.messages import NewMessages
+    from hansard.server.rest.messages import NewMessages
 
     decode = msgspec.json.Decoder(NewMessages).decode
     page = msgspec.json.encode([Message("user", _TEXT, id=f"m{number}") for number in range(50)])

@@ -18,7 +18,7 @@ from tests.server.walls import ALL, Walled, walled_in
 from hansard import sync
 from hansard.server.calls import Endpoint
 from hansard.server.keys import KeyFile
-from hansard.server.routes import ENDPOINTS
+from hansard.server.rest import ENDPOINTS
 from hansard.server.settings import Settings
 from hansard.server.tail import EVENTS
 from hansard.testing.contract.walls import SECRET

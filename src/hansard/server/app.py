@@ -38,7 +38,7 @@ from hansard.server.metrics import Metrics
 from hansard.server.openai import app as openai_wire
 from hansard.server.parts import Parts
 from hansard.server.relays import Relays
-from hansard.server.routes import ENDPOINTS, PUBLIC
+from hansard.server.rest import ENDPOINTS, PUBLIC
 from hansard.server.settings import Settings
 from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping

@@ -15,7 +15,7 @@ from hansard.server import parameters, tail
 from hansard.server.calls import Answer
 from hansard.server.exchanges import PREFIX, Exchange, failed
 from hansard.server.parts import Parts
-from hansard.server.routes.tails import ROUTES, TailQuery
+from hansard.server.rest.tails import ROUTES, TailQuery
 from hansard.server.routing import Router
 from hansard.store import Store
 

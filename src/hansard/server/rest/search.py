@@ -11,7 +11,7 @@ from hansard.errors import NotFound, Unsupported
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 from hansard.store.reading import BlobMode
 from hansard.threads import aside

@@ -14,7 +14,7 @@ from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
 from hansard.server.problems import Refused
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 
 
 class About(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hansard.errors import MessageNotFound, NotFound, Unsupported
 from hansard.server import tail
 from hansard.server.calls import Answer, Call, Endpoint
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 
 
 class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):

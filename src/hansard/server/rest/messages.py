@@ -15,7 +15,7 @@ from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotF
 from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
 from hansard.server import repeating
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
-from hansard.server.routes.shapes import Id, MessagePage, NewMessage
+from hansard.server.rest.shapes import Id, MessagePage, NewMessage
 from hansard.store.reading import BlobMode
 
 _MANY = 500

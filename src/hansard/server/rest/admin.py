@@ -9,7 +9,7 @@ from msgspec import Struct
 from hansard.errors import ValidationError
 from hansard.model import Problem, Receipt, Stats
 from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
-from hansard.server.routes.lifecycle import Problems
+from hansard.server.rest.lifecycle import Problems
 from hansard.store import Store
 
 

@@ -11,8 +11,8 @@ from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotF
 from hansard.model import Branch, Conversation, Receipt, Summary
 from hansard.server import repeating
 from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.routes.conversations import version_of
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.conversations import version_of
+from hansard.server.rest.shapes import Id
 
 
 class NewBranch(Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import repeating
 from hansard.server.calls import Answer, Call, Endpoint, NoQuery
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 
 Limit = Annotated[int, Meta(ge=1)]
 

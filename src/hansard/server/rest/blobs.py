@@ -10,7 +10,7 @@ from hansard.errors import NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Blob
 from hansard.server.calls import BYTES, Answer, Call, Endpoint, NoQuery
 from hansard.server.problems import Refused
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard.server.calls import Endpoint
-from hansard.server.routes import (
+from hansard.server.rest import (
     admin,
     backend,
     blobs,
@@ -13,7 +13,7 @@ from hansard.server.routes import (
     messages,
     prompts,
     records,
-    searching,
+    search,
     tails,
 )
 
@@ -22,7 +22,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *messages.ROUTES,
     *branches.ROUTES,
     *prompts.ROUTES,
-    *searching.ROUTES,
+    *search.ROUTES,
     *tails.ROUTES,
     *records.ROUTES,
     *blobs.ROUTES,

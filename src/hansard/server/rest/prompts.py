@@ -19,8 +19,8 @@ from hansard.formats.dialogue import Loss
 from hansard.formats.registry import Target
 from hansard.model import MessageScope, Summary
 from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.routes.branches import SummaryList
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.branches import SummaryList
+from hansard.server.rest.shapes import Id
 
 _LONGEST = 10**9
 """Seconds that a window of time may reach back."""

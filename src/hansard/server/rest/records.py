@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Order, Record
 from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.routes.shapes import Id
+from hansard.server.rest.shapes import Id
 from hansard.store.records import Delete, Put
 
 Namespace = Annotated[list[Id], Meta(min_length=1)]
