@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import inspect
 
-from hansard.server.calls import NDJSON, Endpoint
+from hansard.server.endpoints import NDJSON, Endpoint
 from hansard.testing.contract.walls import SECRET
 
 OWNER, ID, MESSAGE, BRANCH, KEY = "ada", "victim", "the-message", "side", "k"

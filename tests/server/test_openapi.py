@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.server.kit import Served, serving
 
 from hansard.server import openapi
-from hansard.server.rest import PUBLIC
+from hansard.server.app import PUBLIC
 from hansard.server.settings import Settings
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))

@@ -16,9 +16,9 @@ from tests.server.requests_of import ID, OWNER, request_of
 from tests.server.walls import ALL, Walled, walled_in
 
 from hansard import sync
-from hansard.server.calls import Endpoint
+from hansard.server.app import ENDPOINTS
+from hansard.server.endpoints import Endpoint
 from hansard.server.keys import KeyFile
-from hansard.server.rest import ENDPOINTS
 from hansard.server.settings import Settings
 from hansard.server.tail import EVENTS
 from hansard.testing.contract.walls import SECRET

@@ -11,8 +11,8 @@ from tests.server.kit import Served, serving
 from tests.server.requests_of import OWNER
 
 from hansard import sync
+from hansard.server.endpoints import SCOPES
 from hansard.server.keys import KeyFile
-from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
 from hansard.testing import state
 from hansard.testing.contract.walls import keep_a_secret

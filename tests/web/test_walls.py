@@ -14,10 +14,10 @@ from tests.server.walls import ALL, Walled, walled_in
 from tests.web.kit import Reader, parse
 
 from hansard import sync
-from hansard.server.calls import Endpoint
+from hansard.server.endpoints import Endpoint
 from hansard.server.keys import KeyFile
 from hansard.server.web import cookies
-from hansard.server.web.tree import PAGES
+from hansard.server.web.app import PAGES
 from hansard.testing.contract.walls import SECRET
 
 SEED = "s" * 43

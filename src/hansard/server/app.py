@@ -27,50 +27,54 @@ from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
-from hansard.server import exchanges, openapi, problems, tracing
-from hansard.server.api import Api
+from hansard.server import live, openapi, problems, rest, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.deadlines import Deadlines
+from hansard.server.endpoints import Endpoint
 from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
+from hansard.server.live import Live
 from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
-from hansard.server.openai import app as openai_wire
-from hansard.server.parts import Parts
+from hansard.server.openai.app import OpenAiWire
+from hansard.server.openai.calls import PREFIX as WIRE_PREFIX
+from hansard.server.openai.chat_model import ChatModel
+from hansard.server.openai.upstream import Upstream
+from hansard.server.parts import Observer, Parts
 from hansard.server.relays import Relays
-from hansard.server.rest import ENDPOINTS, PUBLIC
+from hansard.server.rest.app import PREFIX, Rest
 from hansard.server.settings import Settings
-from hansard.server.sockets import Sockets
 from hansard.server.tail import Stopping
-from hansard.server.watchers import Watcher, Watchers
+from hansard.server.web.app import Site
 from hansard.server.web.chat import Model
-from hansard.server.web.site import Site
 from hansard.store import Store
 
-_OPENAPI = "/api/v1/openapi.json"
+ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *live.routes)
+"""The routes below `/api/v1`."""
+PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
+"""Those that the OpenAPI document describes."""
+_API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
+_OPENAPI = _API + "openapi.json"
 
 
 class App:
     """The application. Requests to the API take the short way, past the router of the pages."""
 
-    def __init__(self, api: ASGIApp, openai: ASGIApp, sockets: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, openai: ASGIApp, live: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
         self._openai = openai
-        self._sockets = sockets
+        self._live = live
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
-        if scope["type"] == "websocket":
-            handler = self._openai if inside.startswith(openai_wire.PREFIX) else self._sockets
-        elif inside.startswith(openai_wire.PREFIX):
+        if inside.startswith(_WIRE):
             handler = self._openai
+        elif scope["type"] == "websocket":
+            handler = self._live
         else:
             handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
         await handler(scope, receive, send)
-
-
-_API = exchanges.PREFIX.decode() + "/"
 
 
 @cache
@@ -92,7 +96,7 @@ def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Res
                 raise Denied("metrics are for an operator's key with the scope 'read'")
         except HansardError as error:
             body = problems.encode(error, error.status, "", is_trusted=False)
-            return Response(body, error.status, HEADERS, problems.MEDIA_TYPE.decode())
+            return Response(body, error.status, HEADERS, problems.MEDIA_TYPE)
         return Response(metrics.render(), headers={"Content-Type": metrics.media_type, **HEADERS})
 
     return measure
@@ -118,7 +122,7 @@ def create_app(
     parts = Parts(
         store=store,
         gate=gate,
-        watchers=_watchers(metrics, settings),
+        observers=_observers(metrics, settings),
         settings=settings,
         stopping=stopping,
         bodies=Deadlines(settings.body_seconds),
@@ -135,10 +139,17 @@ def create_app(
             Route("/metrics", _measured(gate, metrics)),
             *_mcp(parts),
         ],
-        default=Site(parts, model),
+        default=Site(parts, model or _model(settings)),
     )
-    app = App(Api(parts, ENDPOINTS), openai_wire.OpenAiWire(parts), Sockets(parts), pages)
+    app = App(Rest(parts, ENDPOINTS), OpenAiWire(parts), Live(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
+
+
+def _model(settings: Settings) -> Model | None:
+    """The model that the settings name."""
+    if settings.upstream and settings.model:
+        return ChatModel(Upstream(settings), settings.model)
+    return None
 
 
 def _commits(store: Store) -> Callable[[], tuple[int, int]]:
@@ -167,13 +178,13 @@ def _mcp(parts: Parts) -> list[Route]:
     return [Route("/mcp", _LaterMcp(parts))] if find_spec("mcp") is not None else []
 
 
-def _watchers(metrics: Metrics, settings: Settings) -> Watchers:
-    watchers: list[Watcher] = [metrics, RequestLog()]
+def _observers(metrics: Metrics, settings: Settings) -> tuple[Observer, ...]:
+    observers: list[Observer] = [metrics, RequestLog()]
     if (traces := tracing.tracer()) is not None:
-        watchers.append(traces)
+        observers.append(traces)
     if settings.audit_log is not None:
-        watchers.append(AuditLog(settings.audit_log))
-    return Watchers(*watchers)
+        observers.append(AuditLog(settings.audit_log))
+    return tuple(observers)
 
 
 def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 
 if TYPE_CHECKING:
-    from hansard.server.exchanges import Exchange
+    from hansard.server.calls import Call
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
@@ -45,18 +45,18 @@ class AuditLog:
         except OSError as error:
             raise Unavailable(f"cannot write the audit log {path}: {error.strerror}", retryable=False) from error
 
-    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
-        endpoint, caller = exchange.endpoint, exchange.caller
+    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+        endpoint, caller = call.endpoint, call.caller
         entry = Entry(
             datetime.now(UTC),
-            exchange.request_id,
+            call.request_id,
             status,
             caller.name if caller else None,
-            exchange.tenant,
-            exchange.user,
+            call.tenant,
+            call.user,
             endpoint.scope if endpoint else None,
-            exchange.action,
-            exchange.on,
+            call.action,
+            call.on,
             code,
         )
         line = msgspec.json.encode(entry) + b"\n"

@@ -29,7 +29,7 @@ class Body:
     """The body of one request. It is read once."""
 
     def __init__(self, receive: Receive, headers: dict[bytes, bytes], most: int, deadlines: Deadlines) -> None:
-        self._receive = receive
+        self.receive = receive
         self._most = most
         self._deadlines = deadlines
         self._declared = headers.get(b"content-length")
@@ -53,7 +53,7 @@ class Body:
             raise Refused(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
 
     async def _piece(self) -> bytes:
-        event = await self._receive()
+        event = await self.receive()
         if event["type"] == "http.disconnect":
             raise Gone
         piece: bytes = event.get("body", b"")
@@ -65,7 +65,7 @@ class Body:
 
     async def gone(self) -> None:
         """Returns when the client has gone."""
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.receive())["type"] != "http.disconnect":
             pass
 
     async def whole(self) -> bytes:

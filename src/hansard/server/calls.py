@@ -1,163 +1,158 @@
-"""What a route is declared as, and what its handler is given: an `Endpoint` and a `Call`.
-
-A route is data. From it come the decoding of what arrives, the walls, the OpenAPI document, the metrics and the tests
-that try to cross the walls: a route that is declared is guarded, documented and tested.
-"""
+"""One request and its answer: what the pipeline learns about it step by step, and what a handler is given."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from copy import copy
+from typing import Generic, Self, TypeVar
 
-from msgspec import Struct
+from starlette.types import Receive, Scope, Send
 
-from hansard.errors import HansardError, ValidationError
 from hansard.server.bodies import Body
-from hansard.server.scopes import Scope
+from hansard.server.endpoints import Answer, Caller, Endpoint
+from hansard.server.parts import Parts
 from hansard.store import Store
-
-if TYPE_CHECKING:
-    from hansard.server.parts import Parts
-
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
-BYTES = "application/octet-stream"
 
 Q = TypeVar("Q")
 B = TypeVar("B")
-Headers = tuple[tuple[bytes, bytes], ...]
-NO_HEADERS: Headers = ()
+
+EXTENSION = "hansard.together"
+"""What `hansard.server.protocol` offers: `hold` makes the next two writes one."""
+_random = random.Random()
+_STREAM_BYTES = 64 * 1024
+_SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
 
 
-class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A route without parameters."""
-
-
-class Caller(Struct, frozen=True):
-    """Who asks, and what they may."""
-
-    name: str
-    """The id of a key or the subject of a token; `local` where no key is needed."""
-    scopes: frozenset[str]
-    tenant: str | None = None
-    """None for an operator, who may open every tenant."""
-    user: str | None = None
-    until: datetime | None = None
-    """When a token ends. Whether a key still holds, its file says."""
-
-    @property
-    def is_operator(self) -> bool:
-        return self.tenant is None
+def _new_id() -> str:
+    # Not from the system: asking it lets another thread go first, and nobody gains by guessing one.
+    return f"{_random.getrandbits(64):016x}"
 
 
 class Call(Generic[Q, B]):
-    """One request, decoded and let in."""
+    """One request. The pipeline fills it in; a handler sees it decoded and let in."""
 
-    __slots__ = (
-        "body",
-        "caller",
-        "headers",
-        "key",
-        "parts",
-        "path",
-        "query",
-        "root",
-        "store",
-        "stream",
-        "version",
-    )
+    query: Q
+    body: B
+    store: Store
+    """The store as the caller may see it."""
+    id_headers: tuple[bytes, ...] = (b"request-id",)
+    """By which a client learns the id of its request."""
 
-    def __init__(self, root: Store, store: Store, caller: Caller, path: tuple[str, ...], stream: Body) -> None:
-        self.root = root
-        """The whole store: for routes that only an operator may use."""
-        self.store = store
-        """The store as the caller may see it."""
-        self.caller = caller
-        self.path = path
-        """What stands in the path for its parameters, in their order."""
-        self.stream = stream
-        self.headers: dict[bytes, bytes] = {}
-        self.parts: Parts
+    def __init__(self, parts: Parts, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
+        self.began = time.perf_counter()
+        self.parts = parts
         """What the server is made of."""
-        self.query: Q
-        self.body: B
+        self.root = parts.store
+        """The whole store: for routes that only an operator may use."""
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.method: str = scope.get("method", "GET")
+        self.address: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
+        """The path as it was sent, below the prefix of the application."""
+        self.request_id = _new_id()
+        self.stream = Body(receive, self.headers, parts.settings.max_body_bytes, parts.bodies)
+        self.endpoint: Endpoint | None = None
+        self.path: tuple[str, ...] = ()
+        """What stands in the path for the endpoint's parameters, in their order."""
+        self.more: dict[str, str] = {}
+        """What the request is about, where the path does not say it."""
+        self.caller: Caller | None = None
+        self.tenant: str | None = None
+        self.user: str | None = None
         self.version: int | None = None
         """What `If-Match` demands."""
         self.key: str | None = None
         """The `Idempotency-Key`."""
-
-
-class Answer(Struct, frozen=True):
-    """An answer that is more than a value: a status, headers, bytes or a stream of its own."""
-
-    body: bytes | AsyncIterator[bytes] = b""
-    status: int = 200
-    headers: Headers = ()
-    media_type: str = JSON
-    is_live: bool = False
-    """Each piece of the stream is sent at once."""
-
-
-Handler = Callable[[Any], Awaitable[Any]]
-
-
-@cache
-def _name_of(handler: Handler) -> str:
-    return handler.__name__.rstrip("_")
-
-
-class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
-    """A route."""
-
-    method: str
-    path: str
-    """Below `/api/v1`, with parameters in braces."""
-    handler: Handler
-    scope: Scope
-    operator: bool = False
-    """Only for keys that are bound to no tenant."""
-    query: type[Struct] = NoQuery
-    body: Any = None
-    """The type of a JSON body; None where there is none, or where the handler reads it as a stream."""
-    is_batch: bool = False
-    """The body holds messages to store, as many as the settings allow."""
-    takes: str | None = None
-    """The media type of a body that is read as a stream."""
-    answer: Any = None
-    """The type of the JSON answer; None when it is a stream or bytes."""
-    gives: str = JSON
-    status: int = 200
-    etag: Callable[[Any], int] | None = None
-    """How to read the version off the answer."""
-    versioned: bool = False
-    """`If-Match` is honoured."""
-    repeat: Literal["natural", "key", "no"] = "natural"
-    """Whether doing it twice does no harm by itself, with an `Idempotency-Key`, or not at all."""
-    is_public: bool = True
-    """It stands in the OpenAPI document, and may not change. What does not is between one version and itself."""
-    errors: tuple[type[HansardError], ...] = ()
-    """What it may answer beside what every route may."""
+        self.has_begun = False
+        """A part of the answer was sent."""
+        self.received = 0
+        """How many bytes of the body have arrived."""
+        self._send = send
 
     @property
-    def name(self) -> str:
-        return _name_of(self.handler)
+    def action(self) -> str | None:
+        """The name of what is asked for."""
+        return self.endpoint.name if self.endpoint is not None else None
 
     @property
-    def summary(self) -> str:
-        return " ".join((self.handler.__doc__ or "").split())
+    def on(self) -> dict[str, str]:
+        """What the request is about: ids by their names."""
+        names = self.endpoint.parameters if self.endpoint is not None else ()
+        return {**dict(zip(names, self.path, strict=True)), **self.more}
 
     @property
-    def parameters(self) -> list[str]:
-        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+    def known_caller(self) -> Caller:
+        """Who asks, once they were let in."""
+        assert self.caller is not None
+        return self.caller
 
+    def event(self, size: int) -> Self:
+        """A message of so many bytes on this connection, as a request of its own."""
+        event = copy(self)
+        event.began, event.request_id = time.perf_counter(), _new_id()
+        event.received, event.more = size, {}
+        return event
 
-def digits(text: str) -> int:
-    """The version in an entity tag: digits in quotes."""
-    number = text[1:-1]
-    if len(text) < 3 or text[0] != '"' or text[-1] != '"' or not number.isascii() or not number.isdigit():
-        raise ValidationError(f"If-Match is {text[:80]!r}: give one version in quotes, as an ETag does")
-    if len(number) > 18:
-        raise ValidationError("If-Match is a number that no version can be")
-    return int(number)
+    # The answer
+
+    async def send(self, answer: Answer) -> None:
+        """Sends an answer; a stream only as long as the client is there."""
+        if not isinstance(answer.body, bytes):
+            await self._send_stream(answer, answer.body)
+            return
+        length = (b"content-length", b"%d" % len(answer.body))
+        if (together := self.scope.get("extensions", {}).get(EXTENSION)) is not None:
+            together["hold"]()
+        await self._start(answer, length)
+        await self._send({"type": "http.response.body", "body": answer.body})
+
+    async def _start(self, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+        self.has_begun = True
+        kind = (b"content-type", answer.media_type.encode())
+        id = self.request_id.encode()
+        named = [(name, id) for name in self.id_headers]
+        headers = [*_SAFE_HEADERS, kind, *more, *named, *answer.headers]
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+
+    async def _send_stream(self, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
+        """Begins only when there is something to send: until then an error can still be told."""
+        held: list[bytes] = []
+        size = 0
+        # A live stream listens itself for its client's leaving. Any other goes on to its end, which nobody may await.
+        leaving = None if answer.is_live else asyncio.ensure_future(self.stream.gone())
+        try:
+            async for piece in pieces:
+                held.append(piece)
+                size += len(piece)
+                if size >= _STREAM_BYTES or answer.is_live:
+                    await self._send_piece(answer, b"".join(held))
+                    held, size = [], 0
+                if leaving is not None and leaving.done():
+                    return
+            await self._send_piece(answer, b"".join(held), more=False)
+        finally:
+            if leaving is not None:
+                leaving.cancel()
+            await pieces.aclose()  # type: ignore[attr-defined]
+
+    async def _send_piece(self, answer: Answer, piece: bytes, *, more: bool = True) -> None:
+        if not self.has_begun:
+            await self._start(answer)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    async def refuse_handshake(self, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+        """Answers the handshake of a WebSocket with an error, as any other request."""
+        if "websocket.http.response" not in self.scope.get("extensions", {}):
+            await self._send({"type": "websocket.close", "code": 1000, "reason": ""})
+            return
+        assert isinstance(answer.body, bytes)
+        length = (b"content-length", b"%d" % len(answer.body))
+        headers = [(b"content-type", answer.media_type.encode()), length, *more, *answer.headers]
+        await self._send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+        await self._send({"type": "websocket.http.response.body", "body": answer.body})

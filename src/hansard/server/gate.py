@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
 from hansard.model import DEFAULT_TENANT
 from hansard.server import keys, parameters
-from hansard.server.calls import Caller, Endpoint
+from hansard.server.endpoints import SCOPES, Caller, Endpoint
 from hansard.server.keys import Key, KeyFile
 from hansard.server.meters import Meter
-from hansard.server.scopes import SCOPES
 from hansard.server.settings import Settings
 from hansard.server.tokens import Tokens
 from hansard.store import Store

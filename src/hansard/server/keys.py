@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
-from hansard.server.scopes import SCOPES, Scope
+from hansard.server.endpoints import SCOPES, Scope
 
 PREFIX = "hsk_"
 DEFAULT_FILE = "hansard-keys.json"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from hansard.server.exchanges import Exchange
+    from hansard.server.calls import Call
 
 _LOG = logging.getLogger("hansard.requests")
 
@@ -45,16 +45,16 @@ def set_up(level: str) -> None:
 class RequestLog:
     """A line for every request, at the level `info`."""
 
-    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
+    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
         if not _LOG.isEnabledFor(logging.INFO):
             return
         facts = {
-            "request_id": exchange.request_id,
-            "action": exchange.action,
+            "request_id": call.request_id,
+            "action": call.action,
             "status": status,
             "code": code,
-            "caller": exchange.caller.name if exchange.caller else None,
-            "tenant": exchange.tenant,
-            "ms": round((time.perf_counter() - exchange.began) * 1000, 3),
+            "caller": call.caller.name if call.caller else None,
+            "tenant": call.tenant,
+            "ms": round((time.perf_counter() - call.began) * 1000, 3),
         }
         _LOG.info("answered", extra={"facts": facts})

@@ -6,10 +6,9 @@ there is no session that could outlive a key, and nothing that a model says can 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,20 +17,19 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
-from msgspec import Struct
 from pydantic import Field, create_model
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hansard import __version__
 from hansard.connect import connect
-from hansard.errors import HansardError, TimedOut, ValidationError
+from hansard.errors import HansardError, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation, Message
 from hansard.search.hits import Hit
-from hansard.server.bodies import Body, Gone
-from hansard.server.calls import JSON, Answer, Endpoint
-from hansard.server.exchanges import Exchange, failed, left
+from hansard.server.calls import Call
+from hansard.server.endpoints import JSON, Answer, Endpoint, NoQuery
 from hansard.server.parts import Parts
+from hansard.server.pipeline import Pipeline
 from hansard.server.problems import Refused
 from hansard.store import Store
 
@@ -145,86 +143,63 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-class Asked(Struct, frozen=True):
-    exchange: Exchange
-    view: Store
-    given: bytes
-    receive: Receive
+ToolCall = Call[NoQuery, bytes]
 
 
-async def use_tools(asked: Asked) -> Answer:
+async def use_tools(call: ToolCall) -> Answer:
     """Lets a model use the tools. Not a route of the API, but let in, counted and audited as one."""
     app = server().streamable_http_app(
-        streamable_http_path=asked.exchange.scope["path"],
+        streamable_http_path=call.scope["path"],
         stateless_http=True,
         json_response=True,
         transport_security=_TRUST,
     )
     # That of this application: the next request makes another.
     sessions = server().session_manager
-    before = _VIEW.set(View(asked.view, asked.exchange.more))
+    before = _VIEW.set(View(call.store, call.more))
     try:
         async with sessions.run():
-            return await _collected(app, asked)
+            return await _collected(app, call)
     finally:
         _VIEW.reset(before)
 
 
-_ENDPOINT = Endpoint(method="POST", path=PATH, handler=use_tools, scope="read")
+_ENDPOINT = Endpoint(name="use_tools", method="POST", path=PATH, handler=use_tools, scope="read")
 
 
-class McpOverHttp:
+class McpOverHttp(Pipeline[ToolCall]):
     """`/mcp`: the walls, the limits and the audit are those of the API, the scope is `read`."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._store = parts.store
-        self._gate = parts.gate
-        self._watchers = parts.watchers
+        super().__init__(parts, (_ENDPOINT,))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, send, time.perf_counter())
-        exchange.endpoint = _ENDPOINT
-        body = self._parts.body(receive, exchange.headers)
-        try:
-            answer = await self._answer(exchange, body, receive)
-            exchange.received = body.size
-            self._watchers.answered(exchange, answer.status)
-        except Gone:
-            left(exchange, self._watchers)
-            return
-        except Exception as error:
-            answer = failed(exchange, error, self._watchers)
-        await exchange.send(answer, body.gone)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> ToolCall:
+        call: ToolCall = Call(self.parts, 0, scope, receive, send)
+        call.endpoint = _ENDPOINT  # known before the caller is, so that who tried is audited under its name
+        return call
 
-    async def _answer(self, exchange: Exchange, body: Body, receive: Receive) -> Answer:
-        exchange.caller = caller = await self._gate.admit(exchange.headers, exchange.scope.get("client"))
-        self._gate.allow(caller, _ENDPOINT)
-        view = self._gate.view(self._store, caller, exchange.headers)
-        exchange.tenant, exchange.user = view.tenant_id, view.user_id
-        if exchange.method != "POST":
+    def find(self, call: ToolCall) -> tuple[Endpoint, tuple[str, ...]]:
+        return _ENDPOINT, ()
+
+    async def decode(self, call: ToolCall) -> None:
+        if call.method != "POST":
             # There is no session that could be listened to or ended.
             raise Refused(405, ValidationError("ask by POST: each request stands alone"), ((b"allow", b"POST"),))
-        body.charge = partial(self._gate.charge, caller)
-        asked = Asked(exchange, view, await body.whole(), receive)
-        try:
-            return await self._parts.answers.wait_for(use_tools(asked))
-        except TimeoutError as error:
-            raise TimedOut("the store did not answer in time", outcome="not_applied") from error
+        call.body = await call.stream.whole()
 
 
-async def _collected(app: ASGIApp, asked: Asked) -> Answer:
+async def _collected(app: ASGIApp, call: ToolCall) -> Answer:
     """What the application answers to a body, held back until it was audited."""
     sent: list[Event] = []
-    events = iter([{"type": "http.request", "body": asked.given, "more_body": False}])
+    events = iter([{"type": "http.request", "body": call.body, "more_body": False}])
 
     async def give() -> Event:
-        return next(events, None) or await asked.receive()
+        return next(events, None) or await call.stream.receive()
 
     async def take(event: Event) -> None:
         sent.append(event)
 
-    await app(asked.exchange.scope, give, take)
+    await app(call.scope, give, take)
     headers = dict(sent[0]["headers"])
     media_type = headers.get(b"content-type", JSON.encode()).decode()
     return Answer(b"".join(event.get("body", b"") for event in sent[1:]), sent[0]["status"], media_type=media_type)

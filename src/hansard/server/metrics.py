@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -23,7 +23,7 @@ from hansard import __version__
 from hansard.server.relays import Relays
 
 if TYPE_CHECKING:
-    from hansard.server.exchanges import Exchange
+    from hansard.server.calls import Call
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 
@@ -55,15 +55,15 @@ class Metrics(Collector):
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
         about.labels(__version__, backend).set(1)
 
-    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
+    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
         # What no route was found for is counted under one name: paths are made by clients, without end.
-        action = exchange.action or "none"
-        took = time.perf_counter() - exchange.began
+        action = call.action or "none"
+        took = time.perf_counter() - call.began
         self._requests[action, status] += 1
         times = self._seconds[action]
         times.counts[bisect_left(_BUCKETS, took)] += 1
         times.sum += took
-        self._received += exchange.received
+        self._received += call.received
         if code is not None:
             self._errors[code] += 1
 

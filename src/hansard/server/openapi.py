@@ -20,7 +20,7 @@ from hansard.errors import (
     Unavailable,
     ValidationError,
 )
-from hansard.server.calls import BYTES, JSON, NDJSON, Endpoint
+from hansard.server.endpoints import BYTES, JSON, NDJSON, Endpoint
 from hansard.server.gate import ENCODED
 from hansard.server.problems import MEDIA_TYPE, Problem
 
@@ -187,7 +187,7 @@ def _errors(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         more[422] = "corrupt"
     for status, code in more.items():
         found.setdefault(status, []).append(code)
-    content = {MEDIA_TYPE.decode(): {"schema": schemas.of(Problem)}}
+    content = {MEDIA_TYPE: {"schema": schemas.of(Problem)}}
     return {
         str(status): {"description": ", ".join(dict.fromkeys(codes)), "content": content}
         for status, codes in sorted(found.items())

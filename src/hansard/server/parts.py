@@ -1,27 +1,32 @@
-"""What every entrance of a server needs: the API, the WebSockets, the tools for models."""
+"""What every application of a server needs: REST, OpenAI's wire, the page, the live tail, the tools for models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from msgspec import Struct
-from starlette.types import Receive
 
 from hansard.assembly.summaries import Summarizer
-from hansard.server.bodies import Body
 from hansard.server.deadlines import Deadlines
 from hansard.server.gate import Gate
 from hansard.server.relays import Relays
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
-from hansard.server.watchers import Watchers
 from hansard.store import Store
+
+
+class Observer(Protocol):
+    """Sees every answer: the audit log, the metrics, the log of requests."""
+
+    def answered(self, call: Any, status: int, code: str | None) -> None:
+        """Called before an answer is sent. `code` is that of its error, if it is one."""
 
 
 class Parts(Struct, frozen=True, kw_only=True):
     store: Store
     gate: Gate
-    watchers: Watchers
+    observers: tuple[Observer, ...]
     settings: Settings
     stopping: Stopping
     summarizers: Mapping[str, Summarizer]
@@ -32,5 +37,6 @@ class Parts(Struct, frozen=True, kw_only=True):
     """How long the store may take."""
     relays: Relays
 
-    def body(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
-        return Body(receive, headers, self.settings.max_body_bytes, self.bodies)
+    def observe(self, call: Any, status: int, code: str | None = None) -> None:
+        for observer in self.observers:
+            observer.answered(call, status, code)

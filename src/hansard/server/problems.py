@@ -7,14 +7,15 @@ too large 413): then the code still says which class of the table it is.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from hansard.errors import HansardError, Unsupported
+from hansard.errors import HansardError, RateLimited, Unsupported
+from hansard.server.endpoints import NO_HEADERS, Headers
 
-MEDIA_TYPE = b"application/problem+json"
+MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Struct, frozen=True):
@@ -32,11 +33,31 @@ class Problem(Struct, frozen=True):
 class Refused(Exception):
     """An error with a status that HTTP knows better, and headers that go with it."""
 
-    def __init__(self, status: int, error: HansardError, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    def __init__(self, status: int, error: HansardError, headers: Headers = NO_HEADERS) -> None:
         super().__init__(str(error))
         self.status = status
         self.error = error
         self.headers = headers
+
+
+class Fault(NamedTuple):
+    """What a request failed with, as its client may know it."""
+
+    error: HansardError
+    status: int
+    headers: Headers
+
+
+def told(failure: Exception) -> Fault:
+    """A failure in terms of the one table, with what HTTP adds to it."""
+    status, headers = 0, NO_HEADERS
+    if isinstance(failure, Refused):
+        status, headers, failure = failure.status, failure.headers, failure.error
+    if not isinstance(failure, HansardError):
+        failure = HansardError("the server failed: its log has more under this request id")
+    if isinstance(failure, RateLimited):
+        headers = ((b"retry-after", str(failure.retry_after).encode()),)
+    return Fault(failure, status or failure.status, headers)
 
 
 def encode(error: HansardError, status: int, request_id: str, *, is_trusted: bool) -> bytes:

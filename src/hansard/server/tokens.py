@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard.errors import Unauthenticated, Unavailable, Unsupported, ValidationError
-from hansard.server.calls import Caller
-from hansard.server.scopes import SCOPES
+from hansard.server.endpoints import SCOPES, Caller
 from hansard.server.settings import Settings
 from hansard.threads import aside
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hansard.server.exchanges import Exchange
+    from hansard.server.calls import Call
 
 _AGAIN = 1.0
 
@@ -39,18 +39,18 @@ class Traces:
             self._found = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
         return self._found
 
-    def answered(self, exchange: Exchange, status: int, code: str | None) -> None:
-        if not self._is_set_up(exchange.began):
+    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+        if not self._is_set_up(call.began):
             return
-        action = exchange.action or "none"
+        action = call.action or "none"
         end = time.time_ns()
-        start = end - int((time.perf_counter() - exchange.began) * 1e9)
-        parent = exchange.headers.get(b"traceparent")
+        start = end - int((time.perf_counter() - call.began) * 1e9)
+        parent = call.headers.get(b"traceparent")
         context = None if parent is None else self._extract({"traceparent": parent.decode("latin-1")})
         span = self._tracer.start_span(action, context=context, kind=self._trace.SpanKind.SERVER, start_time=start)
-        span.set_attribute("http.request.method", exchange.method)
+        span.set_attribute("http.request.method", call.method)
         span.set_attribute("http.response.status_code", status)
-        span.set_attribute("hansard.request_id", exchange.request_id)
+        span.set_attribute("hansard.request_id", call.request_id)
         if code is not None:
             span.set_attribute("error.type", code)
         if status >= 500:

@@ -13,10 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.server.openai_wire import published
 
 from hansard.errors import NotFound
-from hansard.server.openai.app import ENDPOINTS, MODELS, PREFIX, REALTIME
-from hansard.server.openai.calls import WireEndpoint
+from hansard.server.endpoints import Endpoint
+from hansard.server.openai.app import ENDPOINTS, MODELS, REALTIME
+from hansard.server.openai.calls import PREFIX
 from hansard.server.problems import Refused
-from hansard.server.routing import Router
+from hansard.server.router import Router
 from hansard.store import Store
 
 OURS = ("openai_list_conversations",)
@@ -46,7 +47,7 @@ class Noting:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["path"].startswith(PREFIX):
+        if not scope["path"].startswith(PREFIX + "/"):
             await self._app(scope, receive, send)
             return
         # As it was sent: an id may hold a slash.
@@ -99,9 +100,9 @@ def wrong(seen: Seen) -> list[str]:
     return published.answer(endpoint.method, endpoint.path, published.JSON, value)
 
 
-def _endpoint(seen: Seen) -> WireEndpoint:
+def _endpoint(seen: Seen) -> Endpoint:
     try:
-        return _ROUTER.find(seen.method, seen.path[len(PREFIX) - 1 :].encode())[0]  # type: ignore[return-value]
+        return _ROUTER.find(seen.method, seen.path[len(PREFIX) :].encode())[0]
     except (NotFound, Refused) as error:
         raise AssertionError(f"{seen.method} {seen.path} is no route, and was answered with {seen.status}") from error
 
@@ -111,7 +112,7 @@ def _events(body: bytes) -> list[Any]:
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
-def _of_stream(endpoint: WireEndpoint, event: Any) -> list[str]:
+def _of_stream(endpoint: Endpoint, event: Any) -> list[str]:
     if "error" in event and endpoint.name == "openai_create_completion":
         return published.component("ErrorResponse", event)
     # The document describes the events where they are made, and not where they are asked for again.

@@ -29,8 +29,8 @@ from tests.server.openai_wire.endpoint import endpoint
 from tests.server.openai_wire.samples import ITEMS
 from tests.server.openai_wire.test_generated import FIXED, Seeded
 
+from hansard.server.endpoints import Endpoint
 from hansard.server.openai.app import ENDPOINTS, MODELS
-from hansard.server.openai.calls import WireEndpoint
 from hansard.server.settings import Settings
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
@@ -155,7 +155,7 @@ QUERY: dict[str, Any] = {
 }
 
 
-def operation(route: WireEndpoint) -> dict[str, Any]:
+def operation(route: Endpoint) -> dict[str, Any]:
     answer = ANSWERS[route.name].model_json_schema() if route.name in ANSWERS else PAGE
     if route.name == "openai_get_item":
         answer = {"type": "object", "required": ["id", "type"]}
@@ -165,13 +165,13 @@ def operation(route: WireEndpoint) -> dict[str, Any]:
         {"in": "path", "name": name, "required": True, "schema": {"enum": [PLACES[name]]}} for name in route.parameters
     ]
     content: dict[str, Any] = {"application/json": {"schema": answer}}
-    if "stream" in route.parameters_known:
+    if "stream" in route.query:
         content["text/event-stream"] = {}
     if route in MODELS:
         content["text/event-stream"] = {}
         places.append({"in": "header", "name": "Hansard-Conversation", "schema": {"enum": ["conv_123"]}})
         places.append({"in": "header", "name": "x-stainless-retry-count", "schema": {"enum": ["0", "1"]}})
-    query = [{"in": "query", "name": name, "schema": QUERY.get(name, TEXT)} for name in route.parameters_known]
+    query = [{"in": "query", "name": name, "schema": QUERY.get(name, TEXT)} for name in route.query]
     found: dict[str, Any] = {
         "operationId": route.name,
         "parameters": places + query,
@@ -180,7 +180,7 @@ def operation(route: WireEndpoint) -> dict[str, Any]:
             "4XX": {"description": "refused", "content": {"application/json": {"schema": ERROR}}},
         },
     }
-    if route.has_body:
+    if route.body is not None:
         schema = {"type": "object", "properties": BODIES[route.name], "additionalProperties": False}
         found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return found

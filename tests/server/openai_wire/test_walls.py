@@ -13,8 +13,8 @@ from tests.server.openai_wire.conftest import client_of
 from tests.server.requests_of import ID, MESSAGE, OWNER
 from tests.server.walls import ALL, Walled, walled_in
 
+from hansard.server.endpoints import Endpoint
 from hansard.server.openai.app import ENDPOINTS, MODELS
-from hansard.server.openai.calls import WireEndpoint
 from hansard.testing.contract.walls import SECRET
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -30,12 +30,12 @@ NAMED = [endpoint for endpoint in ENDPOINTS if endpoint.parameters]
 
 
 class Wire(Walled):
-    def ask(self, endpoint: WireEndpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
+    def ask(self, endpoint: Endpoint, token: str | None, id: str = ID, **headers: str) -> httpx.Response:
         path = endpoint.path
         for name in endpoint.parameters:
             path = path.replace(f"{{{name}}}", id if name in ("conversation_id", "thread_id") else MESSAGE)
         given = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        body = {"json": BODIES.get(endpoint.name, {})} if endpoint.has_body else {}
+        body = {"json": BODIES.get(endpoint.name, {})} if endpoint.body is not None else {}
         return self.api.request(
             endpoint.method,
             f"{self.api.address}/v1{path}",
@@ -56,7 +56,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> None:
 
 
 @every_route
-def test_without_a_key_that_holds(walled: Wire, endpoint: WireEndpoint) -> None:
+def test_without_a_key_that_holds(walled: Wire, endpoint: Endpoint) -> None:
     before = walled.behind()
     for token in (None, "sk-anything", "hsk_", "hsk_x_y"):
         refused(walled.ask(endpoint, token), 401, "invalid_api_key")
@@ -64,7 +64,7 @@ def test_without_a_key_that_holds(walled: Wire, endpoint: WireEndpoint) -> None:
 
 
 @every_route
-def test_without_the_scope(walled: Wire, endpoint: WireEndpoint) -> None:
+def test_without_the_scope(walled: Wire, endpoint: Endpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != endpoint.scope]
     refused(walled.ask(endpoint, walled.key(others)), 403, "permission_denied")
@@ -72,7 +72,7 @@ def test_without_the_scope(walled: Wire, endpoint: WireEndpoint) -> None:
 
 
 @every_route
-def test_from_another_tenant_or_user(walled: Wire, endpoint: WireEndpoint) -> None:
+def test_from_another_tenant_or_user(walled: Wire, endpoint: Endpoint) -> None:
     before = walled.behind()
     for token in walled.tokens.values():
         answer = walled.ask(endpoint, token)
@@ -84,7 +84,7 @@ def test_from_another_tenant_or_user(walled: Wire, endpoint: WireEndpoint) -> No
 
 
 @pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.name)
-def test_what_is_behind_looks_as_if_it_were_not_there(walled: Wire, endpoint: WireEndpoint) -> None:
+def test_what_is_behind_looks_as_if_it_were_not_there(walled: Wire, endpoint: Endpoint) -> None:
     for token in walled.tokens.values():
         answers = [walled.ask(endpoint, token, id) for id in (ID, "never-1")]
         assert [answer.status_code for answer in answers] == [404, 404]

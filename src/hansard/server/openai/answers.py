@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer
 from hansard.server.openai import retries
 from hansard.server.tail import EVENTS
 
@@ -82,7 +82,7 @@ class Asking:
         if self._mark is None:
             yield
             return
-        async with self._call.retries.one_at_a_time(self._mark):
+        async with self._call.services.retries.one_at_a_time(self._mark):
             yield
 
     async def known(self) -> bytes | None:
@@ -90,7 +90,7 @@ class Asking:
         call = self._call
         if self._mark is None or not call.is_retry:
             return None
-        found = call.answers.get(self._mark)
+        found = call.services.answers.get(self._mark)
         if found is None:
             return None
         newest = await call.store.get_messages(found.conversation_id, last=1, blobs="refs")
@@ -106,7 +106,7 @@ class Asking:
         """The answer was stored up to a message: all that was passed on, and this, is what a retry shall get."""
         whole = bytes(self._sent) + answer
         if self._mark is not None and len(whole) <= _LARGEST:
-            self._call.answers.put(self._mark, conversation_id, last, whole)
+            self._call.services.answers.put(self._mark, conversation_id, last, whole)
 
 
 async def streamed(relay: AsyncIterator[bytes]) -> Answer:

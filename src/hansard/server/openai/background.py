@@ -144,7 +144,7 @@ class Run:
     async def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
         """Asks the endpoint, and gives the response as it was in the end."""
         begun = False
-        async with self._call.upstream.ask("/responses", body) as answer:
+        async with self._call.services.upstream.ask("/responses", body) as answer:
             async for _, data in events(answer):
                 if not isinstance(data, dict):
                     continue

@@ -1,17 +1,19 @@
-"""What a route of the wire is declared as, what its handler is given, and how parameters and bodies are read.
-
-A route is an `Endpoint` like those of the API, so that the same gate, audit log and metrics look after it.
-"""
+"""What a handler of the wire is given, how its routes are declared, and how parameters and bodies are read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
 from hansard.model import Order
-from hansard.server.calls import Caller, Endpoint
+from hansard.server.calls import Call
+from hansard.server.endpoints import H, Handler, Routes
 from hansard.server.openai.failures import invalid, missing
+from hansard.server.parts import Parts
 
 if TYPE_CHECKING:
     from hansard.server.openai.answers import Answers
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from hansard.server.openai.pages import Deleted
     from hansard.server.openai.references import References
     from hansard.server.openai.retries import Retries
-    from hansard.server.openai.upstream import Gone, Upstream
-    from hansard.store import Store
+    from hansard.server.openai.upstream import Upstream
 
+PREFIX = "/v1"
 MOST_ITEMS = 20
 """In one call."""
 MOST_PAGE = 100
@@ -33,54 +35,40 @@ PAIR = "metadata["
 Query = dict[str, list[str]]
 
 
-class WireEndpoint(Endpoint, frozen=True, kw_only=True):
-    """A route of the wire."""
+class WireRoutes(Routes):
+    """Routes of the wire. `query` names the parameters that a route knows; a POST has a JSON body."""
 
-    parameters_known: tuple[str, ...] = ()
-    """What its query string may hold."""
-    has_body: bool = False
-    is_slow: bool = False
-    """It waits for others, who take as long as they take."""
+    prefix = "openai_"
 
-    @property
-    def name(self) -> str:
-        return "openai_" + super().name
+    def post(self, path: str, **facts: Any) -> Callable[[H], H]:
+        return super().post(path, **({"body": dict} | facts))
+
+    def types_of(self, handler: Handler) -> dict[str, Any]:
+        return {"query": ()}
 
 
-class WireCall:
-    """One request, read and let in."""
+class Services(Struct, frozen=True):
+    """What all requests of the wire share."""
 
-    def __init__(
-        self,
-        store: Store,
-        caller: Caller,
-        path: tuple[str, ...],
-        query: Query,
-        *,
-        retries: Retries,
-        answers: Answers,
-        deleted: Deleted,
-        references: References,
-        upstream: Upstream,
-        background: Background,
-    ) -> None:
-        self.store = store
-        """The store as the caller may see it."""
-        self.caller = caller
-        self.path = path
-        self.query = query
-        self.retries = retries
-        self.answers = answers
-        self.deleted = deleted
-        self.references = references
-        self.upstream = upstream
-        self.background = background
-        self.headers: dict[bytes, bytes] = {}
-        self.body: dict[str, Any] = {}
+    retries: Retries
+    answers: Answers
+    deleted: Deleted
+    references: References
+    upstream: Upstream
+    background: Background
+
+
+class WireCall(Call[Query, dict[str, Any]]):
+    """One request, which the SDKs know by `x-request-id`."""
+
+    id_headers = (b"request-id", b"x-request-id")
+
+    def __init__(self, services: Services, parts: Parts, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(parts, len(PREFIX), scope, receive, send)
+        self.services = services
+        self.body = {}
         self.raw = b""
         """The body as it was sent."""
-        self.gone: Gone
-        """Returns when the client has gone. Awaited only after the body was read."""
 
     @property
     def is_retry(self) -> bool:

@@ -17,19 +17,22 @@ from hansard.errors import HansardError
 from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer
 from hansard.server.openai import answers, retries, stored_completions
 from hansard.server.openai.answers import Asking
-from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.calls import WireCall, WireRoutes
 from hansard.server.openai.chunks import Chunks
 from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import ClientGone, event, events, is_done, whole
 
+routes = WireRoutes()
+
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
 
 
+@routes.post("/chat/completions", is_slow=True)
 async def create_completion(call: WireCall) -> Answer:
     """Asks the model endpoint; with a conversation, adds its history and records what was said."""
     id = call.headers.get(b"hansard-conversation")
@@ -43,7 +46,7 @@ async def create_completion(call: WireCall) -> Answer:
         if (known := await asking.known()) is not None:
             return Answer(known)
         plan = await _plan(call, conversation, given)
-        async with call.upstream.ask("/chat/completions", plan.body) as answer:
+        async with call.services.upstream.ask("/chat/completions", plan.body) as answer:
             completion = object_of(await whole(answer))
         if own is not None:
             completion["id"] = own
@@ -152,7 +155,7 @@ async def _relay(
                 yield known
                 return
             plan = await _plan(call, conversation, given)
-            async with call.upstream.ask("/chat/completions", plan.body) as answer:
+            async with call.services.upstream.ask("/chat/completions", plan.body) as answer:
                 async for raw in _heard(call, answer, chunks, own):
                     if not ended and is_done(raw):
                         await end(raw)
@@ -176,17 +179,10 @@ async def _relay(
 async def _heard(call: WireCall, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
     """The events, added up. Who has the whole answer has it, and may leave before the last word."""
     try:
-        async for raw, data in events(answer, call.gone):
+        async for raw, data in events(answer, call.stream.gone):
             if isinstance(data, dict):
                 chunks.add(data)
             yield event({**data, "id": own}) if own is not None and isinstance(data, dict) and "id" in data else raw
     except ClientGone:
         if not chunks.is_finished:
             raise
-
-
-ROUTES = (
-    WireEndpoint(
-        method="POST", path="/chat/completions", handler=create_completion, scope="write", has_body=True, is_slow=True
-    ),
-)

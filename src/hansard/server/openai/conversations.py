@@ -11,9 +11,13 @@ from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Conversation, Message
 from hansard.server.openai import retries
-from hansard.server.openai.calls import WireCall, WireEndpoint, items_given, listed, metadata_given, only
+from hansard.server.openai.calls import WireCall, WireRoutes, items_given, listed, metadata_given, only
 from hansard.server.openai.failures import WireError, invalid, missing, not_found
 from hansard.store import Store
+
+ALL = "/conversations"
+ONE = "/conversations/{conversation_id}"
+routes = WireRoutes()
 
 _ATTEMPTS = 5
 
@@ -67,6 +71,7 @@ def fresh_id(prefix: str) -> str:
     return ids.new_id(prefix) + os.urandom(8).hex()
 
 
+@routes.post(ALL)
 async def create_conversation(call: WireCall) -> dict[str, Any]:
     """Makes a conversation, with its first items, all or nothing."""
     only(call.body, "items", "metadata")
@@ -77,15 +82,17 @@ async def create_conversation(call: WireCall) -> dict[str, Any]:
         return shown(await call.store.create_conversation(id, metadata=metadata))
     messages = messages_given(items, retries.marked(retries.mark_of(call, id)))
     await call.store.append(id, messages, metadata=metadata)
-    await call.references.add(call.store, id, [message.id for message in messages])
+    await call.services.references.add(call.store, id, [message.id for message in messages])
     return shown(await need(call.store, id))
 
 
+@routes.get(ONE)
 async def get_conversation(call: WireCall) -> dict[str, Any]:
     """One conversation."""
     return shown(await need(call.store, call.path[0]))
 
 
+@routes.post(ONE)
 async def update_conversation(call: WireCall) -> dict[str, Any]:
     """Sets the metadata anew."""
     only(call.body, "metadata")
@@ -110,6 +117,7 @@ async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: st
     raise AssertionError("the last attempt returns or raises")
 
 
+@routes.delete(ONE)
 async def delete_conversation(call: WireCall) -> dict[str, Any]:
     """Deletes a conversation and everything in it."""
     return await deleted(call.store, call.path[0], "Conversation", "conversation.deleted")
@@ -122,6 +130,7 @@ async def deleted(store: Store, id: str, what: str, name: str) -> dict[str, Any]
     return {"id": id, "object": name, "deleted": True}
 
 
+@routes.get(ALL, query=("limit", "order", "after", "user"))
 async def list_conversations(call: WireCall) -> dict[str, Any]:
     """A page of conversations, those with the newest messages first. OpenAI has no such route."""
     after = call.parameter("after")
@@ -134,21 +143,3 @@ async def list_conversations(call: WireCall) -> dict[str, Any]:
         user_id=call.parameter("user"), order=call.order, limit=call.limit, after=after
     )
     return listed([shown(each) for each in page.items], has_more=page.next_cursor is not None)
-
-
-ALL = "/conversations"
-ONE = "/conversations/{conversation_id}"
-
-ROUTES = (
-    WireEndpoint(method="POST", path=ALL, handler=create_conversation, scope="write", has_body=True),
-    WireEndpoint(
-        method="GET",
-        path=ALL,
-        handler=list_conversations,
-        scope="read",
-        parameters_known=("limit", "order", "after", "user"),
-    ),
-    WireEndpoint(method="GET", path=ONE, handler=get_conversation, scope="read"),
-    WireEndpoint(method="POST", path=ONE, handler=update_conversation, scope="write", has_body=True),
-    WireEndpoint(method="DELETE", path=ONE, handler=delete_conversation, scope="write"),
-)

@@ -25,7 +25,7 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.formats.openai_items import BadItem
-from hansard.server.calls import NO_HEADERS, Answer, Headers
+from hansard.server.endpoints import NO_HEADERS, Answer, Headers
 from hansard.server.problems import Refused
 
 _PATIENCE = 120

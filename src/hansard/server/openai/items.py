@@ -10,9 +10,13 @@ from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import repeating
 from hansard.server.openai import conversations, pages, retries
-from hansard.server.openai.calls import WireCall, WireEndpoint, items_given, listed, only
+from hansard.server.openai.calls import WireCall, WireRoutes, items_given, listed, only
 from hansard.server.openai.conversations import NewId
 from hansard.server.openai.failures import invalid, not_found
+
+ALL = conversations.ONE + "/items"
+ONE = ALL + "/{item_id}"
+routes = WireRoutes()
 
 _INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
 
@@ -24,6 +28,7 @@ def check_include(call: WireCall) -> None:
             raise invalid(f"Invalid value: '{name[:80]}' is nothing that can be included.", "include")
 
 
+@routes.post(ALL, query=("include",))
 async def create_items(call: WireCall) -> dict[str, Any]:
     """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
     check_include(call)
@@ -35,7 +40,7 @@ async def create_items(call: WireCall) -> dict[str, Any]:
 
 async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Message]:
     mark = retries.mark_of(call, conversation_id)
-    async with call.retries.one_at_a_time(mark):
+    async with call.services.retries.one_at_a_time(mark):
         # Checked before anything is looked up: what is wrong is wrong on a retry too.
         messages = conversations.messages_given(items, _new_ids(call, conversation_id, mark))
         fresh = sum(1 for message in messages if message.id.endswith(mark))
@@ -47,7 +52,7 @@ async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Me
             raise not_found("Conversation", conversation_id) from None
         except Conflict as error:
             raise conversations.duplicate(error) from error
-        await call.references.add(call.store, conversation_id, [message.id for message in messages])
+        await call.services.references.add(call.store, conversation_id, [message.id for message in messages])
     return appended.messages
 
 
@@ -60,15 +65,17 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
     return lambda prefix, number: repeating.id_from(name, prefix, conversation_id, str(number))
 
 
+@routes.get(ALL, query=("limit", "order", "after", "include"))
 async def list_items(call: WireCall) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
     check_include(call)
     found, has_more = await pages.items(
-        call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.deleted
+        call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.services.deleted
     )
     return listed(found, has_more=has_more)
 
 
+@routes.get(ONE, query=("include",))
 async def get_item(call: WireCall) -> dict[str, Any]:
     """One item."""
     check_include(call)
@@ -76,13 +83,14 @@ async def get_item(call: WireCall) -> dict[str, Any]:
     return item
 
 
+@routes.delete(ONE)
 async def delete_item(call: WireCall) -> dict[str, Any]:
     """Deletes an item, and gives the conversation. One of several items of a message takes the message with it."""
     message, _ = await _find(call, *call.path)
     if not await call.store.delete_message(call.path[0], message.id):
         raise not_found("Item", call.path[1])
     for item in openai_items.items_of(message):
-        call.deleted.add(call.store, call.path[0], item["id"], message.cursor)
+        call.services.deleted.add(call.store, call.path[0], item["id"], message.cursor)
     return conversations.shown(await conversations.need(call.store, call.path[0]))
 
 
@@ -92,22 +100,3 @@ async def _find(call: WireCall, conversation_id: str, item_id: str) -> tuple[Mes
         return found
     await conversations.need(call.store, conversation_id)
     raise not_found("Item", item_id)
-
-
-ALL = conversations.ONE + "/items"
-ONE = ALL + "/{item_id}"
-
-ROUTES = (
-    WireEndpoint(
-        method="POST", path=ALL, handler=create_items, scope="write", has_body=True, parameters_known=("include",)
-    ),
-    WireEndpoint(
-        method="GET",
-        path=ALL,
-        handler=list_items,
-        scope="read",
-        parameters_known=("limit", "order", "after", "include"),
-    ),
-    WireEndpoint(method="GET", path=ONE, handler=get_item, scope="read", parameters_known=("include",)),
-    WireEndpoint(method="DELETE", path=ONE, handler=delete_item, scope="write"),
-)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from hansard.server.calls import Answer
-from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.endpoints import Answer
+from hansard.server.openai.calls import WireCall, WireRoutes
 from hansard.server.openai.failures import not_found
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import whole
 
+routes = WireRoutes()
+
 _STEPS = frozenset((".", ".."))
 
 
+@routes.get("/models", is_slow=True)
 async def list_models(call: WireCall) -> Answer:
     """The models of the endpoint."""
     return await _passed(call, "/models")
 
 
+@routes.get("/models/{model}", is_slow=True)
 async def get_model(call: WireCall) -> Answer:
     """One of them."""
     id = call.path[0]
@@ -28,11 +32,5 @@ async def get_model(call: WireCall) -> Answer:
 
 
 async def _passed(call: WireCall, path: str) -> Answer:
-    async with call.upstream.ask(path) as answer:
+    async with call.services.upstream.ask(path) as answer:
         return Answer(encoded(object_of(await whole(answer))))
-
-
-ROUTES = (
-    WireEndpoint(method="GET", path="/models", handler=list_models, scope="read", is_slow=True),
-    WireEndpoint(method="GET", path="/models/{model}", handler=get_model, scope="read", is_slow=True),
-)

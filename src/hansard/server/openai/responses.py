@@ -18,15 +18,17 @@ from hansard import ids
 from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message, Usage
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer
 from hansard.server.openai import answers, conversations, response_record, retries, stored_responses
 from hansard.server.openai.answers import Asking
 from hansard.server.openai.background import LAST, RECORDED
-from hansard.server.openai.calls import WireCall, WireEndpoint
+from hansard.server.openai.calls import WireCall, WireRoutes
 from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
+
+routes = WireRoutes()
 
 _ATTEMPTS = 5
 """To record an answer where others record theirs."""
@@ -60,6 +62,7 @@ class Plan(Struct, frozen=True):
     """Those of `given` that a reference named: they are known where they were first."""
 
 
+@routes.post("/responses", is_slow=True)
 async def create_response(call: WireCall) -> Answer:
     """Asks the model endpoint, with the history added, and records what was said."""
     if call.body.get("background"):
@@ -71,7 +74,7 @@ async def create_response(call: WireCall) -> Answer:
         if (known := await asking.known()) is not None:
             return Answer(known)
         plan = await _plan(call)
-        async with call.upstream.ask("/responses", plan.body) as answer:
+        async with call.services.upstream.ask("/responses", plan.body) as answer:
             response = object_of(await whole(answer))
         shown = _shown(call, plan, await Naming(call).named(response))
         if response.get("status") in RECORDED:
@@ -89,7 +92,7 @@ async def _in_background(call: WireCall) -> Answer:
         )
 
     here = plan.conversation_id if plan.exists else None
-    id = await call.background.start(call, plan.body, plan.given, here, answered)
+    id = await call.services.background.start(call, plan.body, plan.given, here, answered)
     if call.body.get("stream"):
         return await stored_responses.streamed(call, id)
     record = (await response_record.need(call.store, id)).record
@@ -120,7 +123,7 @@ async def _plan(call: WireCall) -> Plan:
         history = [message async for message in call.store.iter_messages(conversation, branch=branch)]
         if at is not None:
             history = [message for message in history if message.seq <= at.seq]
-    input = await call.references.resolve(call.store, _input(body), history, conversation)
+    input = await call.services.references.resolve(call.store, _input(body), history, conversation)
     given = _given(call, id, input.items)
     if conversation is not None:
         await _refuse_known(call, conversation, given)
@@ -233,7 +236,7 @@ async def _record(
     if call.body.get("store") is False and not plan.named:
         return response
     store, id = call.store, plan.conversation_id
-    async with call.retries.writing(store, id):
+    async with call.services.retries.writing(store, id):
         attempt = 0
         while True:
             attempt += 1
@@ -257,7 +260,9 @@ async def _record(
                 await retries.give_way(attempt)
         if not plan.exists:
             response = await _remember(call, plan, response, said)
-        await call.references.add(store, id, [message.id for message in batch if message.id not in plan.copies])
+        await call.services.references.add(
+            store, id, [message.id for message in batch if message.id not in plan.copies]
+        )
         if branch is not None and (await conversations.need(store, id)).branch != branch:
             # Last: where nothing was said, nobody is to be taken.
             await store.switch_branch(id, branch)
@@ -382,8 +387,8 @@ async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
                 yield known
                 return
             plan = await _plan(call)
-            async with call.upstream.ask("/responses", plan.body) as answer:
-                async for raw, data in events(answer, call.gone):
+            async with call.services.upstream.ask("/responses", plan.body) as answer:
+                async for raw, data in events(answer, call.stream.gone):
                     kind = data.get("type") if isinstance(data, dict) else None
                     response = data.get("response") if isinstance(data, dict) else None
                     shown = raw
@@ -437,8 +442,3 @@ def object_of(raw: bytes) -> dict[str, Any]:
 
 def encoded(value: Any) -> bytes:
     return msgspec.json.encode(value)
-
-
-ROUTES = (
-    WireEndpoint(method="POST", path="/responses", handler=create_response, scope="write", has_body=True, is_slow=True),
-)

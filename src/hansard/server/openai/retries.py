@@ -63,7 +63,7 @@ async def give_way(attempt: int) -> None:
 def mark_of(call: WireCall, conversation_id: str) -> str:
     """What only this caller's request with this body makes, in this conversation."""
     store, body = call.store, hashlib.sha256(call.raw).hexdigest()
-    who = (call.caller.name, store.tenant_id, store.user_id or "")
+    who = (call.known_caller.name, store.tenant_id, store.user_id or "")
     return codec.digest("openai", *who, conversation_id, body)[:_LENGTH]
 
 

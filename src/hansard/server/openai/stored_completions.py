@@ -17,9 +17,13 @@ from hansard.contract.types import RecordQuery
 from hansard.errors import Conflict, ValidationError
 from hansard.model import Order, Record
 from hansard.server.openai import retries
-from hansard.server.openai.calls import PAIR, WireCall, WireEndpoint, listed, metadata_given, only
+from hansard.server.openai.calls import PAIR, WireCall, WireRoutes, listed, metadata_given, only
 from hansard.server.openai.failures import WireError, invalid, missing, not_found
 from hansard.store.records import Delete, Put
+
+ALL = "/chat/completions"
+ONE = "/chat/completions/{completion_id}"
+routes = WireRoutes()
 
 _HEADS = ("openai", "completions")
 _BODIES = ("openai", "completion-bodies")
@@ -86,11 +90,13 @@ def _shown(head: Record, body: Record) -> dict[str, Any]:
     return {**completion, "metadata": head.value["metadata"]}
 
 
+@routes.get(ONE)
 async def get_completion(call: WireCall) -> dict[str, Any]:
     """One completion."""
     return _shown(*await _need(call, call.path[0]))
 
 
+@routes.get(ALL, query=("limit", "order", "after", "model", "metadata"))
 async def list_completions(call: WireCall) -> dict[str, Any]:
     """A page of completions, the oldest first unless told otherwise."""
     limit, order, after = call.limit, call.order_or("asc"), call.parameter("after")
@@ -129,6 +135,7 @@ async def _heads(call: WireCall, order: Order, after: str | None) -> AsyncIterat
             return
 
 
+@routes.get(ONE + "/messages", query=("limit", "order", "after"))
 async def list_completion_messages(call: WireCall) -> dict[str, Any]:
     """A page of what was asked, in its order."""
     id = call.path[0]
@@ -157,6 +164,7 @@ def _message(given: Any, id: str) -> dict[str, Any]:
 # Changing
 
 
+@routes.post(ONE)
 async def update_completion(call: WireCall) -> dict[str, Any]:
     """Sets the metadata anew."""
     only(call.body, "metadata")
@@ -177,6 +185,7 @@ async def update_completion(call: WireCall) -> dict[str, Any]:
     raise WireError(503, "The completion is being changed by others: try again.", code="busy", type="server_error")
 
 
+@routes.delete(ONE)
 async def delete_completion(call: WireCall) -> dict[str, Any]:
     """Deletes a completion, and what was asked."""
     id = call.path[0]
@@ -185,27 +194,3 @@ async def delete_completion(call: WireCall) -> dict[str, Any]:
     if head is None:
         raise not_found("Chat completion", id)
     return {"id": id, "object": "chat.completion.deleted", "deleted": True}
-
-
-ALL = "/chat/completions"
-ONE = "/chat/completions/{completion_id}"
-
-ROUTES = (
-    WireEndpoint(
-        method="GET",
-        path=ALL,
-        handler=list_completions,
-        scope="read",
-        parameters_known=("limit", "order", "after", "model", "metadata"),
-    ),
-    WireEndpoint(method="GET", path=ONE, handler=get_completion, scope="read"),
-    WireEndpoint(method="POST", path=ONE, handler=update_completion, scope="write", has_body=True),
-    WireEndpoint(method="DELETE", path=ONE, handler=delete_completion, scope="write"),
-    WireEndpoint(
-        method="GET",
-        path=ONE + "/messages",
-        handler=list_completion_messages,
-        scope="read",
-        parameters_known=("limit", "order", "after"),
-    ),
-)

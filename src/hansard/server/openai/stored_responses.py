@@ -8,12 +8,15 @@ from typing import Any
 
 from hansard.errors import Conflict, HansardError, NotFound
 from hansard.formats import openai_items
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer
 from hansard.server.openai import answers, items, response_events, response_record, retries
-from hansard.server.openai.calls import WireCall, WireEndpoint, listed
+from hansard.server.openai.calls import WireCall, WireRoutes, listed
 from hansard.server.openai.failures import WireError, invalid, not_found, wire_error
 from hansard.server.openai.response_record import Found, ResponseRecord
 from hansard.server.openai.upstream import event
+
+ONE = "/responses/{response_id}"
+routes = WireRoutes()
 
 _LOOK = 0.25
 """Seconds between two looks at a response under way."""
@@ -24,6 +27,7 @@ _ATTEMPTS = 20
 _FLAGS = {None: False, "true": True, "false": False, "True": True, "False": False}
 
 
+@routes.get(ONE, query=("include", "include_obfuscation", "starting_after", "stream"))
 async def get_response(call: WireCall) -> dict[str, Any] | Answer:
     """The response as it is now, or what a stream of it says."""
     items.check_include(call)
@@ -61,8 +65,8 @@ async def streamed(call: WireCall, id: str, starting_after: int = -1) -> Answer:
 
 async def _followed(call: WireCall, id: str, seen: int) -> AsyncIterator[bytes]:
     """The events behind the last one that was seen. The very last one always comes: it says how the response ended."""
-    stop = call.background.stopping.watch()
-    ends = {asyncio.ensure_future(call.gone()), asyncio.ensure_future(stop.wait())}
+    stop = call.services.background.stopping.watch()
+    ends = {asyncio.ensure_future(call.stream.gone()), asyncio.ensure_future(stop.wait())}
     begun = False
     try:
         while True:
@@ -87,7 +91,7 @@ async def _followed(call: WireCall, id: str, seen: int) -> AsyncIterator[bytes]:
         named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": seen + 1}
         yield event({"type": "error", **named}, "error")
     finally:
-        call.background.stopping.forget(stop)
+        call.services.background.stopping.forget(stop)
         for each in ends:
             each.cancel()
 
@@ -108,6 +112,7 @@ def _behind(seen: int, response: dict[str, Any], *, is_under_way: bool) -> Itera
 # Input
 
 
+@routes.get(ONE + "/input_items", query=("limit", "order", "after", "include"))
 async def list_input_items(call: WireCall) -> dict[str, Any]:
     """A page of what was sent with the response, the last first unless told otherwise. The history is not among it."""
     items.check_include(call)
@@ -145,6 +150,7 @@ async def _items_of(call: WireCall, record: ResponseRecord, given: Any) -> list[
 # Changing
 
 
+@routes.post(ONE + "/cancel", body=None)
 async def cancel_response(call: WireCall) -> dict[str, Any]:
     """Cancels a response in the background. One that has come to its end is given as it is."""
     store, id = call.store, call.path[0]
@@ -161,11 +167,12 @@ async def cancel_response(call: WireCall) -> dict[str, Any]:
         except (Conflict, NotFound):  # somebody else was first, or deleted the conversation
             await retries.give_way(attempt)
             continue
-        call.background.stop(store, id)
+        call.services.background.stop(store, id)
         return await response_record.shown(store, id, record)
     raise _busy()
 
 
+@routes.delete(ONE)
 async def delete_response(call: WireCall) -> dict[str, Any]:
     """Deletes a response. What lies in a conversation that somebody named stays there; any other goes with it."""
     store, id = call.store, call.path[0]
@@ -180,7 +187,7 @@ async def delete_response(call: WireCall) -> dict[str, Any]:
             continue
         if not is_gone:
             raise not_found("Response", id)
-        call.background.stop(store, id)
+        call.services.background.stop(store, id)
         if found.record.is_own:
             await _delete_empty(call, found.record)
         return {"id": id, "object": "response", "deleted": True}
@@ -198,7 +205,7 @@ async def _delete_messages(call: WireCall, record: ResponseRecord) -> None:
 async def _delete_empty(call: WireCall, record: ResponseRecord) -> None:
     """Deletes the conversation that was made for a response, when nothing is left in it."""
     assert record.conversation is not None
-    async with call.retries.writing(call.store, record.conversation):
+    async with call.services.retries.writing(call.store, record.conversation):
         found = await call.store.get_conversation(record.conversation)
         if found is not None and not found.message_count:
             await call.store.delete_conversation(record.conversation)
@@ -215,25 +222,3 @@ async def _unclaimed(call: WireCall, id: str) -> Found:
 
 def _busy() -> WireError:
     return WireError(503, "The response is being changed by others: try again.", code="busy", type="server_error")
-
-
-ONE = "/responses/{response_id}"
-
-ROUTES = (
-    WireEndpoint(
-        method="GET",
-        path=ONE,
-        handler=get_response,
-        scope="read",
-        parameters_known=("include", "include_obfuscation", "starting_after", "stream"),
-    ),
-    WireEndpoint(method="DELETE", path=ONE, handler=delete_response, scope="write"),
-    WireEndpoint(method="POST", path=ONE + "/cancel", handler=cancel_response, scope="write"),
-    WireEndpoint(
-        method="GET",
-        path=ONE + "/input_items",
-        handler=list_input_items,
-        scope="read",
-        parameters_known=("limit", "order", "after", "include"),
-    ),
-)

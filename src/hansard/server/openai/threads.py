@@ -12,9 +12,14 @@ from hansard.errors import ConversationNotFound, MessageNotFound, ValidationErro
 from hansard.formats import openai_threads
 from hansard.model import Conversation, Message, Messages
 from hansard.server.openai import conversations, pages, retries
-from hansard.server.openai.calls import WireCall, WireEndpoint, listed, metadata_given, only
+from hansard.server.openai.calls import WireCall, WireRoutes, listed, metadata_given, only
 from hansard.server.openai.failures import invalid, not_found, unknown_url
 from hansard.store import Store
+
+ONE = "/threads/{thread_id}"
+ALL_MESSAGES = ONE + "/messages"
+ONE_MESSAGE = ALL_MESSAGES + "/{message_id}"
+routes = WireRoutes()
 
 _RESOURCES = ("openai", "threads")
 """Where the tool resources of a thread lie, as records that go when it goes."""
@@ -25,6 +30,7 @@ _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 # Threads
 
 
+@routes.post("/threads")
 async def create_thread(call: WireCall) -> dict[str, Any]:
     """Makes a thread, with its first messages, all or nothing."""
     only(call.body, "messages", "metadata", "tool_resources")
@@ -45,12 +51,14 @@ async def create_thread(call: WireCall) -> dict[str, Any]:
     return _thread(await _need(call.store, id), resources)
 
 
+@routes.get(ONE)
 async def get_thread(call: WireCall) -> dict[str, Any]:
     """One thread."""
     found = await _need(call.store, call.path[0])
     return _thread(found, await _resources(call.store, found.id))
 
 
+@routes.post(ONE)
 async def update_thread(call: WireCall) -> dict[str, Any]:
     """Sets the metadata or the tool resources anew."""
     if call.path[0] == "runs" and "assistant_id" in call.body:
@@ -66,6 +74,7 @@ async def update_thread(call: WireCall) -> dict[str, Any]:
     return _thread(found, await _resources(call.store, id))
 
 
+@routes.delete(ONE)
 async def delete_thread(call: WireCall) -> dict[str, Any]:
     """Deletes a thread and everything in it."""
     return await conversations.deleted(call.store, call.path[0], "Thread", "thread.deleted")
@@ -115,12 +124,13 @@ def _resources_given(body: dict[str, Any]) -> dict[str, Any] | None:
 # Messages
 
 
+@routes.post(ALL_MESSAGES)
 async def create_message(call: WireCall) -> dict[str, Any]:
     """Adds a message. A retry of an SDK is answered as the first time."""
     only(call.body, "role", "content", "attachments", "metadata")
     id = call.path[0]
     mark = retries.mark_of(call, id)
-    async with call.retries.one_at_a_time(mark):
+    async with call.services.retries.one_at_a_time(mark):
         message = _message(call.body, retries.marked(mark)("msg_", 0), "")
         if call.is_retry and (found := await retries.find(call, id, mark, 1)):
             return _shown(found[0])
@@ -138,6 +148,7 @@ def _message(given: Any, id: str, where: str) -> Message:
     return openai_threads.message_of(given, id, metadata, where)
 
 
+@routes.get(ALL_MESSAGES, query=("limit", "order", "after", "before", "run_id"))
 async def list_messages(call: WireCall) -> dict[str, Any]:
     """A page of what users and assistants said, newest first unless told otherwise."""
     after, before = call.parameter("after"), call.parameter("before")
@@ -174,11 +185,13 @@ async def _page(call: WireCall, **options: Any) -> Messages:
         raise await pages.no_place(call.store, call.path[0], options.get(param) or "", param, "Thread") from None
 
 
+@routes.get(ONE_MESSAGE)
 async def get_message(call: WireCall) -> dict[str, Any]:
     """One message."""
     return _shown(await _find(call))
 
 
+@routes.post(ONE_MESSAGE)
 async def update_message(call: WireCall) -> dict[str, Any]:
     """Sets the metadata of a message anew."""
     only(call.body, "metadata")
@@ -191,6 +204,7 @@ async def update_message(call: WireCall) -> dict[str, Any]:
     return _shown(await call.store.update_message(*call.path, metadata={**metadata, **hidden}))
 
 
+@routes.delete(ONE_MESSAGE)
 async def delete_message(call: WireCall) -> dict[str, Any]:
     """Deletes a message."""
     await _find(call)
@@ -239,26 +253,3 @@ def _with_content(message: Message, content: list[dict[str, Any]]) -> dict[str, 
         "attachments": (message.metadata or {}).get(openai_threads.ATTACHMENTS, []),
         "metadata": _texts(message.metadata),
     }
-
-
-ONE = "/threads/{thread_id}"
-ALL_MESSAGES = ONE + "/messages"
-ONE_MESSAGE = ALL_MESSAGES + "/{message_id}"
-
-ROUTES = (
-    WireEndpoint(method="POST", path="/threads", handler=create_thread, scope="write", has_body=True),
-    WireEndpoint(method="GET", path=ONE, handler=get_thread, scope="read"),
-    WireEndpoint(method="POST", path=ONE, handler=update_thread, scope="write", has_body=True),
-    WireEndpoint(method="DELETE", path=ONE, handler=delete_thread, scope="write"),
-    WireEndpoint(method="POST", path=ALL_MESSAGES, handler=create_message, scope="write", has_body=True),
-    WireEndpoint(
-        method="GET",
-        path=ALL_MESSAGES,
-        handler=list_messages,
-        scope="read",
-        parameters_known=("limit", "order", "after", "before", "run_id"),
-    ),
-    WireEndpoint(method="GET", path=ONE_MESSAGE, handler=get_message, scope="read"),
-    WireEndpoint(method="POST", path=ONE_MESSAGE, handler=update_message, scope="write", has_body=True),
-    WireEndpoint(method="DELETE", path=ONE_MESSAGE, handler=delete_message, scope="write"),
-)

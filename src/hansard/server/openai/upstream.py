@@ -16,6 +16,7 @@ import msgspec
 from anyio import CancelScope
 
 from hansard.errors import Unsupported
+from hansard.server.bodies import Gone
 from hansard.server.openai.failures import NO_RETRY, WireError
 from hansard.server.settings import Settings
 
@@ -36,10 +37,10 @@ _EVENT = b"\n\n"
 _END = re.compile(rb"\r?\n\r?\n")
 _LONGEST_END = 3
 
-Gone = Callable[[], Awaitable[None]]
+Leaving = Callable[[], Awaitable[None]]
 
 
-class ClientGone(Exception):
+class ClientGone(Gone):
     """The client went away in the middle of a stream: the endpoint is not listened to any longer."""
 
 
@@ -208,7 +209,7 @@ async def whole(answer: Any) -> bytes:
     return bytes(held)
 
 
-async def events(answer: Any, gone: Gone | None = None) -> AsyncIterator[tuple[bytes, Any]]:
+async def events(answer: Any, gone: Leaving | None = None) -> AsyncIterator[tuple[bytes, Any]]:
     """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none.
 
     They end when the client has gone, if one is waiting: nobody repeats a request whose answer has begun, so
@@ -231,7 +232,7 @@ async def events(answer: Any, gone: Gone | None = None) -> AsyncIterator[tuple[b
         yield bytes(held) + _EVENT, _data(bytes(held))
 
 
-async def _until(gone: Gone, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _until(gone: Leaving, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces, until there are no more, or the client leaves an answer that has begun: then `ClientGone`.
 
     Who left before it began may be about to ask again, and shall find it: so it goes on, for as long as that counts.

@@ -1,8 +1,8 @@
-"""The routes below `/api/v1`, by what they are about. `ENDPOINTS` is all of them: add a module's `ROUTES` here."""
+"""The routes below `/api/v1`, by what they are about. `ENDPOINTS` is all of them: add a module's `routes` here."""
 
 from __future__ import annotations
 
-from hansard.server.calls import Endpoint
+from hansard.server.endpoints import Endpoint
 from hansard.server.rest import (
     admin,
     backend,
@@ -14,21 +14,17 @@ from hansard.server.rest import (
     prompts,
     records,
     search,
-    tails,
 )
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *conversations.ROUTES,
-    *messages.ROUTES,
-    *branches.ROUTES,
-    *prompts.ROUTES,
-    *search.ROUTES,
-    *tails.ROUTES,
-    *records.ROUTES,
-    *blobs.ROUTES,
-    *lifecycle.ROUTES,
-    *admin.ROUTES,
-    *backend.ROUTES,
+    *conversations.routes,
+    *messages.routes,
+    *branches.routes,
+    *prompts.routes,
+    *search.routes,
+    *records.routes,
+    *blobs.routes,
+    *lifecycle.routes,
+    *admin.routes,
+    *backend.routes,
 )
-PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
-"""Those that the OpenAPI document describes."""

@@ -23,8 +23,11 @@ from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
 from hansard.search import scan
-from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
+from hansard.server.calls import Call
+from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
 from hansard.store import Store, checks, finding
+
+routes = Routes()
 
 _LONGEST_WAIT = 20.0
 _MOST = 1 << 62
@@ -50,7 +53,7 @@ def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[An
 
 def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
     """Whom the call is for must be whom the key opens."""
-    if call.caller.user is not None:
+    if call.known_caller.user is not None:
         raise _bound_to_user()
     context = arguments[0] if arguments else None
     if not isinstance(context, Context):
@@ -58,7 +61,7 @@ def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
         _guard_tenant(call, context)
     elif (context.tenant, context.user) != (call.store.tenant_id, call.store.user_id):
         raise Denied("the call is for another tenant or user than its headers")
-    elif context.with_expired and "admin" not in call.caller.scopes:
+    elif context.with_expired and "admin" not in call.known_caller.scopes:
         raise Denied("only an erasure sees what has expired, and that needs the scope admin")
 
 
@@ -67,7 +70,7 @@ def _bound_to_user() -> Denied:
 
 
 def _guard_tenant(call: Call[NoQuery, Any], tenant: str | None) -> None:
-    if tenant is None and not call.caller.is_operator:
+    if tenant is None and not call.known_caller.is_operator:
         raise Denied("all tenants are for an operator's key")
     if tenant is not None and tenant != call.store.tenant_id:
         raise Denied("the call is for another tenant than its header")
@@ -98,6 +101,7 @@ async def _wait(root: Store, context: Context, id: str, seen: int, timeout: floa
     return _WORKER + await root.backend.wait(context, id, known, min(max(timeout, 0.0), _LONGEST_WAIT))
 
 
+@routes.post("/backend/check", scope="admin", gives=NDJSON, is_public=False)
 async def backend_check(call: Call[NoQuery, wire.CheckCall]) -> Answer:
     """`Backend.check`, as lines."""
     _guard(call, [call.body.tenant])
@@ -109,9 +113,10 @@ async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
         yield msgspec.json.encode(found) + b"\n"
 
 
+@routes.post("/backend/catch_up", gives=NDJSON, is_public=False)
 async def backend_catch_up(call: Call[NoQuery, wire.IndexCall]) -> Answer:
     """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
-    if call.caller.user is not None:
+    if call.known_caller.user is not None:
         raise _bound_to_user()
     return Answer(_caught_up(call.root), media_type=NDJSON)
 
@@ -122,6 +127,7 @@ async def _caught_up(root: Store) -> AsyncIterator[bytes]:
     yield b"0\n"
 
 
+@routes.post("/backend/reindex", scope="admin", operator=True, gives=NDJSON, is_public=False)
 async def backend_reindex(call: Call[NoQuery, wire.IndexCall]) -> Answer:
     """`Backend.reindex`, as lines."""
     return Answer(_reindexed(call.root), media_type=NDJSON)
@@ -213,47 +219,12 @@ def _check_blobs(blobs: Mapping[str, bytes]) -> None:
             raise ValidationError("a blob is not the one that its hash names")
 
 
-def _endpoint(method: wire.Method) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path=f"/backend/{method.name}",
-        handler=_handler(method),
-        scope="admin" if method.need == "operator" else method.need,
-        operator=method.need == "operator",
-        body=method.arguments,
-        is_batch=method.name == "append",
+for _method in wire.METHODS.values():
+    routes.post(
+        f"/backend/{_method.name}",
+        scope="admin" if _method.need == "operator" else _method.need,
+        operator=_method.need == "operator",
+        body=_method.arguments,
+        is_batch=_method.name == "append",
         is_public=False,
-    )
-
-
-ROUTES = (
-    *(_endpoint(method) for method in wire.METHODS.values()),
-    Endpoint(
-        method="POST",
-        path="/backend/check",
-        handler=backend_check,
-        scope="admin",
-        body=wire.CheckCall,
-        gives=NDJSON,
-        is_public=False,
-    ),
-    Endpoint(
-        method="POST",
-        path="/backend/catch_up",
-        handler=backend_catch_up,
-        scope="write",
-        body=wire.IndexCall,
-        gives=NDJSON,
-        is_public=False,
-    ),
-    Endpoint(
-        method="POST",
-        path="/backend/reindex",
-        handler=backend_reindex,
-        scope="admin",
-        operator=True,
-        body=wire.IndexCall,
-        gives=NDJSON,
-        is_public=False,
-    ),
-)
+    )(_handler(_method))

@@ -8,9 +8,12 @@ from msgspec import Struct
 
 from hansard.errors import NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Blob
-from hansard.server.calls import BYTES, Answer, Call, Endpoint, NoQuery
+from hansard.server.calls import Call
+from hansard.server.endpoints import BYTES, Answer, Id, NoQuery, Routes
 from hansard.server.problems import Refused
-from hansard.server.rest.shapes import Id
+
+routes = Routes()
+
 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
@@ -22,12 +25,14 @@ class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
     message_id: Id | None = None
 
 
+@routes.post("/blobs", takes=BYTES, status=201, errors=(QuotaExceeded, Unsupported))
 async def put_blob(call: Call[NoQuery, None]) -> Blob:
     """Keeps bytes. What no message refers to is swept after a while."""
     data = await call.stream.whole()
     return await call.store.blobs.put(data)
 
 
+@routes.get("/blobs/{sha256}", gives=BYTES, errors=(NotFound, Unsupported))
 async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     """The bytes of a blob, or the range of them that `Range` names."""
     sha256 = call.path[0]
@@ -65,26 +70,3 @@ def _range(text: str, size: int) -> tuple[int, int] | None:
         error = ValidationError(f"the range {text!r} lies outside of the {size} bytes that there are")
         raise Refused(416, error, ((b"content-range", b"bytes */%d" % size),))
     return first, last
-
-
-ROUTES = (
-    Endpoint(
-        method="POST",
-        path="/blobs",
-        handler=put_blob,
-        scope="write",
-        takes=BYTES,
-        answer=Blob,
-        status=201,
-        errors=(QuotaExceeded, Unsupported),
-    ),
-    Endpoint(
-        method="GET",
-        path="/blobs/{sha256}",
-        handler=get_blob,
-        scope="read",
-        query=BlobQuery,
-        gives=BYTES,
-        errors=(NotFound, Unsupported),
-    ),
-)

@@ -10,9 +10,13 @@ from msgspec import Meta, Struct, structs
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, Unsupported
 from hansard.model import Branch, Conversation, Receipt, Summary
 from hansard.server import repeating
-from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.rest.conversations import version_of
-from hansard.server.rest.shapes import Id
+from hansard.server.calls import Call
+from hansard.server.endpoints import Id, NoQuery, Routes
+
+_ALL = "/conversations/{conversation_id}/branches"
+_SUMMARIES = "/conversations/{conversation_id}/summaries"
+_MISSING = (ConversationNotFound, MessageNotFound, NotFound)
+routes = Routes()
 
 
 class NewBranch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,11 +63,13 @@ class SummaryList(Struct, frozen=True):
     items: list[Summary]
 
 
+@routes.get(_ALL)
 async def list_branches(call: Call[NoQuery, None]) -> BranchList:
     """The branches of a conversation, oldest first; nothing for a missing one."""
     return BranchList(await call.store.list_branches(call.path[0]))
 
 
+@routes.post(_ALL, status=201, versioned=True, repeat="key", errors=(Conflict, Unsupported, *_MISSING))
 async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
     """A new line of messages that shares its beginning without copying, made active."""
     given = structs.asdict(call.body)
@@ -77,16 +83,25 @@ async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
     return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
 
 
+@routes.put("/conversations/{conversation_id}/branch", etag="version", versioned=True, errors=(Conflict, *_MISSING))
 async def switch_branch(call: Call[NoQuery, ActiveBranch]) -> Conversation:
     """Makes another branch the active one."""
     return await call.store.switch_branch(call.path[0], call.body.branch, expected_version=call.version)
 
 
+@routes.delete(_ALL + "/{branch}", versioned=True, errors=(Conflict, *_MISSING))
 async def delete_branch(call: Call[NoQuery, None]) -> Receipt:
     """Deletes a branch and the messages that only it holds. 409 when it is active or has branches of its own."""
     return await call.store.delete_branch(*call.path, expected_version=call.version)
 
 
+@routes.post(
+    "/conversations/{conversation_id}/fork",
+    status=201,
+    etag="version",
+    repeat="key",
+    errors=(Conflict, QuotaExceeded, *_MISSING),
+)
 async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
     """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
     given = structs.asdict(call.body)
@@ -104,79 +119,14 @@ def _body(call: Call[Any, Any]) -> str:
     return msgspec.json.encode(call.body).decode()
 
 
+@routes.get(_SUMMARIES)
 async def list_summaries(call: Call[BranchQuery, None]) -> SummaryList:
     """Summaries, oldest first, of one branch or of all."""
     return SummaryList(await call.store.list_summaries(call.path[0], branch=call.query.branch))
 
 
+@routes.post(_SUMMARIES, status=201, repeat="no", errors=_MISSING)
 async def add_summary(call: Call[NoQuery, NewSummary]) -> Summary:
     """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
     given = structs.asdict(call.body)
     return await call.store.add_summary(call.path[0], given.pop("text"), **given)
-
-
-_ALL = "/conversations/{conversation_id}/branches"
-_SUMMARIES = "/conversations/{conversation_id}/summaries"
-_MISSING = (ConversationNotFound, MessageNotFound, NotFound)
-
-ROUTES = (
-    Endpoint(method="GET", path=_ALL, handler=list_branches, scope="read", answer=BranchList),
-    Endpoint(
-        method="POST",
-        path=_ALL,
-        handler=create_branch,
-        scope="write",
-        body=NewBranch,
-        answer=Branch,
-        status=201,
-        versioned=True,
-        repeat="key",
-        errors=(Conflict, Unsupported, *_MISSING),
-    ),
-    Endpoint(
-        method="PUT",
-        path="/conversations/{conversation_id}/branch",
-        handler=switch_branch,
-        scope="write",
-        body=ActiveBranch,
-        answer=Conversation,
-        etag=version_of,
-        versioned=True,
-        errors=(Conflict, *_MISSING),
-    ),
-    Endpoint(
-        method="DELETE",
-        path=_ALL + "/{branch}",
-        handler=delete_branch,
-        scope="write",
-        answer=Receipt,
-        versioned=True,
-        errors=(Conflict, *_MISSING),
-    ),
-    Endpoint(
-        method="POST",
-        path="/conversations/{conversation_id}/fork",
-        handler=fork_conversation,
-        scope="write",
-        body=NewFork,
-        answer=Conversation,
-        status=201,
-        etag=version_of,
-        repeat="key",
-        errors=(Conflict, QuotaExceeded, *_MISSING),
-    ),
-    Endpoint(
-        method="GET", path=_SUMMARIES, handler=list_summaries, scope="read", query=BranchQuery, answer=SummaryList
-    ),
-    Endpoint(
-        method="POST",
-        path=_SUMMARIES,
-        handler=add_summary,
-        scope="write",
-        body=NewSummary,
-        answer=Summary,
-        status=201,
-        repeat="no",
-        errors=_MISSING,
-    ),
-)

@@ -12,8 +12,13 @@ from hansard import rules
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import repeating
-from hansard.server.calls import Answer, Call, Endpoint, NoQuery
-from hansard.server.rest.shapes import Id
+from hansard.server.calls import Call
+from hansard.server.endpoints import Answer, Id, NoQuery, Routes
+
+ONE = "/conversations/{conversation_id}"
+MISSING = (ConversationNotFound,)
+routes = Routes()
+
 
 Limit = Annotated[int, Meta(ge=1)]
 
@@ -57,6 +62,7 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
     archived: bool | UnsetType = UNSET
 
 
+@routes.get("/conversations")
 async def list_conversations(call: Call[ListQuery, None]) -> Page:
     """A page of conversations, newest first."""
     query = call.query
@@ -83,6 +89,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
         raise ValidationError(f"metadata must be a JSON object: {error}") from error
 
 
+@routes.post("/conversations", status=201, etag="version", repeat="key", errors=(Conflict, *MISSING))
 async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversation:
     """Makes an empty conversation. 409 when the id is taken."""
     given = structs.asdict(call.body)
@@ -105,6 +112,7 @@ async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dic
         return made
 
 
+@routes.get(ONE, etag="version", errors=MISSING)
 async def get_conversation(call: Call[NoQuery, None]) -> Conversation | Answer:
     """One conversation, without its messages. Answers 304 when `If-None-Match` names its version."""
     found = await call.store.get_conversation(call.path[0])
@@ -116,59 +124,14 @@ async def get_conversation(call: Call[NoQuery, None]) -> Conversation | Answer:
     return found
 
 
+@routes.patch(ONE, etag="version", versioned=True, errors=(Conflict, *MISSING))
 async def update_conversation(call: Call[NoQuery, ConversationPatch]) -> Conversation:
     """Changes a conversation. `If-Match` compares its version first."""
     given = structs.asdict(call.body)
     return await call.store.update_conversation(call.path[0], expected_version=call.version, **given)
 
 
+@routes.delete(ONE)
 async def delete_conversation(call: Call[NoQuery, None]) -> Receipt:
     """Deletes a conversation and everything derived from it, for good. The receipt counts what went."""
     return await call.store.delete_conversation(call.path[0])
-
-
-def version_of(conversation: Conversation) -> int:
-    return conversation.version
-
-
-ONE = "/conversations/{conversation_id}"
-MISSING = (ConversationNotFound,)
-
-ROUTES = (
-    Endpoint(
-        method="GET", path="/conversations", handler=list_conversations, scope="read", query=ListQuery, answer=Page
-    ),
-    Endpoint(
-        method="POST",
-        path="/conversations",
-        handler=create_conversation,
-        scope="write",
-        body=NewConversation,
-        answer=Conversation,
-        status=201,
-        etag=version_of,
-        repeat="key",
-        errors=(Conflict, *MISSING),
-    ),
-    Endpoint(
-        method="GET",
-        path=ONE,
-        handler=get_conversation,
-        scope="read",
-        answer=Conversation,
-        etag=version_of,
-        errors=MISSING,
-    ),
-    Endpoint(
-        method="PATCH",
-        path=ONE,
-        handler=update_conversation,
-        scope="write",
-        body=ConversationPatch,
-        answer=Conversation,
-        etag=version_of,
-        versioned=True,
-        errors=(Conflict, *MISSING),
-    ),
-    Endpoint(method="DELETE", path=ONE, handler=delete_conversation, scope="write", answer=Receipt),
-)

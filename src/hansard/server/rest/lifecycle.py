@@ -12,9 +12,11 @@ from hansard.contract.backend import Capabilities
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow
-from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
+from hansard.server.calls import Call
+from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
 from hansard.server.problems import Refused
-from hansard.server.rest.shapes import Id
+
+routes = Routes()
 
 
 class About(Struct, frozen=True):
@@ -63,12 +65,13 @@ class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
     verify: bool = False
 
 
+@routes.get("/about")
 async def about(call: Call[NoQuery, None]) -> About:
     """What this server is, and what this key may see of it."""
     from hansard import __version__
 
     store = call.store
-    scopes = sorted(call.caller.scopes)
+    scopes = sorted(call.known_caller.scopes)
     return About(__version__, store.tenant_id, store.user_id, scopes, _capabilities(call), store.limits)
 
 
@@ -78,27 +81,32 @@ def _capabilities(call: Call[NoQuery, None]) -> Capabilities:
     return structs.replace(found, atomic_batch=most if found.atomic_batch is None else min(found.atomic_batch, most))
 
 
+@routes.get("/usage")
 async def usage(call: Call[UsageQuery, None]) -> UsageRows:
     """Tokens and cost by day, user, agent and model. `since` is inclusive, `until` is not."""
     since, until = (None if day is None else day.isoformat() for day in (call.query.since, call.query.until))
     return UsageRows(await call.store.usage(since=since, until=until))
 
 
+@routes.get("/stats")
 async def stats(call: Call[NoQuery, None]) -> Stats:
     """How much the tenant holds."""
     return await call.store.stats()
 
 
+@routes.get("/check", scope="admin")
 async def check(call: Call[NoQuery, None]) -> Problems:
     """Looks at everything that the tenant holds."""
     return Problems(await call.store.check())
 
 
+@routes.post("/users/{user_id}/erase", scope="admin")
 async def erase_user(call: Call[NoQuery, None]) -> Receipt:
     """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
     return await call.store.erase_user(call.path[0])
 
 
+@routes.post("/purge", scope="admin")
 async def purge(call: Call[NoQuery, Purge]) -> Receipt:
     """Deletes the tenant's conversations whose last message is older; with `by` "updated", whose last change is.
 
@@ -111,6 +119,7 @@ async def purge(call: Call[NoQuery, Purge]) -> Receipt:
     return await call.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
 
 
+@routes.get("/export", gives=NDJSON, errors=(NotFound,))
 async def export(call: Call[ExportQuery, None]) -> Answer:
     """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
     query = call.query
@@ -118,6 +127,7 @@ async def export(call: Call[ExportQuery, None]) -> Answer:
     return Answer(lines, media_type=NDJSON)
 
 
+@routes.post("/import", takes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
 async def import_(call: Call[ImportQuery, None]) -> Report:
     """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
     try:
@@ -131,32 +141,3 @@ async def _lines(call: Call[ImportQuery, None]) -> AsyncIterator[bytes]:
     async for group in call.stream.lines():
         for line in group:
             yield line
-
-
-ROUTES = (
-    Endpoint(method="GET", path="/about", handler=about, scope="read", answer=About),
-    Endpoint(method="GET", path="/usage", handler=usage, scope="read", query=UsageQuery, answer=UsageRows),
-    Endpoint(method="GET", path="/stats", handler=stats, scope="read", answer=Stats),
-    Endpoint(method="GET", path="/check", handler=check, scope="admin", answer=Problems),
-    Endpoint(method="POST", path="/users/{user_id}/erase", handler=erase_user, scope="admin", answer=Receipt),
-    Endpoint(method="POST", path="/purge", handler=purge, scope="admin", body=Purge, answer=Receipt),
-    Endpoint(
-        method="GET",
-        path="/export",
-        handler=export,
-        scope="read",
-        query=ExportQuery,
-        gives=NDJSON,
-        errors=(NotFound,),
-    ),
-    Endpoint(
-        method="POST",
-        path="/import",
-        handler=import_,
-        scope="write",
-        query=ImportQuery,
-        takes=NDJSON,
-        answer=Report,
-        errors=(Conflict, Corrupt, FormatMismatch),
-    ),
-)

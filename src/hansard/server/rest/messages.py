@@ -14,9 +14,17 @@ from hansard.contract.types import OnDuplicate
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
 from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
 from hansard.server import repeating
-from hansard.server.calls import NDJSON, Answer, Call, Endpoint, NoQuery
-from hansard.server.rest.shapes import Id, MessagePage, NewMessage
+from hansard.server.calls import Call
+from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
+from hansard.server.rest.shapes import MessagePage, NewMessage
 from hansard.store.reading import BlobMode
+
+ALL = "/conversations/{conversation_id}/messages"
+ONE = ALL + "/{message_id}"
+_MISSING = (ConversationNotFound, NotFound)
+_CHANGE = (Conflict, *_MISSING)
+_WRITE = (Conflict, QuotaExceeded, *_MISSING)
+routes = Routes()
 
 _MANY = 500
 _MANY_BYTES = 4_000_000
@@ -127,6 +135,7 @@ class Window(Struct, frozen=True):
 # Writing
 
 
+@routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
 async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
     """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
     body = call.body
@@ -156,6 +165,7 @@ async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
 _line = msgspec.json.Decoder(NewMessage)
 
 
+@routes.post("/conversations/{conversation_id}/lines", takes=NDJSON, errors=_WRITE)
 async def append_lines(call: Call[BulkQuery, None]) -> BulkAppended:
     """Appends a stream of messages, one JSON object a line, in batches as they arrive.
 
@@ -198,6 +208,7 @@ def _decoded(line: bytes, number: int) -> Message:
         raise ValidationError(f"line {number} is wrong: {error}") from error
 
 
+@routes.put(ALL, is_batch=True, etag="version", versioned=True, errors=_WRITE)
 async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
     """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
     messages = [each.as_message() for each in call.body.messages]
@@ -206,27 +217,32 @@ async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
     )
 
 
+@routes.patch(ONE, versioned=True, errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound))
 async def update_message(call: Call[NoQuery, MessagePatch]) -> Message:
     """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
     given = {name: getattr(call.body, name) for name in call.body.__struct_fields__}
     return await call.store.update_message(*call.path, expected_version=call.version, **given)
 
 
+@routes.delete(ONE, versioned=True, errors=_CHANGE)
 async def delete_message(call: Call[NoQuery, None]) -> Receipt:
     """Deletes a message from every branch, and the summaries that cover it."""
     return await call.store.delete_message(*call.path, expected_version=call.version)
 
 
+@routes.post("/conversations/{conversation_id}/delete-messages", versioned=True, errors=_CHANGE)
 async def delete_messages(call: Call[NoQuery, MessageIds]) -> Receipt:
     """Deletes these messages, all or nothing; ids that do not exist are passed over."""
     return await call.store.delete_messages(call.path[0], call.body.ids, expected_version=call.version)
 
 
+@routes.delete(ALL, versioned=True, errors=_CHANGE)
 async def clear_messages(call: Call[NoQuery, None]) -> Receipt:
     """Deletes all messages and branches; the conversation and its metadata stay."""
     return await call.store.clear_messages(call.path[0], expected_version=call.version)
 
 
+@routes.post("/conversations/{conversation_id}/pop-message", versioned=True, repeat="no", errors=_CHANGE)
 async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
     """Takes the newest message off the branch and gives it; null when there is none."""
     return Popped(await call.store.pop_message(call.path[0], branch=call.body.branch, expected_version=call.version))
@@ -235,16 +251,19 @@ async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
 # Reading
 
 
+@routes.get(ALL, errors=(MessageNotFound, NotFound))
 async def get_messages(call: Call[ReadQuery, None]) -> MessagePage:
     """Messages of a branch, as they are stored. Nothing for a missing conversation."""
     return MessagePage.of(await call.store.get_messages(call.path[0], **_given(call.query)))
 
 
+@routes.get(ONE, errors=(MessageNotFound,))
 async def get_message(call: Call[OneQuery, None]) -> Message:
     """One message, from whichever branch holds it."""
     return await call.store.get_message(*call.path, blobs=call.query.blobs)
 
 
+@routes.get("/conversations/{conversation_id}/lines", gives=NDJSON, errors=(MessageNotFound, NotFound))
 async def stream_history(call: Call[HistoryQuery, None]) -> Answer:
     """Every message of a branch, one JSON object a line: any length, in constant memory."""
     return Answer(_history(call), media_type=NDJSON)
@@ -255,6 +274,7 @@ async def _history(call: Call[HistoryQuery, None]) -> AsyncIterator[bytes]:
         yield msgspec.json.encode(message) + b"\n"
 
 
+@routes.get("/conversations/{conversation_id}/window", errors=(NotFound,))
 async def get_window(call: Call[WindowQuery, None]) -> Window:
     """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
     return Window(await call.store.window(call.path[0], **_given(call.query)))
@@ -262,135 +282,3 @@ async def get_window(call: Call[WindowQuery, None]) -> Window:
 
 def _given(query: Struct) -> dict[str, Any]:
     return structs.asdict(query)
-
-
-def _version(appended: Appended) -> int:
-    return appended.version
-
-
-ALL = "/conversations/{conversation_id}/messages"
-ONE = ALL + "/{message_id}"
-MISSING = (ConversationNotFound, NotFound)
-
-ROUTES = (
-    Endpoint(
-        method="POST",
-        path=ALL,
-        handler=append_messages,
-        scope="write",
-        body=NewMessages,
-        is_batch=True,
-        answer=Appended,
-        etag=_version,
-        versioned=True,
-        repeat="key",
-        errors=(Conflict, QuotaExceeded, *MISSING),
-    ),
-    Endpoint(
-        method="GET",
-        path=ALL,
-        handler=get_messages,
-        scope="read",
-        query=ReadQuery,
-        answer=MessagePage,
-        errors=(MessageNotFound, NotFound),
-    ),
-    Endpoint(
-        method="PUT",
-        path=ALL,
-        handler=replace_messages,
-        scope="write",
-        body=Snapshot,
-        is_batch=True,
-        answer=Appended,
-        etag=_version,
-        versioned=True,
-        errors=(Conflict, QuotaExceeded, *MISSING),
-    ),
-    Endpoint(
-        method="DELETE",
-        path=ALL,
-        handler=clear_messages,
-        scope="write",
-        answer=Receipt,
-        versioned=True,
-        errors=(Conflict, *MISSING),
-    ),
-    Endpoint(
-        method="POST",
-        path="/conversations/{conversation_id}/lines",
-        handler=append_lines,
-        scope="write",
-        query=BulkQuery,
-        takes=NDJSON,
-        answer=BulkAppended,
-        errors=(Conflict, QuotaExceeded, *MISSING),
-    ),
-    Endpoint(
-        method="GET",
-        path="/conversations/{conversation_id}/lines",
-        handler=stream_history,
-        scope="read",
-        query=HistoryQuery,
-        gives=NDJSON,
-        errors=(MessageNotFound, NotFound),
-    ),
-    Endpoint(
-        method="POST",
-        path="/conversations/{conversation_id}/delete-messages",
-        handler=delete_messages,
-        scope="write",
-        body=MessageIds,
-        answer=Receipt,
-        versioned=True,
-        errors=(Conflict, *MISSING),
-    ),
-    Endpoint(
-        method="POST",
-        path="/conversations/{conversation_id}/pop-message",
-        handler=pop_message,
-        scope="write",
-        body=PopBody,
-        answer=Popped,
-        versioned=True,
-        repeat="no",
-        errors=(Conflict, *MISSING),
-    ),
-    Endpoint(
-        method="GET",
-        path="/conversations/{conversation_id}/window",
-        handler=get_window,
-        scope="read",
-        query=WindowQuery,
-        answer=Window,
-        errors=(NotFound,),
-    ),
-    Endpoint(
-        method="GET",
-        path=ONE,
-        handler=get_message,
-        scope="read",
-        query=OneQuery,
-        answer=Message,
-        errors=(MessageNotFound,),
-    ),
-    Endpoint(
-        method="PATCH",
-        path=ONE,
-        handler=update_message,
-        scope="write",
-        body=MessagePatch,
-        answer=Message,
-        versioned=True,
-        errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound),
-    ),
-    Endpoint(
-        method="DELETE",
-        path=ONE,
-        handler=delete_message,
-        scope="write",
-        answer=Receipt,
-        versioned=True,
-        errors=(Conflict, *MISSING),
-    ),
-)

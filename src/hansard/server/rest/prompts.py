@@ -18,9 +18,14 @@ from hansard.errors import ConversationNotFound, NotFound, ValidationError
 from hansard.formats.dialogue import Loss
 from hansard.formats.registry import Target
 from hansard.model import MessageScope, Summary
-from hansard.server.calls import Call, Endpoint, NoQuery
+from hansard.server.calls import Call
+from hansard.server.endpoints import Id, NoQuery, Routes
 from hansard.server.rest.branches import SummaryList
-from hansard.server.rest.shapes import Id
+
+_ONE = "/conversations/{conversation_id}"
+_MISSING = (ConversationNotFound, NotFound)
+routes = Routes()
+
 
 _LONGEST = 10**9
 """Seconds that a window of time may reach back."""
@@ -84,6 +89,7 @@ class Summarized(Struct, frozen=True):
     summary: Summary | None
 
 
+@routes.post(_ONE + "/prompt", scope="read", errors=_MISSING)
 async def assemble_prompt(call: Call[NoQuery, PromptBody]) -> PromptAnswer:
     """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these."""
     given = structs.asdict(call.body)
@@ -93,11 +99,13 @@ async def assemble_prompt(call: Call[NoQuery, PromptBody]) -> PromptAnswer:
     return PromptAnswer(*(getattr(prompt, name) for name in PromptAnswer.__struct_fields__))
 
 
+@routes.post(_ONE + "/summarize", errors=_MISSING)
 async def summarize(call: Call[NoQuery, SummarizeBody]) -> Summarized:
     """Brings the rolling summary up to all but the newest `keep` messages. The messages stay."""
     return Summarized(await call.store.summarize(call.path[0], _chosen(call), **_options(call.body)))
 
 
+@routes.post(_ONE + "/rebuild-summaries", repeat="no", errors=_MISSING)
 async def rebuild_summaries(call: Call[NoQuery, SummarizeBody]) -> SummaryList:
     """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
     return SummaryList(await call.store.rebuild_summaries(call.path[0], _chosen(call), **_options(call.body)))
@@ -119,38 +127,3 @@ def _options(body: SummarizeBody) -> dict[str, Any]:
         "timeout": body.timeout_seconds,
         "in_metadata": body.in_metadata,
     }
-
-
-_ONE = "/conversations/{conversation_id}"
-_MISSING = (ConversationNotFound, NotFound)
-
-ROUTES = (
-    Endpoint(
-        method="POST",
-        path=_ONE + "/prompt",
-        handler=assemble_prompt,
-        scope="read",
-        body=PromptBody,
-        answer=PromptAnswer,
-        errors=_MISSING,
-    ),
-    Endpoint(
-        method="POST",
-        path=_ONE + "/summarize",
-        handler=summarize,
-        scope="write",
-        body=SummarizeBody,
-        answer=Summarized,
-        errors=_MISSING,
-    ),
-    Endpoint(
-        method="POST",
-        path=_ONE + "/rebuild-summaries",
-        handler=rebuild_summaries,
-        scope="write",
-        body=SummarizeBody,
-        answer=SummaryList,
-        repeat="no",
-        errors=_MISSING,
-    ),
-)

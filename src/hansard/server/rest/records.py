@@ -9,9 +9,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Order, Record
-from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.rest.shapes import Id
+from hansard.server.calls import Call
+from hansard.server.endpoints import Id, NoQuery, Routes
 from hansard.store.records import Delete, Put
+
+_MISSING = (NotFound, ConversationNotFound, Unsupported)
+routes = Routes()
 
 Namespace = Annotated[list[Id], Meta(min_length=1)]
 
@@ -104,6 +107,7 @@ class Deleted(Struct, frozen=True):
     deleted: bool
 
 
+@routes.get("/records", errors=(Unsupported,))
 async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
     """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
     query = call.query
@@ -118,6 +122,7 @@ async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
     return RecordList([RecordView.of(record) for record in page.items], page.next_cursor)
 
 
+@routes.get("/records/{key}", etag="revision", errors=_MISSING)
 async def get_record(call: Call[PlaceQuery, None]) -> RecordView:
     """One record."""
     found = await call.store.records.get(call.query.namespace, call.path[0])
@@ -126,6 +131,7 @@ async def get_record(call: Call[PlaceQuery, None]) -> RecordView:
     return RecordView.of(found)
 
 
+@routes.put("/records/{key}", etag="revision", versioned=True, errors=(Conflict, QuotaExceeded, *_MISSING))
 async def put_record(call: Call[PlaceQuery, RecordBody]) -> RecordView:
     """Writes a record. `If-Match` names the revision that it must have; `If-None-Match: *` only makes a new one."""
     expected = call.version
@@ -143,17 +149,20 @@ async def put_record(call: Call[PlaceQuery, RecordBody]) -> RecordView:
     return RecordView.of(record)
 
 
+@routes.delete("/records/{key}", versioned=True, errors=(Conflict, *_MISSING))
 async def delete_record(call: Call[PlaceQuery, None]) -> Deleted:
     """Deletes a record; false when there was none."""
     return Deleted(await call.store.records.delete(call.query.namespace, call.path[0], expected_revision=call.version))
 
 
+@routes.post("/get-records", scope="read", errors=(Unsupported,))
 async def get_records(call: Call[NoQuery, Places]) -> RecordList:
     """Records in the order asked for; null for what is not there."""
     found = await call.store.records.get_many([(place.namespace, place.key) for place in call.body.keys])
     return RecordList([None if each is None else RecordView.of(each) for each in found])
 
 
+@routes.post("/write-records", errors=(Conflict, QuotaExceeded, *_MISSING))
 async def write_records(call: Call[NoQuery, RecordBatch]) -> RecordList:
     """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
     written = await call.store.records.write([_write(each) for each in call.body.writes])
@@ -177,72 +186,3 @@ def _value(value: Any, data: bytes | UnsetType) -> Any:
     if (value is UNSET) == (data is UNSET):
         raise ValidationError("give a record either `value` or `data`")
     return value if data is UNSET else data
-
-
-def _revision(record: RecordView) -> int:
-    return record.revision
-
-
-_MISSING = (NotFound, ConversationNotFound, Unsupported)
-
-ROUTES = (
-    Endpoint(
-        method="GET",
-        path="/records",
-        handler=scan_records,
-        scope="read",
-        query=ScanQuery,
-        answer=RecordList,
-        errors=(Unsupported,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/records/{key}",
-        handler=get_record,
-        scope="read",
-        query=PlaceQuery,
-        answer=RecordView,
-        etag=_revision,
-        errors=_MISSING,
-    ),
-    Endpoint(
-        method="PUT",
-        path="/records/{key}",
-        handler=put_record,
-        scope="write",
-        query=PlaceQuery,
-        body=RecordBody,
-        answer=RecordView,
-        etag=_revision,
-        versioned=True,
-        errors=(Conflict, QuotaExceeded, *_MISSING),
-    ),
-    Endpoint(
-        method="DELETE",
-        path="/records/{key}",
-        handler=delete_record,
-        scope="write",
-        query=PlaceQuery,
-        answer=Deleted,
-        versioned=True,
-        errors=(Conflict, *_MISSING),
-    ),
-    Endpoint(
-        method="POST",
-        path="/get-records",
-        handler=get_records,
-        scope="read",
-        body=Places,
-        answer=RecordList,
-        errors=(Unsupported,),
-    ),
-    Endpoint(
-        method="POST",
-        path="/write-records",
-        handler=write_records,
-        scope="write",
-        body=RecordBatch,
-        answer=RecordList,
-        errors=(Conflict, QuotaExceeded, *_MISSING),
-    ),
-)

@@ -10,11 +10,13 @@ from msgspec import Meta, Struct, structs
 from hansard.errors import NotFound, Unsupported
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
-from hansard.server.calls import Call, Endpoint, NoQuery
-from hansard.server.rest.shapes import Id
+from hansard.server.calls import Call
+from hansard.server.endpoints import Id, NoQuery, Routes
 from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 from hansard.store.reading import BlobMode
 from hansard.threads import aside
+
+routes = Routes()
 
 
 class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,22 +67,10 @@ class SearchPage(Struct, frozen=True):
         return cls(items, hits.next_cursor, hits.complete)
 
 
+@routes.post("/search", scope="read", errors=(NotFound, Unsupported))
 async def search(call: Call[NoQuery, SearchBody]) -> SearchPage:
     """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
     given = structs.asdict(call.body)
     hits = await call.store.search(given.pop("query"), **given)
     # Cutting the snippets of long messages takes a while.
     return await aside(SearchPage.of, hits)
-
-
-ROUTES = (
-    Endpoint(
-        method="POST",
-        path="/search",
-        handler=search,
-        scope="read",
-        body=SearchBody,
-        answer=SearchPage,
-        errors=(NotFound, Unsupported),
-    ),
-)

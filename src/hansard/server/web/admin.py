@@ -14,13 +14,13 @@ from msgspec import Meta, Struct
 from hansard.errors import Denied, Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT, EPOCH
 from hansard.server.audit import Entry
-from hansard.server.calls import Answer, NoQuery
+from hansard.server.endpoints import SCOPES, Answer, Id, NoQuery
 from hansard.server.keys import KeyFile
-from hansard.server.scopes import SCOPES
 from hansard.server.web import overview
-from hansard.server.web.looks import Look, NoForm, do, see
+from hansard.server.web.visits import NoForm, Pages, Visit
 
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
+routes = Pages()
+
 _TAIL_BYTES = 400_000
 _LINES = 200
 _MOST_PROBLEMS = 100
@@ -61,18 +61,19 @@ class DeleteTenant(Struct, frozen=True, forbid_unknown_fields=True):
     sure: Literal["yes"] | None = None
 
 
-async def see_admin(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see("/admin", scope="admin")
+async def see_admin(visit: Visit[NoQuery, NoForm]) -> Answer:
     """What there is to look after."""
-    return await _admin(look)
+    return await _admin(visit)
 
 
-async def _admin(look: Look[Any, Any], **more: Any) -> Answer:
-    operator = look.caller.is_operator
-    checked = await overview.last_check(look.store)
+async def _admin(visit: Visit[Any, Any], **more: Any) -> Answer:
+    operator = visit.known_caller.is_operator
+    checked = await overview.last_check(visit.store)
     values: dict[str, Any] = {
-        "keys": _keys(look).list() if operator and look.services.settings.keys is not None else None,
-        "tenants": await look.services.store.admin.tenants() if operator else None,
-        "has_audit": operator and look.services.settings.audit_log is not None,
+        "keys": _keys(visit).list() if operator and visit.parts.settings.keys is not None else None,
+        "tenants": await visit.root.admin.tenants() if operator else None,
+        "has_audit": operator and visit.parts.settings.audit_log is not None,
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
         "scopes": SCOPES,
@@ -82,24 +83,25 @@ async def _admin(look: Look[Any, Any], **more: Any) -> Answer:
         "days": None,
         "now": datetime.now(UTC),
     }
-    return look.show("admin.html", **(values | more))
+    return visit.show("admin.html", **(values | more))
 
 
-def _keys(look: Look[Any, Any]) -> KeyFile:
-    if look.services.settings.keys is None:
+def _keys(visit: Visit[Any, Any]) -> KeyFile:
+    if visit.parts.settings.keys is None:
         raise Unsupported("this server was started without a file of keys", capability="keys")
-    return KeyFile(look.services.settings.keys)
+    return KeyFile(visit.parts.settings.keys)
 
 
 # Keys: an operator's affair
 
 
-async def do_make_key(look: Look[NoQuery, NewKey]) -> Answer:
+@routes.do("/admin/keys", scope="admin", operator=True)
+async def do_make_key(visit: Visit[NoQuery, NewKey]) -> Answer:
     """Makes a key. Its secret is shown now, and never again."""
-    form = look.form
+    form = visit.body
     if form.operator and (form.tenant or form.user):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave both empty")
-    made, token = _keys(look).create(
+    made, token = _keys(visit).create(
         form.name,
         form.scopes,
         tenant=None if form.operator else form.tenant or DEFAULT_TENANT,
@@ -107,45 +109,49 @@ async def do_make_key(look: Look[NoQuery, NewKey]) -> Answer:
         rate=form.rate,
         expires_at=None if form.days is None else datetime.now(UTC) + timedelta(days=form.days),
     )
-    return await _admin(look, made=made, token=token)
+    return await _admin(visit, made=made, token=token)
 
 
-async def do_revoke_key(look: Look[NoQuery, Named]) -> Answer:
+@routes.do("/admin/keys/revoke", scope="admin", operator=True)
+async def do_revoke_key(visit: Visit[NoQuery, Named]) -> Answer:
     """Ends a key at once, in every worker."""
-    if look.form.id == look.caller.name:
+    if visit.body.id == visit.known_caller.name:
         raise Denied("this is the key that you came in with: revoke it with another one")
-    _keys(look).revoke(look.form.id)
-    return look.go("admin")
+    _keys(visit).revoke(visit.body.id)
+    return visit.go("admin")
 
 
 # What is kept
 
 
-async def do_purge(look: Look[NoQuery, Purge]) -> Answer:
+@routes.do("/admin/purge", scope="admin")
+async def do_purge(visit: Visit[NoQuery, Purge]) -> Answer:
     """Counts what has not been touched for so many days; with a second word, deletes it."""
-    days = look.form.days
-    if look.form.sure is None:
-        counted = await look.store.purge(timedelta(days=days), dry_run=True)
-        return await _admin(look, would_go=counted, days=days)
-    receipt = await look.store.purge(timedelta(days=days))
-    look.services.books.forget()
-    return look.show("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
+    days = visit.body.days
+    if visit.body.sure is None:
+        counted = await visit.store.purge(timedelta(days=days), dry_run=True)
+        return await _admin(visit, would_go=counted, days=days)
+    receipt = await visit.store.purge(timedelta(days=days))
+    visit.services.books.forget()
+    return visit.show("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
 
 
-async def do_erase(look: Look[NoQuery, Erase]) -> Answer:
+@routes.do("/admin/erase", scope="admin")
+async def do_erase(visit: Visit[NoQuery, Erase]) -> Answer:
     """Erases a user."""
-    _sure(look.form.sure)
-    receipt = await look.store.erase_user(look.form.user)
-    look.services.books.forget()
-    return look.show("receipt.html", receipt=receipt, what=f"the user {look.form.user}")
+    _sure(visit.body.sure)
+    receipt = await visit.store.erase_user(visit.body.user)
+    visit.services.books.forget()
+    return visit.show("receipt.html", receipt=receipt, what=f"the user {visit.body.user}")
 
 
-async def do_delete_tenant(look: Look[NoQuery, DeleteTenant]) -> Answer:
+@routes.do("/admin/tenants/delete", scope="admin", operator=True)
+async def do_delete_tenant(visit: Visit[NoQuery, DeleteTenant]) -> Answer:
     """Deletes a tenant with everything that it holds."""
-    _sure(look.form.sure)
-    receipt = await look.services.store.admin.delete_tenant(look.form.tenant)
-    look.services.books.forget()
-    return look.show("receipt.html", receipt=receipt, what=f"the tenant {look.form.tenant}")
+    _sure(visit.body.sure)
+    receipt = await visit.root.admin.delete_tenant(visit.body.tenant)
+    visit.services.books.forget()
+    return visit.show("receipt.html", receipt=receipt, what=f"the tenant {visit.body.tenant}")
 
 
 def _sure(sure: str | None) -> None:
@@ -153,26 +159,28 @@ def _sure(sure: str | None) -> None:
         raise ValidationError("nothing was deleted: tick the box to say that you are sure")
 
 
-async def do_check(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.do("/admin/check", scope="admin")
+async def do_check(visit: Visit[NoQuery, NoForm]) -> Answer:
     """Looks at everything that the tenant holds, and remembers what it found."""
-    problems = await look.store.check()
+    problems = await visit.store.check()
     found = [{"where": each.where, "what": each.what} for each in problems[:_MOST_PROBLEMS]]
-    if look.store.capabilities.records and look.store.user_id is None:
-        await look.store.records.put(overview.CHECKS, "last", {"problems": len(problems), "found": found})
-    return look.show("checked.html", problems=found, total=len(problems))
+    if visit.store.capabilities.records and visit.store.user_id is None:
+        await visit.store.records.put(overview.CHECKS, "last", {"problems": len(problems), "found": found})
+    return visit.show("checked.html", problems=found, total=len(problems))
 
 
 # Who did what
 
 
-async def see_audit(look: Look[AuditQuery, NoForm]) -> Answer:
+@routes.see("/admin/audit", scope="admin", operator=True)
+async def see_audit(visit: Visit[AuditQuery, NoForm]) -> Answer:
     """The newest lines of the audit log."""
-    path = look.services.settings.audit_log
+    path = visit.parts.settings.audit_log
     if path is None:
         raise Unsupported("this server was started without --audit-log", capability="audit")
-    query = look.query
+    query = visit.query
     entries = [each for each in _newest(path) if _is_wanted(each, query)]
-    return look.show("audit.html", entries=entries[:_LINES], q=query)
+    return visit.show("audit.html", entries=entries[:_LINES], q=query)
 
 
 def _is_wanted(entry: Entry, query: AuditQuery) -> bool:
@@ -198,15 +206,3 @@ def _entry(line: bytes) -> Entry:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return Entry(EPOCH, "?", 0, code="unreadable")
-
-
-PAGES = (
-    see("/admin", see_admin, scope="admin"),
-    see("/admin/audit", see_audit, query=AuditQuery, scope="admin", operator=True),
-    do("/admin/keys", do_make_key, NewKey, scope="admin", operator=True),
-    do("/admin/keys/revoke", do_revoke_key, Named, scope="admin", operator=True),
-    do("/admin/tenants/delete", do_delete_tenant, DeleteTenant, scope="admin", operator=True),
-    do("/admin/purge", do_purge, Purge, scope="admin"),
-    do("/admin/erase", do_erase, Erase, scope="admin"),
-    do("/admin/check", do_check, scope="admin"),
-)

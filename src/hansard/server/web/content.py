@@ -20,7 +20,7 @@ from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
 from hansard.server.web import highlight, markdown
-from hansard.server.web.visits import query, segment
+from hansard.server.web.links import query, segment
 
 MOST = 20_000
 """Characters of one block in a list of messages."""

@@ -5,30 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer, Id, NoQuery
 from hansard.server.web import lines, rendering, transcript
-from hansard.server.web.looks import ALONE, SAFE, Look, NoForm, see
+from hansard.server.web.links import segment
 from hansard.server.web.transcript import Setting
-from hansard.server.web.visits import segment
+from hansard.server.web.visits import ALONE, SAFE, NoForm, Pages, Visit
+
+ONE = "/c/{conversation_id}"
+routes = Pages()
 
 PAGE = 40
 FIRST = 20
 """Messages with which a conversation opens: more than a screen has, and the next ones come before they are reached."""
 _BEYOND = 20
 """Messages on either side of a stretch in which the other half of a call and its result is looked for."""
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ShowQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to look: around a message, before or after a cursor; else at the end."""
+    """Where to visit: around a message, before or after a cursor; else at the end."""
 
     branch: Id | None = None
     at: Id | None = None
@@ -50,16 +52,17 @@ class Stretch(Struct, frozen=True):
     has_newer: bool
 
 
-async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
+@routes.see(ONE)
+async def see_conversation(visit: Visit[ShowQuery, NoForm]) -> Answer:
     """A conversation, at its end or around a message."""
-    conversation = await look.conversation()
+    conversation = await visit.conversation()
     stretch, branches, summaries = await asyncio.gather(
-        _stretch(look), _branches(look), look.store.list_summaries(conversation.id)
+        _stretch(visit), _branches(visit), visit.store.list_summaries(conversation.id)
     )
     shown = stretch.branch or conversation.branch
-    base = base_of(look, conversation)
-    beyond = await beyond_of(look, stretch)
-    setting = Setting(conversation, base, look.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
+    base = base_of(visit, conversation)
+    beyond = await beyond_of(visit, stretch)
+    setting = Setting(conversation, base, visit.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
     values: dict[str, Any] = {
         "conversation": conversation,
         "base": base,
@@ -68,22 +71,22 @@ async def see_conversation(look: Look[ShowQuery, NoForm]) -> Answer:
         "first": stretch.messages[0].cursor if stretch.messages else None,
         "last": stretch.messages[-1].cursor if stretch.messages else None,
     }
-    if look.visit.wants_piece:
+    if visit.wants_piece:
         items = await transcript.items_of(stretch.messages, setting)
-        return look.piece("stretch.html", transcript=transcript.joined(items), **values)
-    inside = await _inside(look, setting, values)
-    return look.frame("conversations", conversation.title or conversation.id, inside)
+        return visit.piece("stretch.html", transcript=transcript.joined(items), **values)
+    inside = await _inside(visit, setting, values)
+    return visit.frame("conversations", conversation.title or conversation.id, inside)
 
 
-async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
+async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
     """The messages, and what stands around them. One who looks again gets what was made."""
     stretch: Stretch = values["stretch"]
     more = {
-        "home": look.visit.home,
-        "proof": look.proof,
+        "home": visit.home,
+        "proof": visit.proof,
         "may_write": setting.may_write,
-        "model": look.services.model.name,
-        "is_live": look.store.capabilities.watch != "none",
+        "model": visit.services.model.name,
+        "is_live": visit.store.capabilities.watch != "none",
     }
     where = (stretch.branch, stretch.has_older, stretch.has_newer)
     key = rendering.key_of("talk", (setting, list(stretch.messages), where, values["shown"], more))
@@ -96,19 +99,19 @@ async def _inside(look: Look[ShowQuery, NoForm], setting: Setting, values: dict[
     return rendering.kept(key, rendering.render("talk.html", **values, **more, **made))
 
 
-def base_of(look: Look[Any, Any], conversation: Conversation) -> str:
-    return f"{look.visit.home}c/{segment(conversation.id)}"
+def base_of(visit: Visit[Any, Any], conversation: Conversation) -> str:
+    return f"{visit.home}c/{segment(conversation.id)}"
 
 
-async def _branches(look: Look[ShowQuery, NoForm]) -> list[Branch]:
-    return await look.store.list_branches(look.path[0]) if look.store.capabilities.branches else []
+async def _branches(visit: Visit[ShowQuery, NoForm]) -> list[Branch]:
+    return await visit.store.list_branches(visit.path[0]) if visit.store.capabilities.branches else []
 
 
-async def _stretch(look: Look[ShowQuery, NoForm]) -> Stretch:
-    query = look.query
+async def _stretch(visit: Visit[ShowQuery, NoForm]) -> Stretch:
+    query = visit.query
     if query.at is not None:
-        return await _around(look, query.at)
-    read = _reader(look, query.branch)
+        return await _around(visit, query.at)
+    read = _reader(visit, query.branch)
     if query.before is not None:
         found = await read(before=query.before, limit=PAGE)
         return Stretch(found, query.branch, found.has_more, has_newer=True)
@@ -119,10 +122,10 @@ async def _stretch(look: Look[ShowQuery, NoForm]) -> Stretch:
     return Stretch(found, query.branch, found.has_more, has_newer=False)
 
 
-async def beyond_of(look: Look[Any, NoForm], stretch: Stretch) -> list[Message]:
+async def beyond_of(visit: Visit[Any, NoForm], stretch: Stretch) -> list[Message]:
     """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
     loose = transcript.loose(stretch.messages)
-    read = _reader(look, stretch.branch)
+    read = _reader(visit, stretch.branch)
     found: list[Message] = []
     if loose.results and stretch.has_older:
         found += await read(before=stretch.messages[0].cursor, limit=_BEYOND)
@@ -131,26 +134,26 @@ async def beyond_of(look: Look[Any, NoForm], stretch: Stretch) -> list[Message]:
     return found
 
 
-def _reader(look: Look[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
+def _reader(visit: Visit[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
     async def read(**where: object) -> Messages:
-        return await look.store.get_messages(look.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
+        return await visit.store.get_messages(visit.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
 
     return read
 
 
-async def _around(look: Look[ShowQuery, NoForm], id: str) -> Stretch:
+async def _around(visit: Visit[ShowQuery, NoForm], id: str) -> Stretch:
     """A message in the middle of what surrounds it, on the branch that is asked for or, if need be, on its own."""
-    message, branches = await asyncio.gather(look.store.get_message(look.path[0], id, blobs="refs"), _branches(look))
-    branch = look.query.branch
+    message, branches = await asyncio.gather(visit.store.get_message(visit.path[0], id, blobs="refs"), _branches(visit))
+    branch = visit.query.branch
     shown = branch or next((each.id for each in branches if each.active), MAIN)
     if not lines.reads(branches, shown, message):
         branch = message.branch
-    older, newer = await _sides(look, message, branch)
+    older, newer = await _sides(visit, message, branch)
     return Stretch([*older, message, *newer], branch, older.has_more, newer.has_more)
 
 
-async def _sides(look: Look[ShowQuery, NoForm], message: Message, branch: str | None) -> tuple[Messages, Messages]:
-    read = _reader(look, branch)
+async def _sides(visit: Visit[ShowQuery, NoForm], message: Message, branch: str | None) -> tuple[Messages, Messages]:
+    read = _reader(visit, branch)
     older, newer = await asyncio.gather(
         read(before=message.id, limit=PAGE // 2), read(after=message.id, limit=PAGE // 2)
     )
@@ -206,29 +209,30 @@ def _people(messages: Sequence[Message]) -> list[Person]:
 # Live
 
 
-async def see_tail(look: Look[TailQuery, NoForm]) -> Answer:
+@routes.see(ONE + "/tail")
+async def see_tail(visit: Visit[TailQuery, NoForm]) -> Answer:
     """Each new message as HTML, as it arrives."""
-    conversation = await look.conversation()
-    last = look.visit.headers.get(b"last-event-id")
-    after = look.query.after if last is None else last.decode("latin-1")
-    cursor = await tail.begin(look.store, conversation.id, after, look.query.branch)
-    return Answer(_events(look, conversation, cursor), 200, SAFE, tail.EVENTS, is_live=True)
+    conversation = await visit.conversation()
+    last = visit.headers.get(b"last-event-id")
+    after = visit.query.after if last is None else last.decode("latin-1")
+    cursor = await tail.begin(visit.store, conversation.id, after, visit.query.branch)
+    return Answer(_events(visit, conversation, cursor), 200, SAFE, tail.EVENTS, is_live=True)
 
 
-async def _events(look: Look[TailQuery, NoForm], conversation: Conversation, cursor: str) -> AsyncIterator[bytes]:
+async def _events(visit: Visit[TailQuery, NoForm], conversation: Conversation, cursor: str) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
     # The page that listens is the conversation's, not the address of the tail: links are as seen from there.
-    base = f"{_one_up(look.visit.home)}c/{segment(conversation.id)}"
-    setting = Setting(conversation, base, look.may("write"))
+    base = f"{_one_up(visit.home)}c/{segment(conversation.id)}"
+    setting = Setting(conversation, base, visit.may("write"))
     async for message in tail.follow(
-        look.store,
+        visit.store,
         conversation.id,
         cursor,
-        look.query.branch,
-        gone=look.stream.gone,
-        holds=partial(look.services.gate.holds, look.caller),
-        stopping=look.services.stopping,
-        heartbeat=look.services.settings.heartbeat_seconds,
+        visit.query.branch,
+        gone=visit.stream.gone,
+        holds=partial(visit.parts.gate.holds, visit.known_caller),
+        stopping=visit.parts.stopping,
+        heartbeat=visit.parts.settings.heartbeat_seconds,
     ):
         if message is None:
             yield tail.event(None)
@@ -241,15 +245,8 @@ def _one_up(home: str) -> str:
     return home.removeprefix("../")
 
 
-async def see_conversation_json(look: Look[TailQuery, NoForm]) -> Answer:
+@routes.see(ONE + "/raw")
+async def see_conversation_json(visit: Visit[NoQuery, NoForm]) -> Answer:
     """The conversation as JSON, without its messages."""
-    body = msgspec.json.format(msgspec.json.encode(await look.conversation()), indent=2)
+    body = msgspec.json.format(msgspec.json.encode(await visit.conversation()), indent=2)
     return Answer(body + b"\n", 200, ALONE, "application/json")
-
-
-ONE = "/c/{conversation_id}"
-PAGES = (
-    see(ONE, see_conversation, query=ShowQuery),
-    see(ONE + "/tail", see_tail, query=TailQuery),
-    see(ONE + "/raw", see_conversation_json),
-)

@@ -11,12 +11,20 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from hansard.errors import Denied, Unauthenticated
-from hansard.server.calls import Caller, Headers
+from hansard.server.endpoints import Caller, Headers
 from hansard.server.gate import Gate
-from hansard.server.web.visits import HOST, Visit
 
+if TYPE_CHECKING:
+    from hansard.server.web.visits import Visit
+
+OURS = "hansard_"
+"""With which the names of our cookies begin."""
+HOST = "__Host-"
+"""Before the name of a cookie: browsers take it only by TLS, from the host itself, for all of its paths."""
 KEY = "hansard_key"
 OWN_KEY = HOST + KEY
 """The same where the page comes by TLS and without a prefix. No neighbour, of another name under the same domain, can
@@ -27,7 +35,18 @@ _TOKEN = re.compile(r"[\w.~+/=-]{1,3800}", re.ASCII)
 _OURS = (None, b"same-origin", b"none")
 
 
-async def admit(gate: Gate, visit: Visit) -> Caller:
+def ours(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Our cookies. Other applications on the same host set others, in any form that they like."""
+    sent = (each.partition("=") for each in headers.get(b"cookie", b"").decode("latin-1").split(";"))
+    found: dict[str, str] = {}
+    for name, _, value in sent:
+        if name.strip().removeprefix(HOST).startswith(OURS):
+            # A browser sends the cookie with the longest path first.
+            found.setdefault(name.strip(), value.strip())
+    return found
+
+
+async def admit(gate: Gate, visit: Visit[Any, Any]) -> Caller:
     """Who asks: by the header that programs send, else by the cookie."""
     headers = visit.headers
     key = key_of(visit)
@@ -36,12 +55,12 @@ async def admit(gate: Gate, visit: Visit) -> Caller:
     return await gate.admit(headers, visit.scope.get("client"))
 
 
-def key_of(visit: Visit) -> str | None:
+def key_of(visit: Visit[Any, Any]) -> str | None:
     """The key that the browser has signed in with."""
     return visit.cookies.get(OWN_KEY, visit.cookies.get(KEY))
 
 
-async def holds(gate: Gate, visit: Visit, key: str) -> Caller:
+async def holds(gate: Gate, visit: Visit[Any, Any], key: str) -> Caller:
     """Who comes with this key. Refuses one that nobody may come in with."""
     if not _TOKEN.fullmatch(key):
         raise Unauthenticated("the key does not hold")
@@ -51,7 +70,7 @@ async def holds(gate: Gate, visit: Visit, key: str) -> Caller:
 # Forms
 
 
-def seed_of(visit: Visit) -> tuple[str, Headers]:
+def seed_of(visit: Visit[Any, Any]) -> tuple[str, Headers]:
     """The browser's seed; and the header that gives it one, if it has none."""
     seed = visit.cookies.get(SEED)
     if seed and len(seed) >= 32:
@@ -60,13 +79,13 @@ def seed_of(visit: Visit) -> tuple[str, Headers]:
     return seed, (_cookie(visit, SEED, seed, path="/", same_site="Strict"),)
 
 
-def proof_of(visit: Visit, seed: str) -> str:
+def proof_of(visit: Visit[Any, Any], seed: str) -> str:
     """What every form of this browser carries."""
     key = key_of(visit) or ""
     return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
 
 
-def check_form(visit: Visit, proof: str | None) -> None:
+def check_form(visit: Visit[Any, Any], proof: str | None) -> None:
     """Refuses a form that did not come from a page of ours."""
     if b"authorization" in visit.headers:
         return  # no browser sends this by itself
@@ -81,23 +100,23 @@ def check_form(visit: Visit, proof: str | None) -> None:
 # Signing in and out
 
 
-def signed_in(visit: Visit, key: str, shown_at: str) -> Headers:
+def signed_in(visit: Visit[Any, Any], key: str, shown_at: str) -> Headers:
     """Gives the browser its key. `shown_at` is the path of the page that asked for it, as far as we see it."""
     if visit.is_https and _has_no_prefix(visit, shown_at):
         return (_cookie(visit, OWN_KEY, key, path="/", seconds=_DAYS_30), _cookie(visit, KEY, "", seconds=0))
     return (*_without_own(visit), _cookie(visit, KEY, key, seconds=_DAYS_30))
 
 
-def signed_out(visit: Visit) -> Headers:
+def signed_out(visit: Visit[Any, Any]) -> Headers:
     return (*_without_own(visit), _cookie(visit, KEY, "", seconds=0))
 
 
-def _without_own(visit: Visit) -> Headers:
+def _without_own(visit: Visit[Any, Any]) -> Headers:
     """Takes the key that counts before the other: one that no longer holds would keep the browser out."""
     return (_cookie(visit, OWN_KEY, "", path="/", seconds=0),) if OWN_KEY in visit.cookies else ()
 
 
-def _has_no_prefix(visit: Visit, shown_at: str) -> bool:
+def _has_no_prefix(visit: Visit[Any, Any], shown_at: str) -> bool:
     """Whether the browser names the page as we do: a proxy that puts a prefix before it does not tell us."""
     _, _, named = visit.headers.get(b"referer", b"").decode("latin-1").partition("://")
     path = named.partition("/")[2].partition("?")[0]
@@ -105,7 +124,13 @@ def _has_no_prefix(visit: Visit, shown_at: str) -> bool:
 
 
 def _cookie(
-    visit: Visit, name: str, value: str, *, path: str | None = None, same_site: str = "Lax", seconds: int | None = None
+    visit: Visit[Any, Any],
+    name: str,
+    value: str,
+    *,
+    path: str | None = None,
+    same_site: str = "Lax",
+    seconds: int | None = None,
 ) -> tuple[bytes, bytes]:
     # Without a path, a browser takes the folder of the page that set it: just the prefix that a proxy put before us.
     parts = [f"{name}={value}", "HttpOnly", f"SameSite={same_site}"]

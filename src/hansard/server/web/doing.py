@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hansard.errors import ValidationError
 from hansard.model import MAIN, Kind, Message, Participant
-from hansard.server.calls import NDJSON, Answer, NoQuery
+from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery
 from hansard.server.web import chat, lines
 from hansard.server.web.conversation import ONE
-from hansard.server.web.looks import ALONE, Look, NoForm, do, see
+from hansard.server.web.links import query, segment
 from hansard.server.web.sample import fill
 from hansard.server.web.single import MESSAGE
-from hansard.server.web.visits import query, segment
+from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
 
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
+routes = Pages()
+
 _YES = "yes"
 
 
@@ -70,133 +71,129 @@ def _sure(form: Sure) -> None:
         raise ValidationError("nothing was deleted: tick the box to say that you are sure")
 
 
-def _here(look: Look[Any, Any], **after: object) -> str:
-    return f"c/{segment(look.path[0])}{query(**after)}"
+def _here(visit: Visit[Any, Any], **after: object) -> str:
+    return f"c/{segment(visit.path[0])}{query(**after)}"
 
 
-async def do_begin(look: Look[NoQuery, New]) -> Answer:
+@routes.do("/begin")
+async def do_begin(visit: Visit[NoQuery, New]) -> Answer:
     """Begins a conversation."""
-    form = look.form
-    made = await look.store.create_conversation(form.id, title=form.title, user_id=form.user, agent_id=form.agent)
-    await look.store.append_message(made.id, "user", form.text)
-    await chat.reply(look.store, look.services.model, made.id, form.text, form.agent)
-    return look.go(f"c/{segment(made.id)}")
+    form = visit.body
+    made = await visit.store.create_conversation(form.id, title=form.title, user_id=form.user, agent_id=form.agent)
+    await visit.store.append_message(made.id, "user", form.text)
+    await chat.reply(visit.store, visit.services.model, made.id, form.text, form.agent)
+    return visit.go(f"c/{segment(made.id)}")
 
 
-async def do_say(look: Look[NoQuery, Say]) -> Answer:
+@routes.do(ONE + "/say")
+async def do_say(visit: Visit[NoQuery, Say]) -> Answer:
     """Writes a message, and lets the model answer if asked to."""
-    form = look.form
+    form = visit.body
     who = None
     if form.participant is not None:
         who = Participant(form.kind, form.participant, form.name)
-    conversation = await look.conversation()
+    conversation = await visit.conversation()
     if form.branch is not None and form.branch != conversation.branch:
-        await look.store.switch_branch(conversation.id, form.branch)
-    await look.store.append_message(conversation.id, form.role, form.text, participant=who, create=False)
+        await visit.store.switch_branch(conversation.id, form.branch)
+    await visit.store.append_message(conversation.id, form.role, form.text, participant=who, create=False)
     if form.ask is not None:
-        await chat.reply(look.store, look.services.model, conversation.id, form.text, conversation.agent_id)
-    return look.go(_here(look) + "#end")
+        await chat.reply(visit.store, visit.services.model, conversation.id, form.text, conversation.agent_id)
+    return visit.go(_here(visit) + "#end")
 
 
-async def do_rename(look: Look[NoQuery, Rename]) -> Answer:
+@routes.do(ONE + "/rename")
+async def do_rename(visit: Visit[NoQuery, Rename]) -> Answer:
     """Gives a conversation another title."""
-    await look.store.update_conversation(look.path[0], title=look.form.title)
-    return look.go(_here(look))
+    await visit.store.update_conversation(visit.path[0], title=visit.body.title)
+    return visit.go(_here(visit))
 
 
-async def do_archive(look: Look[NoQuery, Archive]) -> Answer:
+@routes.do(ONE + "/archive")
+async def do_archive(visit: Visit[NoQuery, Archive]) -> Answer:
     """Puts a conversation away, or takes it out again."""
-    await look.store.update_conversation(look.path[0], archived=look.form.archived == _YES)
-    return look.go(_here(look))
+    await visit.store.update_conversation(visit.path[0], archived=visit.body.archived == _YES)
+    return visit.go(_here(visit))
 
 
-async def do_delete(look: Look[NoQuery, Sure]) -> Answer:
+@routes.do(ONE + "/delete")
+async def do_delete(visit: Visit[NoQuery, Sure]) -> Answer:
     """Deletes a conversation with everything derived from it."""
-    _sure(look.form)
-    conversation = await look.conversation()
-    receipt = await look.store.delete_conversation(conversation.id)
-    look.services.books.forget()
-    return look.show(
+    _sure(visit.body)
+    conversation = await visit.conversation()
+    receipt = await visit.store.delete_conversation(conversation.id)
+    visit.services.books.forget()
+    return visit.show(
         "receipt.html", receipt=receipt, what=f"the conversation “{conversation.title or conversation.id}”"
     )
 
 
-async def do_delete_message(look: Look[NoQuery, Sure]) -> Answer:
+@routes.do(MESSAGE + "/delete")
+async def do_delete_message(visit: Visit[NoQuery, Sure]) -> Answer:
     """Deletes a message, from every branch."""
-    _sure(look.form)
-    receipt = await look.store.delete_message(look.path[0], look.path[1])
-    return look.show("receipt.html", receipt=receipt, what=f"the message {look.path[1]}")
+    _sure(visit.body)
+    receipt = await visit.store.delete_message(visit.path[0], visit.path[1])
+    return visit.show("receipt.html", receipt=receipt, what=f"the message {visit.path[1]}")
 
 
-async def do_edit(look: Look[NoQuery, Edit]) -> Answer:
+@routes.do(MESSAGE + "/edit")
+async def do_edit(visit: Visit[NoQuery, Edit]) -> Answer:
     """Changes what a message says: on a new branch, or everywhere."""
-    id, message_id = look.path
-    message = await look.store.get_message(id, message_id, blobs="refs")
+    id, message_id = visit.path
+    message = await visit.store.get_message(id, message_id, blobs="refs")
     if not isinstance(message.content, str) or message.blobs:
         raise ValidationError("only plain text can be edited here: this content has a structure of its own")
-    if look.form.how == "place":
-        await look.store.update_message(id, message_id, content=look.form.text)
-        return look.go(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
-    source = await _line_of(look, message)
-    await look.store.branch(id, before=message_id, source=source)
-    await look.store.append_message(id, message.role, look.form.text, participant=message.participant)
-    return look.go(_here(look) + "#end")
+    if visit.body.how == "place":
+        await visit.store.update_message(id, message_id, content=visit.body.text)
+        return visit.go(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
+    source = await _line_of(visit, message)
+    await visit.store.branch(id, before=message_id, source=source)
+    await visit.store.append_message(id, message.role, visit.body.text, participant=message.participant)
+    return visit.go(_here(visit) + "#end")
 
 
-async def do_branch(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.do(MESSAGE + "/branch")
+async def do_branch(visit: Visit[NoQuery, NoForm]) -> Answer:
     """Begins a new line after a message, and makes it active."""
-    id, message_id = look.path
-    message = await look.store.get_message(id, message_id, blobs="refs")
-    await look.store.branch(id, at=message_id, source=await _line_of(look, message))
-    return look.go(_here(look) + "#end")
+    id, message_id = visit.path
+    message = await visit.store.get_message(id, message_id, blobs="refs")
+    await visit.store.branch(id, at=message_id, source=await _line_of(visit, message))
+    return visit.go(_here(visit) + "#end")
 
 
-async def _line_of(look: Look[Any, Any], message: Message) -> str | None:
+async def _line_of(visit: Visit[Any, Any], message: Message) -> str | None:
     """The branch to leave: the active one where it reads the message, else the one that the message was written on."""
-    branches = await look.store.list_branches(look.path[0])
+    branches = await visit.store.list_branches(visit.path[0])
     active = next((each.id for each in branches if each.active), MAIN)
     return active if lines.reads(branches, active, message) else message.branch
 
 
-async def do_switch(look: Look[NoQuery, Switch]) -> Answer:
+@routes.do(ONE + "/switch")
+async def do_switch(visit: Visit[NoQuery, Switch]) -> Answer:
     """Makes a branch the active one."""
-    await look.store.switch_branch(look.path[0], look.form.branch)
-    return look.go(_here(look))
+    await visit.store.switch_branch(visit.path[0], visit.body.branch)
+    return visit.go(_here(visit))
 
 
-async def do_pin(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.do(MESSAGE + "/pin")
+async def do_pin(visit: Visit[NoQuery, NoForm]) -> Answer:
     """Pins a message, or unpins it."""
-    id, message_id = look.path
-    message = await look.store.get_message(id, message_id, blobs="refs")
-    await look.store.update_message(id, message_id, pinned=not message.pinned)
-    return look.go(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
+    id, message_id = visit.path
+    message = await visit.store.get_message(id, message_id, blobs="refs")
+    await visit.store.update_message(id, message_id, pinned=not message.pinned)
+    return visit.go(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
 
 
-async def see_export(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see(ONE + "/export")
+async def see_export(visit: Visit[NoQuery, NoForm]) -> Answer:
     """The conversation in the export format, as a file."""
-    conversation = await look.conversation()
-    lines = look.store.export(conversation_ids=[conversation.id])
+    conversation = await visit.conversation()
+    lines = visit.store.export(conversation_ids=[conversation.id])
     name = (b"content-disposition", b'attachment; filename="conversation.jsonl"')
     return Answer(lines, 200, (*ALONE, name), NDJSON)
 
 
-async def do_fill(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.do("/sample")
+async def do_fill(visit: Visit[NoQuery, NoForm]) -> Answer:
     """Stores the sample."""
-    await fill(look.store)
-    return look.go("")
-
-
-PAGES = (
-    do("/begin", do_begin, New),
-    do("/sample", do_fill),
-    do(ONE + "/say", do_say, Say),
-    do(ONE + "/rename", do_rename, Rename),
-    do(ONE + "/archive", do_archive, Archive),
-    do(ONE + "/delete", do_delete, Sure),
-    do(ONE + "/switch", do_switch, Switch),
-    see(ONE + "/export", see_export),
-    do(MESSAGE + "/edit", do_edit, Edit),
-    do(MESSAGE + "/branch", do_branch),
-    do(MESSAGE + "/pin", do_pin),
-    do(MESSAGE + "/delete", do_delete_message, Sure),
-)
+    await fill(visit.store)
+    return visit.go("")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from markupsafe import Markup, escape
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Page
 from hansard.search.hits import Snippet
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer, Id
 from hansard.server.web import content
-from hansard.server.web.looks import Look, NoForm, see
 from hansard.server.web.markdown import bare
+from hansard.server.web.visits import NoForm, Pages, Visit
+
+routes = Pages()
 
 PAGE = 25
 _LOOKED_AT = 3
@@ -28,7 +30,6 @@ _TITLES = 200
 _OLDER_TITLES = 2_000
 """The same when older titles are asked for: at each step so many more."""
 _MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,26 +62,27 @@ class Row(Struct, frozen=True):
     at: datetime
 
 
-async def see_conversations(look: Look[ListQuery, NoForm]) -> Answer:
+@routes.see("/conversations")
+async def see_conversations(visit: Visit[ListQuery, NoForm]) -> Answer:
     """Conversations, those with the newest message first."""
-    query = look.query
+    query = visit.query
     values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
     if query.q:
-        values["rows"], values["titles"] = await _found(look, query.q)
+        values["rows"], values["titles"] = await _found(visit, query.q)
     else:
-        page = await _page(look)
-        values |= {"rows": await rows(look, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
-    if look.visit.wants_piece:
-        return look.piece("rows.html", **values)
-    return look.show("conversations.html", **values)
+        page = await _page(visit)
+        values |= {"rows": await rows(visit, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
+    if visit.wants_piece:
+        return visit.piece("rows.html", **values)
+    return visit.show("conversations.html", **values)
 
 
-async def _page(look: Look[ListQuery, NoForm]) -> Page:
+async def _page(visit: Visit[ListQuery, NoForm]) -> Page:
     """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
-    query = look.query
+    query = visit.query
     span = _span(query)
     after = query.after or (span.begin(query.sort) if query.before is None else None)
-    page = await look.store.list_conversations(
+    page = await visit.store.list_conversations(
         **_filters(query), sort=query.sort, after=after, before=query.before, limit=PAGE
     )
     inside = [each for each in page.items if span.has(each, query.sort)]
@@ -89,17 +91,17 @@ async def _page(look: Look[ListQuery, NoForm]) -> Page:
     # Beyond the range there may be others: a link there would lead to an empty page.
     if newer is not None and span.end is not None:
         begins = query.after is query.before is None or any(at >= span.end for at in times[:1])
-        newer = None if begins else await _inside(look, span, before=newer)
+        newer = None if begins else await _inside(visit, span, before=newer)
     if older is not None and span.start is not None:
         ends = any(at < span.start for at in times[-1:])
-        older = None if ends else await _inside(look, span, after=older)
+        older = None if ends else await _inside(visit, span, after=older)
     return Page(inside, older, newer)
 
 
-async def _inside(look: Look[ListQuery, NoForm], span: Span, **where: str) -> str | None:
+async def _inside(visit: Visit[ListQuery, NoForm], span: Span, **where: str) -> str | None:
     """The cursor, if the next conversation from there is in the range."""
-    query = look.query
-    page = await look.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
+    query = visit.query
+    page = await visit.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
     return next(iter(where.values())) if any(span.has(each, query.sort) for each in page.items) else None
 
 
@@ -135,20 +137,20 @@ def day_of(text: str | None, what: str) -> datetime | None:
         raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
 
 
-async def newest(look: Look[Any, Any], limit: int) -> list[Row]:
-    return await rows(look, (await look.store.list_conversations(limit=limit)).items)
+async def newest(visit: Visit[Any, Any], limit: int) -> list[Row]:
+    return await rows(visit, (await visit.store.list_conversations(limit=limit)).items)
 
 
-async def rows(look: Look[Any, Any], conversations: Sequence[Conversation]) -> list[Row]:
+async def rows(visit: Visit[Any, Any], conversations: Sequence[Conversation]) -> list[Row]:
     """Lines for conversations, with the newest words of each."""
-    ends = await asyncio.gather(*(_end(look, each) for each in conversations))
+    ends = await asyncio.gather(*(_end(visit, each) for each in conversations))
     return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
 
 
-async def _end(look: Look[Any, Any], conversation: Conversation) -> list[Message]:
+async def _end(visit: Visit[Any, Any], conversation: Conversation) -> list[Message]:
     if not conversation.message_count:
         return []
-    return await look.store.get_messages(conversation.id, last=_LOOKED_AT, blobs="refs")
+    return await visit.store.get_messages(conversation.id, last=_LOOKED_AT, blobs="refs")
 
 
 def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> Row:
@@ -204,16 +206,16 @@ Finding = tuple[Conversation, Markup | None]
 """A conversation, and what was found in it unless it is the title or the id."""
 
 
-async def _found(look: Look[ListQuery, NoForm], words: str) -> tuple[list[Row], Titles]:
+async def _found(visit: Visit[ListQuery, NoForm], words: str) -> tuple[list[Row], Titles]:
     """Conversations by their id, their title or what was said in them, each once; and how far titles were looked at."""
-    filters = _filters(look.query)
-    titles = await _by_title(look, words, filters)
-    if look.query.titles is None:
-        exact, said = await asyncio.gather(_by_id(look, words), _by_words(look, words, filters))
-        found = _once([*exact, *titles.found, *said], look.query)
+    filters = _filters(visit.query)
+    titles = await _by_title(visit, words, filters)
+    if visit.query.titles is None:
+        exact, said = await asyncio.gather(_by_id(visit, words), _by_words(visit, words, filters))
+        found = _once([*exact, *titles.found, *said], visit.query)
     else:
-        found = _once(titles.found, look.query)
-    ends = await asyncio.gather(*(_end(look, conversation) for conversation, _ in found))
+        found = _once(titles.found, visit.query)
+    ends = await asyncio.gather(*(_end(visit, conversation) for conversation, _ in found))
     return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
 
 
@@ -231,9 +233,9 @@ def _is_wanted(conversation: Conversation, query: ListQuery) -> bool:
     return is_right and _span(query).has(conversation, query.sort)
 
 
-async def _by_id(look: Look[ListQuery, NoForm], words: str) -> list[Finding]:
+async def _by_id(visit: Visit[ListQuery, NoForm], words: str) -> list[Finding]:
     try:
-        conversation = await look.store.get_conversation(words)
+        conversation = await visit.store.get_conversation(words)
     except ValidationError:
         return []  # what was typed can be nobody's id
     return [] if conversation is None else [(conversation, None)]
@@ -248,33 +250,33 @@ class Titles(Struct, frozen=True):
     """Where to go on; None when there are no more."""
 
 
-async def _by_title(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> Titles:
+async def _by_title(visit: Visit[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> Titles:
     """Titles are not in the index: conversations are looked at, newest first, up to a bound."""
-    wanted, span = words.casefold(), _span(look.query)
+    wanted, span = words.casefold(), _span(visit.query)
     found: list[Finding] = []
     looked_at = 0
-    after = look.query.titles or span.begin(look.query.sort)
-    most = _TITLES if look.query.titles is None else _OLDER_TITLES
+    after = visit.query.titles or span.begin(visit.query.sort)
+    most = _TITLES if visit.query.titles is None else _OLDER_TITLES
     while looked_at < most and len(found) < PAGE:
-        page = await look.store.list_conversations(**filters, sort=look.query.sort, after=after, limit=100)
+        page = await visit.store.list_conversations(**filters, sort=visit.query.sort, after=after, limit=100)
         for at, each in enumerate(page.items):
             if len(found) == PAGE:
                 # The others are found from here on, when they are asked for.
-                return Titles(found, looked_at + at, cursors.of_conversation(page.items[at - 1], look.query.sort))
+                return Titles(found, looked_at + at, cursors.of_conversation(page.items[at - 1], visit.query.sort))
             if each.title and wanted in each.title.casefold():
                 found.append((each, None))
         looked_at += len(page.items)
         after = page.next_cursor
-        is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], look.query.sort)
+        is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], visit.query.sort)
         if after is None or is_past:
             return Titles(found, looked_at, None)
     return Titles(found, looked_at, after)
 
 
-async def _by_words(look: Look[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
+async def _by_words(visit: Visit[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
     narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
     try:
-        hits = await look.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
+        hits = await visit.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
     except Unsupported:
         return []
     return [(hit.conversation, marked(hit.snippet)) for hit in hits]
@@ -287,6 +289,3 @@ def marked(snippet: Snippet) -> Markup:
         pieces += [escape(bare(snippet.text[end:start])), _MARK, escape(snippet.text[start:stop]), _UNMARK]
         end = stop
     return Markup("").join([*pieces, escape(bare(snippet.text[end:]))])
-
-
-PAGES = (see("/conversations", see_conversations, query=ListQuery),)

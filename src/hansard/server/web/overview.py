@@ -11,12 +11,14 @@ from markupsafe import Markup
 from msgspec import structs
 
 from hansard.model import NOT_YET, Record
-from hansard.server.calls import Answer, NoQuery
+from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import charts, listing, rendering
 from hansard.server.web.books import Sums
 from hansard.server.web.charts import Bar
-from hansard.server.web.looks import Look, NoForm, see
+from hansard.server.web.visits import NoForm, Pages, Visit
 from hansard.store import Store
+
+routes = Pages()
 
 DAYS = 30
 NEWEST = 8
@@ -29,26 +31,27 @@ _DURABILITY = {
 }
 
 
-async def see_overview(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see("/")
+async def see_overview(visit: Visit[NoQuery, NoForm]) -> Answer:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
-        look.services.books.sums(look.store, since),
-        listing.newest(look, NEWEST),
-        last_check(look.store),
+        visit.services.books.sums(visit.store, since),
+        listing.newest(visit, NEWEST),
+        last_check(visit.store),
     )
     stats = sums.stats
     if not newest and not (stats and stats.conversations):
-        return look.show("empty.html", stats=stats, durability=_DURABILITY[look.store.capabilities.durability])
+        return visit.show("empty.html", stats=stats, durability=_DURABILITY[visit.store.capabilities.durability])
     values: dict[str, Any] = {
         "stats": stats,
         "rows": newest,
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
-        "durability": _DURABILITY[look.store.capabilities.durability],
-        "figures": _figures(sums, since, look.visit.home),
+        "durability": _DURABILITY[visit.store.capabilities.durability],
+        "figures": _figures(sums, since, visit.home),
     }
-    return look.show("overview.html", **values)
+    return visit.show("overview.html", **values)
 
 
 def _figures(sums: Sums, since: date, home: str) -> Markup:
@@ -82,6 +85,3 @@ def _chart(by_day: Mapping[str, int], since: date, title: str, unit: str) -> Mar
     days = charts.days_between(since, datetime.now(UTC).date())
     bars = [Bar(day.strftime("%-d %b"), by_day.get(day.isoformat(), 0)) for day in days]
     return charts.columns(bars, title, unit)
-
-
-PAGES = (see("/", see_overview),)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from hansard.model import Message, Source, Usage
 from hansard.server.web.content import Block, Speaker
-from hansard.server.web.visits import query, segment
+from hansard.server.web.links import query, segment
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
 

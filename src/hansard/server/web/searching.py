@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from markupsafe import Markup
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer, Id
 from hansard.server.web import content, listing, pieces, rendering
-from hansard.server.web.looks import Look, NoForm, see
+from hansard.server.web.visits import NoForm, Pages, Visit
 from hansard.store.finding import SearchMode, SearchOrder
+
+routes = Pages()
 
 PAGE = 20
 MODES = {"words": "words", "meaning": "meaning", "hybrid": "both"}
 SNIPPET = 320
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,13 +41,14 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
+@routes.see("/search")
+async def see_search(visit: Visit[SearchQuery, NoForm]) -> Answer:
     """What was said, wherever."""
-    hits = await _search(look) if look.query.q else Hits()
-    modes = MODES if look.store.embedder is not None else {}
-    template = "hits.html" if look.visit.wants_piece else "finding.html"
-    home = look.visit.home
-    values: dict[str, Any] = {"q": look.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
+    hits = await _search(visit) if visit.query.q else Hits()
+    modes = MODES if visit.store.embedder is not None else {}
+    template = "hits.html" if visit.wants_piece else "finding.html"
+    home = visit.home
+    values: dict[str, Any] = {"q": visit.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
     shown = (template, values, modes, [_facts(hit) for hit in hits])
 
     def write() -> str:
@@ -54,14 +56,14 @@ async def see_search(look: Look[SearchQuery, NoForm]) -> Answer:
         return rendering.render(template, found=found, roles=ROLES, modes=modes, **values)
 
     inside = rendering.remembered("search", shown, write)
-    if look.visit.wants_piece:
-        return look.piece("piece.html", inside=inside)
-    return look.frame("search", f"{look.query.q} · Search" if look.query.q else "Search", inside)
+    if visit.wants_piece:
+        return visit.piece("piece.html", inside=inside)
+    return visit.frame("search", f"{visit.query.q} · Search" if visit.query.q else "Search", inside)
 
 
-async def _search(look: Look[SearchQuery, NoForm]) -> Hits:
-    query = look.query
-    return await look.store.search(
+async def _search(visit: Visit[SearchQuery, NoForm]) -> Hits:
+    query = visit.query
+    return await visit.store.search(
         query.q or "",
         conversation_id=query.conversation,
         user_id=query.user,
@@ -95,6 +97,3 @@ def _html(hit: Hit, home: str) -> str:
 
 def _after(day: datetime | None) -> datetime | None:
     return None if day is None else day + timedelta(days=1)
-
-
-PAGES = (see("/search", see_search, query=SearchQuery),)

@@ -13,12 +13,15 @@ from markupsafe import Markup
 from hansard import formats
 from hansard.errors import NotFound
 from hansard.formats.parts import Media, split_data_url
-from hansard.server.calls import Answer, NoQuery
+from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import content, highlight, transcript
 from hansard.server.web.conversation import ONE, Stretch, base_of, beyond_of
-from hansard.server.web.looks import ALONE, Look, NoForm, see
 from hansard.server.web.transcript import Setting
+from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
 from hansard.threads import aside
+
+MESSAGE = ONE + "/m/{message_id}"
+routes = Pages()
 
 _SHOWN = {
     *("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"),
@@ -34,19 +37,19 @@ _MAGIC = (
     (b"fLaC", "audio/flac"),
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")
-MESSAGE = ONE + "/m/{message_id}"
 
 
-async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see(MESSAGE)
+async def see_message(visit: Visit[NoQuery, NoForm]) -> Answer:
     """A message by itself, whole."""
-    conversation = await look.conversation()
-    message = await look.store.get_message(conversation.id, look.path[1], blobs="refs")
-    base = base_of(look, conversation)
-    beyond = await beyond_of(look, Stretch([message], message.branch, has_older=True, has_newer=True))
-    setting = Setting(conversation, base, look.may("write"), beyond=beyond, most=content.WHOLE)
+    conversation = await visit.conversation()
+    message = await visit.store.get_message(conversation.id, visit.path[1], blobs="refs")
+    base = base_of(visit, conversation)
+    beyond = await beyond_of(visit, Stretch([message], message.branch, has_older=True, has_newer=True))
+    setting = Setting(conversation, base, visit.may("write"), beyond=beyond, most=content.WHOLE)
     html = await aside(transcript.one, message, setting)
     raw = content.pretty(message)
-    return look.show(
+    return visit.show(
         "one.html",
         html=html,
         message=message,
@@ -58,17 +61,19 @@ async def see_message(look: Look[NoQuery, NoForm]) -> Answer:
     )
 
 
-async def see_message_json(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see(MESSAGE + "/raw")
+async def see_message_json(visit: Visit[NoQuery, NoForm]) -> Answer:
     """A message as it is stored, as JSON."""
-    message = await look.store.get_message(look.path[0], look.path[1])
+    message = await visit.store.get_message(visit.path[0], visit.path[1])
     return Answer(msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, ALONE, "application/json")
 
 
-async def see_media(look: Look[NoQuery, NoForm]) -> Answer:
+@routes.see(MESSAGE + "/media/{number}")
+async def see_media(visit: Visit[NoQuery, NoForm]) -> Answer:
     """The bytes of a picture, a sound or a document."""
-    message = await look.store.get_message(look.path[0], look.path[1])
+    message = await visit.store.get_message(visit.path[0], visit.path[1])
     found = content.media_of(formats.read(message))
-    number = look.path[2]
+    number = visit.path[2]
     if not _NUMBER.fullmatch(number) or int(number) >= len(found):
         raise NotFound(f"the message has no part {number[:20]!r}")
     media = found[int(number)]
@@ -99,10 +104,3 @@ def _sniffed(data: bytes) -> str | None:
     if data[:4] == b"RIFF":
         return {b"WAVE": "audio/wav", b"WEBP": "image/webp"}.get(data[8:12])
     return next((type for magic, type in _MAGIC if data.startswith(magic)), None)
-
-
-PAGES = (
-    see(MESSAGE, see_message),
-    see(MESSAGE + "/raw", see_message_json),
-    see(MESSAGE + "/media/{number}", see_media),
-)

@@ -1,4 +1,4 @@
-"""One request of a browser: where it is in the tree of pages, its cookies, and what its links begin with.
+"""One request of a browser: where it is in the tree of pages, its cookies, and the page that it is shown.
 
 Links are relative, so that the pages work behind any prefix that a proxy puts before them, without being told. A
 browser resolves them by the path as it was sent, and so are they made: an id with a slash in it is one segment.
@@ -6,47 +6,98 @@ browser resolves them by the path as it was sent, and so are they made: an id wi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from urllib.parse import quote, quote_plus
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
-from starlette.types import Scope, Send
+from markupsafe import Markup
+from msgspec import Struct
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
 
+from hansard.errors import ConversationNotFound, ValidationError
+from hansard.model import Conversation
 from hansard.server import parameters
-from hansard.server.exchanges import Exchange
+from hansard.server.calls import Call
+from hansard.server.endpoints import Answer, H, Headers, Routes, Scope
+from hansard.server.parts import Parts
+from hansard.server.web import cookies, rendering
+from hansard.server.web.books import Books
+from hansard.server.web.chat import Model
+from hansard.server.web.links import unsegment
 
 TENANT = b"/t/"
-OURS = "hansard_"
-"""With which the names of our cookies begin."""
-HOST = "__Host-"
-"""Before the name of a cookie: browsers take it only by TLS, from the host itself, for all of its paths."""
-COLOURS = OURS + "colours"
+COLOURS = cookies.OURS + "colours"
+HTML = "text/html; charset=utf-8"
+FORM = "application/x-www-form-urlencoded"
+PROOF = "proof"
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SAFE: Headers = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+ALONE: Headers = (
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""For what people have stored and is opened by itself: whatever it is, nothing in it runs."""
+
+Q = TypeVar("Q")
+F = TypeVar("F")
 
 
-class Visit(Exchange):
-    """What is known of a request. It is an exchange like those of the API, and so counted, logged and audited."""
+class NoForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """A form with nothing but its button."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        super().__init__(scope, send, time.perf_counter())
-        sent: bytes = scope.get("raw_path") or scope["path"].encode()
-        self.path = sent[len(scope.get("root_path", "")) :] or b"/"
-        self.root = "../" * (self.path.count(b"/") - 1) or "./"
+
+class Pages(Routes):
+    """Pages to see and forms to send. `Visit[Query, Form]` says which."""
+
+    def see(self, path: str, **facts: Any) -> Callable[[H], H]:
+        return self.get(path, **({"body": None, "gives": HTML} | facts))
+
+    def do(self, path: str, **facts: Any) -> Callable[[H], H]:
+        return self.post(path, **({"gives": HTML} | facts))
+
+
+class Services(Struct, frozen=True):
+    """What all pages share."""
+
+    model: Model
+    books: Books
+
+
+class Visit(Call[Q, F]):
+    """One request of a browser, and its page."""
+
+    def __init__(self, services: Services, parts: Parts, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        super().__init__(parts, 0, scope, receive, send)
+        self.services = services
+        self.address = self.address or b"/"
+        self.root_link = "../" * (self.address.count(b"/") - 1) or "./"
         """The way to the first page."""
-        self.home = self.root
+        self.home = self.root_link
         """The way to the first page of the tenant that was chosen."""
         self.chosen: str | None = None
         """The tenant that an operator has chosen, in the path."""
         self.entrance: str | None = None
         """`sign_in` or `sign_out`, which are no pages."""
-        if self.path.startswith(TENANT):
+        if self.address.startswith(TENANT):
             self._choose()
 
     def _choose(self) -> None:
-        segment, slash, rest = self.path[len(TENANT) :].partition(b"/")
+        segment, slash, rest = self.address[len(TENANT) :].partition(b"/")
         self.chosen = unsegment(parameters.unquote(segment, "the tenant"))
-        self.home = f"{self.root}t/{segment.decode('latin-1')}/"
-        self.path = b"/" + rest if slash else b""
+        self.home = f"{self.root_link}t/{segment.decode('latin-1')}/"
+        self.address = b"/" + rest if slash else b""
 
     @property
     def action(self) -> str | None:
@@ -62,14 +113,7 @@ class Visit(Exchange):
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
-        """Ours. Other applications on the same host set others, in any form that they like."""
-        sent = (each.partition("=") for each in self.headers.get(b"cookie", b"").decode("latin-1").split(";"))
-        found: dict[str, str] = {}
-        for name, _, value in sent:
-            if name.strip().removeprefix(HOST).startswith(OURS):
-                # A browser sends the cookie with the longest path first.
-                found.setdefault(name.strip(), value.strip())
-        return found
+        return cookies.ours(self.headers)
 
     @property
     def colours(self) -> str | None:
@@ -87,18 +131,72 @@ class Visit(Exchange):
         """The script asks for what has changed, not for a whole page."""
         return self.headers.get(b"hansard-piece") == b"1"
 
+    def may(self, scope: Scope) -> bool:
+        return scope in self.known_caller.scopes
 
-def segment(id: str) -> str:
-    """An id as a segment of a path. One that is made of dots would be taken for a way up, so a tilde goes before it."""
-    marked = f"~{id}" if id.startswith("~") or not id.strip(".") else id
-    return quote(marked, safe="")
+    async def conversation(self) -> Conversation:
+        """The conversation that the path names."""
+        found = await self.store.get_conversation(self.path[0])
+        if found is None:
+            raise ConversationNotFound(f"there is no conversation {self.path[0]!r} here")
+        return found
+
+    # Pages
+
+    @cached_property
+    def _seed(self) -> tuple[str, Headers]:
+        return cookies.seed_of(self)
+
+    @cached_property
+    def proof(self) -> str:
+        """What every form on the page carries."""
+        return cookies.proof_of(self, self._seed[0])
+
+    def show(self, template: str, *, status: int = 200, **values: Any) -> Answer:
+        """A whole page."""
+        around = {
+            "colours": self.colours,
+            "root": self.root_link,
+            "home": self.home,
+            "proof": self.proof,
+            "tenant": self.store.tenant_id,
+            "chosen": self.chosen,
+            "is_signed_in": cookies.key_of(self) is not None and self.parts.gate.needs_key,
+            "can": self.store.capabilities,
+            "model": self.services.model.name,
+            "caller": self.caller,
+            "may": self.may,
+        }
+        return shown(template, status, self._seed[1], **(around | values))
+
+    def frame(self, here: str, title: str, inside: Markup) -> Answer:
+        """A whole page around what was made for it."""
+        return self.show("frame.html", here=here, title=title, made=inside)
+
+    def piece(self, template: str, **values: Any) -> Answer:
+        """A part of a page, for the script."""
+        facts = {"root": self.root_link, "home": self.home, "may": self.may, "can": self.store.capabilities}
+        return shown(template, 200, (), **facts, **values)
+
+    def go(self, where: str) -> Answer:
+        """On to another page, given from the tenant's first."""
+        return redirect(self.home + where)
 
 
-def unsegment(text: str) -> str:
-    return text.removeprefix("~")
+def shown(template: str, status: int, headers: Headers, **values: Any) -> Answer:
+    return Answer(rendering.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
 
 
-def query(**given: object) -> str:
-    """A query string of what is not empty, with its question mark."""
-    pairs = [f"{name}={quote_plus(str(value))}" for name, value in given.items() if value not in (None, "", False)]
-    return "?" + "&".join(pairs) if pairs else ""
+def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:
+    return Answer(b"", 303, (*SAFE, (b"location", where.encode("latin-1")), *headers), HTML)
+
+
+def decode(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:
+    """A query string or a form, and its proof. What was left empty was not given."""
+    try:
+        pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
+    except ValueError as error:
+        raise ValidationError(f"what was sent cannot be read: {error}") from error
+    proof = next((value for name, value in pairs if name == PROOF), None)
+    given = [(name, value.replace("\r\n", "\n")) for name, value in pairs if value and name != PROOF]
+    return parameters.decode(urlencode(given).encode(), kind), proof

@@ -9,10 +9,12 @@ from msgspec import Meta, Struct
 
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
-from hansard.server.calls import Answer
+from hansard.server.endpoints import Answer, Id
 from hansard.server.web import charts, content, highlight, rendering
 from hansard.server.web.conversation import ONE, base_of
-from hansard.server.web.looks import ALONE, Look, NoForm, see
+from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
+
+routes = Pages()
 
 WORDS = {
     "newest": "the newest message: always there",
@@ -30,7 +32,6 @@ WORDS = {
 _MOST_TURNS = 500
 _PREVIEW = 160
 FORMATS = ("openai.chat", "openai.responses", "anthropic", "gemini")
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class WhyQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,19 +59,20 @@ class Line(Struct, frozen=True):
     who: content.Speaker | None
 
 
-async def see_why(look: Look[WhyQuery, NoForm]) -> Answer:
+@routes.see(ONE + "/why")
+async def see_why(visit: Visit[WhyQuery, NoForm]) -> Answer:
     """The prompt that an agent would get, and why it is what it is."""
-    conversation = await look.conversation()
-    prompt = await _assemble(look)
-    messages = await _messages(look, prompt)
-    base = base_of(look, conversation)
-    facts = (look.query, prompt, list(messages.values()), conversation, base)
-    result = rendering.remembered("why", facts, lambda: _result(look.query, prompt, messages, conversation, base))
-    if look.visit.wants_piece:
-        return look.piece("piece.html", inside=result)
+    conversation = await visit.conversation()
+    prompt = await _assemble(visit)
+    messages = await _messages(visit, prompt)
+    base = base_of(visit, conversation)
+    facts = (visit.query, prompt, list(messages.values()), conversation, base)
+    result = rendering.remembered("why", facts, lambda: _result(visit.query, prompt, messages, conversation, base))
+    if visit.wants_piece:
+        return visit.piece("piece.html", inside=result)
     agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
-    values: dict[str, Any] = {"q": look.query, "base": base, "conversation": conversation, "result": result}
-    return look.show("why.html", agents=agents, formats=FORMATS, **values)
+    values: dict[str, Any] = {"q": visit.query, "base": base, "conversation": conversation, "result": result}
+    return visit.show("why.html", agents=agents, formats=FORMATS, **values)
 
 
 def _result(
@@ -90,9 +92,10 @@ def _result(
     return rendering.render("why_result.html", **values)
 
 
-async def see_prompt_json(look: Look[WhyQuery, NoForm]) -> Answer:
+@routes.see(ONE + "/prompt")
+async def see_prompt_json(visit: Visit[WhyQuery, NoForm]) -> Answer:
     """The prompt as JSON, to copy."""
-    made = content.pretty(_as_sent(await _assemble(look), look.query.format))
+    made = content.pretty(_as_sent(await _assemble(visit), visit.query.format))
     return Answer(made.encode("utf-8", "replace") + b"\n", 200, ALONE, "application/json")
 
 
@@ -100,10 +103,10 @@ def _is_agent(message: Message) -> bool:
     return message.participant is not None and message.participant.kind == "agent"
 
 
-async def _assemble(look: Look[WhyQuery, NoForm]) -> Prompt:
-    query = look.query
-    return await look.store.assemble_prompt(
-        look.path[0],
+async def _assemble(visit: Visit[WhyQuery, NoForm]) -> Prompt:
+    query = visit.query
+    return await visit.store.assemble_prompt(
+        visit.path[0],
         agent_id=query.agent,
         agent_name=query.name,
         branch=query.branch,
@@ -119,10 +122,10 @@ async def _assemble(look: Look[WhyQuery, NoForm]) -> Prompt:
     )
 
 
-async def _messages(look: Look[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
+async def _messages(visit: Visit[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
     """The messages that were looked at, for a few words of each."""
     wanted = max(prompt.loaded, 1)
-    found = await look.store.get_messages(look.path[0], last=wanted, branch=look.query.branch, blobs="refs")
+    found = await visit.store.get_messages(visit.path[0], last=wanted, branch=visit.query.branch, blobs="refs")
     return {each.id: each for each in found}
 
 
@@ -144,9 +147,3 @@ def _as_sent(prompt: Prompt, format: str) -> Any:
     if format == "gemini":
         return {"contents": prompt.messages, **({"system_instruction": prompt.system} if prompt.system else {})}
     return {**({"system": prompt.system} if prompt.system else {}), "messages": prompt.messages}
-
-
-PAGES = (
-    see(ONE + "/why", see_why, query=WhyQuery),
-    see(ONE + "/prompt", see_prompt_json, query=WhyQuery),
-)

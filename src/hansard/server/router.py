@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from hansard.errors import NotFound, ValidationError
 from hansard.server import parameters
-from hansard.server.calls import Endpoint
+from hansard.server.endpoints import Endpoint
 from hansard.server.problems import Refused
 
 

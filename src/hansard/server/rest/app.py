@@ -1,0 +1,92 @@
+"""`/api/v1`: the store as a REST API. JSON in and out, versions as entity tags, errors as problem documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from hansard.errors import Conflict, ValidationError
+from hansard.server import batch_size, bodies, parameters
+from hansard.server.calls import Call
+from hansard.server.endpoints import JSON, Answer, Endpoint
+from hansard.server.parts import Parts
+from hansard.server.pipeline import Pipeline
+from hansard.server.problems import Refused
+
+PREFIX = "/api/v1"
+_encode = msgspec.json.Encoder().encode
+_decoder = cache(msgspec.json.Decoder)
+
+
+class Rest(Pipeline[Call[Any, Any]]):
+    """The application below `/api/v1`."""
+
+    def __init__(self, parts: Parts, endpoints: Sequence[Endpoint]) -> None:
+        super().__init__(parts, endpoints)
+        self._decoders = {endpoint: _decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None}
+
+    def call(self, scope: Scope, receive: Receive, send: Send) -> Call[Any, Any]:
+        return Call(self.parts, len(PREFIX), scope, receive, send)
+
+    async def decode(self, call: Call[Any, Any]) -> None:
+        assert call.endpoint is not None
+        _read_conditions(call.endpoint, call)
+        call.query = parameters.decode(call.scope["query_string"], call.endpoint.query)
+        if call.endpoint.takes is not None:
+            bodies.need_type(call.headers, call.endpoint.takes)
+        elif (decoder := self._decoders.get(call.endpoint)) is not None:
+            bodies.need_type(call.headers, JSON)
+            call.body = _decoded(await self._raw(call), decoder)
+
+    async def _raw(self, call: Call[Any, Any]) -> bytes:
+        raw = await call.stream.whole()
+        if call.endpoint is not None and call.endpoint.is_batch:
+            batch_size.check(raw, self.parts.settings.max_messages)
+        return raw
+
+    def encode(self, call: Call[Any, Any], value: Any) -> Answer:
+        if isinstance(value, Answer):
+            return value
+        assert call.endpoint is not None
+        field = call.endpoint.etag
+        headers = ((b"etag", b'"%d"' % getattr(value, field)),) if field is not None else ()
+        return Answer(_encode(value), call.endpoint.status, headers)
+
+    def refusal(self, call: Call[Any, Any], failure: Exception) -> tuple[Answer, str]:
+        if isinstance(failure, Conflict) and call.version is not None and failure.expected is not None:
+            failure = Refused(412, failure)
+        return super().refusal(call, failure)
+
+
+def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return bodies.decode(raw, decoder)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValidationError(f"the body is wrong: {error}") from error
+
+
+def _read_conditions(endpoint: Endpoint, call: Call[Any, Any]) -> None:
+    if (match := call.headers.get(b"if-match")) is not None:
+        if not endpoint.versioned:
+            raise ValidationError("this route has no version to compare: leave If-Match out")
+        call.version = _version(match.decode("latin-1"))
+    if (key := call.headers.get(b"idempotency-key")) is not None:
+        if endpoint.repeat == "no":
+            raise ValidationError("this route cannot be repeated safely: leave Idempotency-Key out")
+        call.key = key.decode("latin-1")
+        if not 0 < len(call.key) <= 256:
+            raise ValidationError("Idempotency-Key must have between 1 and 256 characters")
+
+
+def _version(tag: str) -> int:
+    """The version in an entity tag: digits in quotes."""
+    number = tag[1:-1]
+    if len(tag) < 3 or tag[0] != '"' or tag[-1] != '"' or not number.isascii() or not number.isdigit():
+        raise ValidationError(f"If-Match is {tag[:80]!r}: give one version in quotes, as an ETag does")
+    if len(number) > 18:
+        raise ValidationError("If-Match is a number that no version can be")
+    return int(number)

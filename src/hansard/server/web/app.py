@@ -1,0 +1,160 @@
+"""The page: forms and cookies in, HTML out.
+
+What fails becomes a page too: the sign-in for those who are not known, else what went wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct, structs
+from starlette.types import Receive, Scope, Send
+
+from hansard.errors import HansardError, Unauthenticated, Unsupported, ValidationError
+from hansard.server import bodies, problems
+from hansard.server.endpoints import Answer, Caller, Endpoint
+from hansard.server.parts import Parts
+from hansard.server.pipeline import Pipeline, is_trusted
+from hansard.server.web import admin, conversation, cookies, doing, files, listing, overview, searching, single, why
+from hansard.server.web.books import Books
+from hansard.server.web.chat import Echo, Model
+from hansard.server.web.links import unsegment
+from hansard.server.web.visits import FORM, Services, Visit, decode, redirect, shown
+
+PAGES: tuple[Endpoint, ...] = (
+    *overview.routes,
+    *listing.routes,
+    *conversation.routes,
+    *single.routes,
+    *searching.routes,
+    *why.routes,
+    *doing.routes,
+    *admin.routes,
+)
+"""Every page. What is declared here is guarded, audited and tested."""
+_LOG = logging.getLogger("hansard.server")
+_MOST_FORM_BYTES = 4_000_000
+_SIGN_IN, _SIGN_OUT = b"/sign-in", b"/sign-out"
+
+AnyVisit = Visit[Any, Any]
+
+
+class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
+    key: str
+    to: str = ""
+
+
+class SignOut(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Site(Pipeline[AnyVisit]):
+    """The pages, as an application."""
+
+    def __init__(self, parts: Parts, model: Model | None = None) -> None:
+        super().__init__(parts, PAGES)
+        self._services = Services(model or Echo(), Books())
+
+    def call(self, scope: Scope, receive: Receive, send: Send) -> AnyVisit:
+        return Visit(self._services, self.parts, scope, receive, send)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if await files.send(scope, send):
+            return
+        try:
+            visit = self.call(scope, receive, send)
+        except Exception as error:
+            await _unreadable(send, error)
+            return
+        await self.serve(visit)
+
+    async def answer(self, visit: AnyVisit) -> Answer:
+        if visit.address == b"":
+            return redirect(visit.home)
+        if visit.method == "POST" and visit.address in (_SIGN_IN, _SIGN_OUT):
+            return await self._sign(visit)
+        return await super().answer(visit)
+
+    async def admit(self, visit: AnyVisit) -> Caller:
+        return await cookies.admit(self.gate, visit)
+
+    def find(self, visit: AnyVisit) -> tuple[Endpoint, tuple[str, ...]]:
+        endpoint, path = self.router.find("GET" if visit.method == "HEAD" else visit.method, visit.address)
+        return endpoint, tuple(map(unsegment, path))
+
+    def choice(self, visit: AnyVisit) -> dict[bytes, bytes]:
+        """The path chooses the tenant: a browser sends no headers of ours."""
+        return {} if visit.chosen is None else {b"hansard-tenant": quote(visit.chosen, safe="").encode()}
+
+    async def decode(self, visit: AnyVisit) -> None:
+        assert visit.endpoint is not None
+        visit.query = decode(visit.scope["query_string"], visit.endpoint.query)[0]
+        if visit.endpoint.body is not None:
+            visit.body = await _form(visit, visit.endpoint.body)
+
+    def encode(self, visit: AnyVisit, value: Answer) -> Answer:
+        """A stream is not even begun for those who only ask for its head."""
+        is_stream = not isinstance(value.body, bytes)
+        return structs.replace(value, body=b"") if is_stream and visit.method == "HEAD" else value
+
+    # Signing in and out
+
+    async def _sign(self, visit: AnyVisit) -> Answer:
+        visit.entrance = "sign_in" if visit.address == _SIGN_IN else "sign_out"
+        if visit.address == _SIGN_OUT:
+            await _form(visit, SignOut)
+            return redirect("./", *cookies.signed_out(visit))
+        form: SignIn = await _form(visit, SignIn)
+        try:
+            visit.caller = await cookies.holds(self.gate, visit, form.key.strip())
+        except Unauthenticated as error:
+            return self._sign_in(visit, str(error), form.to)
+        to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
+        return redirect("./" + to, *cookies.signed_in(visit, form.key.strip(), form.to))
+
+    def _sign_in(self, visit: AnyVisit, problem: str | None, to: str) -> Answer:
+        seed, headers = cookies.seed_of(visit)
+        values = {"root": visit.root_link, "proof": cookies.proof_of(visit, seed), "problem": problem, "to": to}
+        needs_key = self.gate.needs_key
+        return shown("sign_in.html", 401, headers, colours=visit.colours, needs_key=needs_key, **values)
+
+    # What went wrong
+
+    def refusal(self, visit: AnyVisit, failure: Exception) -> tuple[Answer, str]:
+        error, status, headers = problems.told(failure)
+        if isinstance(error, Unauthenticated):
+            # Whoever comes without a key is asked for one; the words are for one that does not hold.
+            problem = str(error) if cookies.key_of(visit) is not None or not self.gate.needs_key else None
+            return self._sign_in(visit, problem, visit.here if visit.method == "GET" else ""), error.code
+        says_why = is_trusted(visit) or status < 500 or isinstance(error, Unsupported)
+        values = {
+            "root": visit.root_link,
+            "home": visit.home,
+            "colours": visit.colours,
+            "number": status,
+            "title": type(error).__name__,
+            "detail": str(error) if says_why else inspect.getdoc(type(error)),
+            "request_id": visit.request_id,
+        }
+        return shown("error.html", status, headers, **values), error.code
+
+
+async def _form(visit: AnyVisit, kind: type[Struct]) -> Any:
+    bodies.need_type(visit.headers, FORM)
+    encoded = await visit.stream.whole()
+    if len(encoded) > _MOST_FORM_BYTES:
+        raise ValidationError(f"a form may have {_MOST_FORM_BYTES:,} bytes: use the API for more")
+    form, proof = decode(encoded, kind)
+    cookies.check_form(visit, proof)
+    return form
+
+
+async def _unreadable(send: Send, error: Exception) -> None:
+    """A path that is not even text."""
+    status = error.status if isinstance(error, HansardError) else 500
+    _LOG.warning("a request could not be read: %s", error)
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"This address cannot be read.\n"})
