@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
 
-from hansard import connect
+from hansard import Conversation, connect
 from hansard.server.web.sample import Filled, fill
 
 
@@ -47,6 +48,20 @@ def test_it_has_everything(tmp_path: Path) -> None:
             assert {row.model for row in await store.usage()} >= {"gpt-5-mini", "claude-sonnet-5", "qwen3-32b"}
 
     asyncio.run(look())
+
+
+def test_it_ends_now_whenever_it_is_stored() -> None:
+    async def newest(now: datetime) -> Conversation:
+        async with connect("memory://") as store:
+            await fill(store, now)
+            assert await fill(store, now + timedelta(days=1)) == Filled(0, 0), "what is there stays as it is"
+            return (await store.list_conversations(limit=1)).items[0]
+
+    for now in (datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime.now(UTC)):
+        found = asyncio.run(newest(now))
+        assert found.last_message_at is not None
+        assert timedelta() < now - found.last_message_at < timedelta(hours=3)
+        assert found.updated_at <= now
 
 
 def test_the_command(tmp_path: Path) -> None:
