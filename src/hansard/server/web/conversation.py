@@ -79,7 +79,7 @@ async def see_conversation(visit: Visit[ShowQuery, NoForm]) -> Answer:
 
 
 async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
-    """The messages, and what stands around them. One who looks again gets what was made."""
+    """The messages, and what stands around them."""
     stretch: Stretch = values["stretch"]
     more = {
         "home": visit.home,
@@ -88,15 +88,10 @@ async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dic
         "model": visit.services.model.name,
         "is_live": visit.store.capabilities.watch != "none",
     }
-    where = (stretch.branch, stretch.has_older, stretch.has_newer)
-    key = rendering.key_of("talk", (setting, list(stretch.messages), where, values["shown"], more))
-    found = rendering.recalled(key)
-    if found is not None:
-        return found
     items = await transcript.items_of(stretch.messages, setting)
     people, branches = _people(stretch.messages), _tree(setting.branches)
     made = {"transcript": transcript.joined(items), "people": people, "branches": branches}
-    return rendering.kept(key, rendering.render("talk.html", **values, **more, **made))
+    return Markup(rendering.render("talk.html", **values, **more, **made))
 
 
 def base_of(visit: Visit[Any, Any], conversation: Conversation) -> str:

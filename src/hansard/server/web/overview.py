@@ -8,9 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup
-from msgspec import structs
 
-from hansard.model import NOT_YET, Record
+from hansard.model import Record
 from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import charts, listing, rendering
 from hansard.server.web.books import Sums
@@ -56,22 +55,16 @@ async def see_overview(visit: Visit[NoQuery, NoForm]) -> Answer:
 
 def _figures(sums: Sums, since: date, home: str) -> Markup:
     """Numbers and charts."""
-
-    def write() -> str:
-        active = None if sums.stats is None else sums.stats.active
-        values = {
-            "home": home,
-            "stats": sums.stats,
-            "sums": sums,
-            "share": charts.share,
-            "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
-            "messages_chart": None if active is None else _chart(active, since, "Messages per day", "messages"),
-        }
-        return rendering.render("figures.html", **values)
-
-    # When it was added up is only shown where that is long ago.
-    facts = sums if sums.is_kept else structs.replace(sums, at=NOT_YET)
-    return rendering.remembered("figures", (facts, since, home), write)
+    active = None if sums.stats is None else sums.stats.active
+    values = {
+        "home": home,
+        "stats": sums.stats,
+        "sums": sums,
+        "share": charts.share,
+        "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
+        "messages_chart": None if active is None else _chart(active, since, "Messages per day", "messages"),
+    }
+    return Markup(rendering.render("figures.html", **values))
 
 
 async def last_check(store: Store) -> Record | None:

@@ -1,7 +1,7 @@
 """Templates into HTML. Everything that a template writes is escaped, unless it was made by `markdown` or a template.
 
-A piece that is a pure function of what it shows is remembered by a digest of that: a page that is looked at again, or
-scrolled, costs little more than reading what it shows.
+A message is a pure function of what it shows, and is remembered by a digest of that: rendering messages takes longer
+than all the rest of a page.
 """
 
 from __future__ import annotations
@@ -28,24 +28,13 @@ def render(template: str, **values: Any) -> str:
     return named(template).render(values)
 
 
-def remembered(kind: str, shown: object, write: Callable[[], str]) -> Markup:
+def remembered(shown: object, write: Callable[[], str]) -> Markup:
     """What `write` makes, which depends on what is shown and on nothing else."""
-    key = key_of(kind, shown)
-    return recalled(key) or kept(key, write())
-
-
-def key_of(kind: str, shown: object) -> bytes:
-    """What a piece is remembered by."""
-    return digest(_encode((kind, shown)))
-
-
-def recalled(key: bytes) -> Markup | None:
+    key = digest(_encode(shown))
     html = memory.get(key)
-    return None if html is None else Markup(html)
-
-
-def kept(key: bytes, html: str) -> Markup:
-    memory.put(key, html)
+    if html is None:
+        html = write()
+        memory.put(key, html)
     return Markup(html)
 
 

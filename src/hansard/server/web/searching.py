@@ -49,13 +49,8 @@ async def see_search(visit: Visit[SearchQuery, NoForm]) -> Answer:
     template = "hits.html" if visit.wants_piece else "finding.html"
     home = visit.home
     values: dict[str, Any] = {"q": visit.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
-    shown = (template, values, modes, [_facts(hit) for hit in hits])
-
-    def write() -> str:
-        found = [Markup(_html(hit, home)) for hit in hits]
-        return rendering.render(template, found=found, roles=ROLES, modes=modes, **values)
-
-    inside = rendering.remembered("search", shown, write)
+    found = [Markup(_html(hit, home)) for hit in hits]
+    inside = Markup(rendering.render(template, found=found, roles=ROLES, modes=modes, **values))
     if visit.wants_piece:
         return visit.piece("piece.html", inside=inside)
     return visit.frame("search", f"{visit.query.q} · Search" if visit.query.q else "Search", inside)
@@ -82,12 +77,6 @@ async def _search(visit: Visit[SearchQuery, NoForm]) -> Hits:
         cursor=query.cursor,
         blobs="refs",
     )
-
-
-def _facts(hit: Hit) -> tuple[object, ...]:
-    """What a hit is shown by."""
-    of = hit.conversation
-    return (hit.message, of.id, of.title, of.user_id, of.agent_id, hit.query)
 
 
 def _html(hit: Hit, home: str) -> str:

@@ -163,7 +163,7 @@ def _html(message: Message, setting: Setting, pairs: Pairs, painter: Painter) ->
 
     people = (conversation.user_id, conversation.agent_id)
     shown = (message, answers, others, setting.base, setting.most, left_at, people)
-    return rendering.remembered("message", shown, write)
+    return rendering.remembered(shown, write)
 
 
 def _ends(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
+from markupsafe import Markup
 from msgspec import Meta, Struct
 
 from hansard.assembly.explanation import Decision, Prompt
@@ -66,8 +67,7 @@ async def see_why(visit: Visit[WhyQuery, NoForm]) -> Answer:
     prompt = await _assemble(visit)
     messages = await _messages(visit, prompt)
     base = base_of(visit, conversation)
-    facts = (visit.query, prompt, list(messages.values()), conversation, base)
-    result = rendering.remembered("why", facts, lambda: _result(visit.query, prompt, messages, conversation, base))
+    result = Markup(_result(visit.query, prompt, messages, conversation, base))
     if visit.wants_piece:
         return visit.piece("piece.html", inside=result)
     agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
