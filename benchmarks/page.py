@@ -29,7 +29,7 @@ from hansard import Message, connect
 from hansard.contract.backend import Indexed
 from hansard.model import Participant, Usage
 from hansard.server.app import create_app
-from hansard.server.web import rendering
+from hansard.server.web import markup
 from hansard.store import Store
 
 LIMIT = 3.0
@@ -166,7 +166,7 @@ async def replay(store: Store, calls: list[Call]) -> None:
 
 def forget() -> None:
     """Nothing was ever rendered."""
-    rendering.memory.clear()
+    markup.memory.clear()
 
 
 async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:

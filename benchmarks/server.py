@@ -85,7 +85,7 @@ def serve_bare(app: Any) -> None:
     """An application on uvicorn as it comes, until the process is ended."""
     import uvicorn
 
-    from hansard.server.running import Server, listen
+    from hansard.server.process import Server, listen
 
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)

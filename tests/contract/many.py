@@ -98,7 +98,7 @@ class Many:
 
 
 def main() -> None:
-    from hansard.server.running import Server, config_of, listen
+    from hansard.server.process import Server, config_of, listen
 
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # noqa: T201

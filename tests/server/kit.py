@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE
 
 from hansard import connect
 from hansard.server.app import create_app
-from hansard.server.running import Server, config_of, embedder_of, listen
+from hansard.server.process import Server, config_of, embedder_of, listen
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.store import Store

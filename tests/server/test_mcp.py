@@ -13,7 +13,7 @@ import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 from tests.server.kit import serving
-from tests.server.test_gate import bearer
+from tests.server.test_auth import bearer
 
 from hansard import sync
 from hansard.model import Message, Participant

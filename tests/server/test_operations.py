@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.server.kit import Served, serving
-from tests.server.test_gate import bearer
+from tests.server.test_auth import bearer
 from tests.server.test_rest import problem, say
 from tests.server.test_server import COMMAND
 from tests.server.test_server import serving as serving_process
@@ -30,7 +30,7 @@ from hansard.errors import Unavailable
 from hansard.server import workers
 from hansard.server.keys import KeyFile
 from hansard.server.logs import JsonLines
-from hansard.server.running import listen
+from hansard.server.process import listen
 from hansard.server.settings import Settings
 
 

@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE
 from hansard import Closed, Message, Store, sync
 from hansard.backends.memory import MemoryBackend
 from hansard.server.app import create_app
-from hansard.server.running import listen
+from hansard.server.process import listen
 
 COMMAND = [sys.executable, "-W", "error", "-m", "hansard.cli"]
 

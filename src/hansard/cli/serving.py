@@ -70,7 +70,7 @@ def serve(
     if max_relays < 0:
         raise ValidationError(f"--max-relays is {max_relays}: it must be 0 or more")
     try:
-        from hansard.server.running import run
+        from hansard.server.process import run
         from hansard.server.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SERVER:

@@ -29,9 +29,9 @@ from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
 from hansard.server import live, openapi, problems, rest, tracing
 from hansard.server.audit import AuditLog
+from hansard.server.auth import Auth
 from hansard.server.deadlines import Deadlines
 from hansard.server.endpoints import Endpoint
-from hansard.server.gate import Gate
 from hansard.server.health import HEADERS, Health
 from hansard.server.live import Live
 from hansard.server.logs import RequestLog
@@ -86,12 +86,12 @@ async def _describe(request: Request) -> Response:
     return Response(_described(), media_type="application/json", headers=HEADERS)
 
 
-def _measured(gate: Gate, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+def _measured(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
     """The metrics, for an operator: how much is asked is nobody else's affair."""
 
     async def measure(request: Request) -> Response:
         try:
-            caller = await gate.admit(dict(request.scope["headers"]), request.scope.get("client"))
+            caller = await auth.admit(dict(request.scope["headers"]), request.scope.get("client"))
             if not caller.is_operator or "read" not in caller.scopes:
                 raise Denied("metrics are for an operator's key with the scope 'read'")
         except HansardError as error:
@@ -115,13 +115,13 @@ def create_app(
     those who write on the page; without one, the model of the settings does, or an echo.
     """
     settings, stopping = settings or Settings(), stopping or Stopping()
-    gate = Gate(settings)
-    gate.check_settings()
+    auth = Auth(settings)
+    auth.check_settings()
     relays = Relays(settings.max_relays)
     metrics = Metrics(store.capabilities.name, relays, _commits(store) if store.capabilities.groups else None)
     parts = Parts(
         store=store,
-        gate=gate,
+        auth=auth,
         observers=_observers(metrics, settings),
         settings=settings,
         stopping=stopping,
@@ -136,7 +136,7 @@ def create_app(
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _describe),
-            Route("/metrics", _measured(gate, metrics)),
+            Route("/metrics", _measured(auth, metrics)),
             *_mcp(parts),
         ],
         default=Site(parts, model or _model(settings)),

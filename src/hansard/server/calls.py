@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from hansard.server.bodies import Body
+from hansard.server.body import Body
 from hansard.server.endpoints import Answer, Caller, Endpoint
 from hansard.server.parts import Parts
 from hansard.store import Store

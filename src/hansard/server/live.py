@@ -65,7 +65,7 @@ def _messages(
 
 def _holds(call: Call[Any, Any]) -> Callable[[], bool]:
     """Whether the caller's key is still valid."""
-    return partial(call.parts.gate.holds, call.known_caller)
+    return partial(call.parts.auth.holds, call.known_caller)
 
 
 class Live(Pipeline[Call[TailQuery, None]]):

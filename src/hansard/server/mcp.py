@@ -41,7 +41,7 @@ _INSTRUCTIONS = (
 _EXCERPT = 400
 _SHOWN = 256
 """Characters of an id that the audit log keeps: a model may make up any."""
-# The gate has looked at the host and the origin already.
+# `Auth` has looked at the host and the origin already.
 _TRUST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 

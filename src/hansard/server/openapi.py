@@ -20,8 +20,8 @@ from hansard.errors import (
     Unavailable,
     ValidationError,
 )
+from hansard.server.auth import ENCODED
 from hansard.server.endpoints import BYTES, JSON, NDJSON, Endpoint
-from hansard.server.gate import ENCODED
 from hansard.server.problems import MEDIA_TYPE, Problem
 
 _EVERYWHERE: tuple[type[HansardError], ...] = (

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from hansard.assembly.summaries import Summarizer
+from hansard.server.auth import Auth
 from hansard.server.deadlines import Deadlines
-from hansard.server.gate import Gate
 from hansard.server.relays import Relays
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
@@ -25,7 +25,7 @@ class Observer(Protocol):
 
 class Parts(Struct, frozen=True, kw_only=True):
     store: Store
-    gate: Gate
+    auth: Auth
     observers: tuple[Observer, ...]
     settings: Settings
     stopping: Stopping

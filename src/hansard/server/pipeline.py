@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import HansardError, Outcome, TimedOut, Unauthenticated, Unavailable
 from hansard.server import problems
-from hansard.server.bodies import Gone
+from hansard.server.body import Gone
 from hansard.server.calls import Call
 from hansard.server.endpoints import Answer, Caller, Endpoint
 from hansard.server.parts import Parts
@@ -39,7 +39,7 @@ class Pipeline(Generic[C]):
 
     def __init__(self, parts: Parts, endpoints: Iterable[Endpoint]) -> None:
         self.parts = parts
-        self.gate = parts.gate
+        self.auth = parts.auth
         self.router = Router(endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,10 +71,10 @@ class Pipeline(Generic[C]):
         """Lets the caller in, and no further than they may go."""
         call.caller = caller = await self.admit(call)
         call.endpoint, call.path = endpoint, _ = self.find(call)
-        self.gate.allow(caller, endpoint)
-        call.store = view = self.gate.view(self.parts.store, caller, self.choice(call))
+        self.auth.allow(caller, endpoint)
+        call.store = view = self.auth.view(self.parts.store, caller, self.choice(call))
         call.tenant, call.user = view.tenant_id, view.user_id
-        call.stream.charge = partial(self.gate.charge, caller)
+        call.stream.charge = partial(self.auth.charge, caller)
 
     async def _run(self, call: C) -> Any:
         assert call.endpoint is not None
@@ -93,7 +93,7 @@ class Pipeline(Generic[C]):
 
     async def admit(self, call: C) -> Caller:
         """Who asks."""
-        return await self.gate.admit(call.headers, call.scope.get("client"))
+        return await self.auth.admit(call.headers, call.scope.get("client"))
 
     def find(self, call: C) -> tuple[Endpoint, tuple[str, ...]]:
         """The endpoint, and what stands in the path for its parameters."""

@@ -6,7 +6,7 @@ import socket
 import sys
 
 from hansard.server import logs
-from hansard.server.running import run_on
+from hansard.server.process import run_on
 from hansard.server.workers import decode
 
 

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket
 
 from hansard.errors import HansardError, NotFound, ValidationError
 from hansard.formats.openai_items import BadItem
-from hansard.server import bodies, keys
+from hansard.server import body, keys
 from hansard.server.endpoints import JSON, NO_HEADERS, Answer, Caller, Endpoint
 from hansard.server.openai import (
     calls,
@@ -102,9 +102,9 @@ class OpenAiWire(Pipeline[WireCall]):
         """Who asks. An SDK always sends a key: where none is needed, one that cannot be ours is not looked at."""
         headers = realtime.with_key(call.headers, call.scope.get("subprotocols", ()))
         sent = headers.get(b"authorization", b"").partition(b" ")[2]
-        if not self.gate.needs_key and not sent.startswith(keys.PREFIX.encode()):
+        if not self.auth.needs_key and not sent.startswith(keys.PREFIX.encode()):
             headers = {name: value for name, value in headers.items() if name != b"authorization"}
-        return await self.gate.admit(headers, call.scope.get("client"))
+        return await self.auth.admit(headers, call.scope.get("client"))
 
     def find(self, call: WireCall) -> tuple[Endpoint, tuple[str, ...]]:
         path = call.scope["path"]
@@ -130,7 +130,7 @@ class OpenAiWire(Pipeline[WireCall]):
 
 
 class Listening:
-    """What a session's events pass: the gate before they are done, the audit before they are answered."""
+    """What a session's events pass: authorisation before they are done, the audit before they are answered."""
 
     def __init__(self, handshake: WireCall) -> None:
         self._handshake = handshake
@@ -142,14 +142,14 @@ class Listening:
         self._parts.observe(self._handshake, _SWITCHED)
 
     def holds(self) -> bool:
-        return self._parts.gate.holds(self._handshake.known_caller)
+        return self._parts.auth.holds(self._handshake.known_caller)
 
     def admit(self, text: str, *, counts: bool = True) -> None:
         caller = self._handshake.known_caller
         self._event = self._handshake.event(len(text.encode()))
         if counts:
-            self._parts.gate.admit_again(caller)
-        self._parts.gate.charge(caller, self._event.received)
+            self._parts.auth.admit_again(caller)
+        self._parts.auth.charge(caller, self._event.received)
 
     def answered(self, on: dict[str, str], failure: Exception | None) -> None:
         self._event.more = on
@@ -163,14 +163,14 @@ class Listening:
 def _decoded(raw: bytes, headers: dict[bytes, bytes]) -> dict[str, Any]:
     if not raw:
         return {}
-    bodies.need_type(headers, JSON)
+    body.need_type(headers, JSON)
     try:
-        body = msgspec.json.decode(raw)
+        decoded = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise invalid(f"We could not parse the JSON body of your request: {error}", None, "invalid_json") from error
-    if not isinstance(body, dict):
+    if not isinstance(decoded, dict):
         raise invalid("Invalid type for the body: expected an object.", None, "invalid_type")
-    return body
+    return decoded
 
 
 def _code(failure: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.formats import openai_items
 from hansard.model import Message
-from hansard.server import repeating
+from hansard.server import idempotency
 from hansard.server.openai import conversations, pages, retries
 from hansard.server.openai.calls import WireCall, WireRoutes, items_given, listed, only
 from hansard.server.openai.conversations import NewId
@@ -62,7 +62,7 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
     if key is None:
         return retries.marked(mark)
     name = key.decode("latin-1")
-    return lambda prefix, number: repeating.id_from(name, prefix, conversation_id, str(number))
+    return lambda prefix, number: idempotency.id_from(name, prefix, conversation_id, str(number))
 
 
 @routes.get(ALL, query=("limit", "order", "after", "include"))

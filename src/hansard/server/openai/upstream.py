@@ -16,7 +16,7 @@ import msgspec
 from anyio import CancelScope
 
 from hansard.errors import Unsupported
-from hansard.server.bodies import Gone
+from hansard.server.body import Gone
 from hansard.server.openai.failures import NO_RETRY, WireError
 from hansard.server.settings import Settings
 

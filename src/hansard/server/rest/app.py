@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from hansard.errors import Conflict, ValidationError
-from hansard.server import batch_size, bodies, parameters
+from hansard.server import body, parameters
 from hansard.server.calls import Call
 from hansard.server.endpoints import JSON, Answer, Endpoint
 from hansard.server.parts import Parts
@@ -37,15 +37,15 @@ class Rest(Pipeline[Call[Any, Any]]):
         _read_conditions(call.endpoint, call)
         call.query = parameters.decode(call.scope["query_string"], call.endpoint.query)
         if call.endpoint.takes is not None:
-            bodies.need_type(call.headers, call.endpoint.takes)
+            body.need_type(call.headers, call.endpoint.takes)
         elif (decoder := self._decoders.get(call.endpoint)) is not None:
-            bodies.need_type(call.headers, JSON)
+            body.need_type(call.headers, JSON)
             call.body = _decoded(await self._raw(call), decoder)
 
     async def _raw(self, call: Call[Any, Any]) -> bytes:
         raw = await call.stream.whole()
         if call.endpoint is not None and call.endpoint.is_batch:
-            batch_size.check(raw, self.parts.settings.max_messages)
+            body.check_batch(raw, self.parts.settings.max_messages)
         return raw
 
     def encode(self, call: Call[Any, Any], value: Any) -> Answer:
@@ -64,7 +64,7 @@ class Rest(Pipeline[Call[Any, Any]]):
 
 def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
-        return bodies.decode(raw, decoder)
+        return body.decode(raw, decoder)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ValidationError(f"the body is wrong: {error}") from error
 

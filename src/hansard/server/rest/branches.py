@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, structs
 
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, Unsupported
 from hansard.model import Branch, Conversation, Receipt, Summary
-from hansard.server import repeating
+from hansard.server import idempotency
 from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
 
@@ -76,7 +76,7 @@ async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
     id = given.pop("id")
     if call.key is None or id is not None:
         return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
-    id = repeating.id_from(call.key, "br_", call.path[0], _body(call))
+    id = idempotency.id_from(call.key, "br_", call.path[0], _body(call))
     for branch in await call.store.list_branches(call.path[0]):
         if branch.id == id:
             return branch
@@ -106,7 +106,7 @@ async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
     """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
     given = structs.asdict(call.body)
     if call.key is not None and given["new_id"] is None:
-        new_id = repeating.id_from(call.key, "conv_", call.path[0], _body(call))
+        new_id = idempotency.id_from(call.key, "conv_", call.path[0], _body(call))
         made = await call.store.get_conversation(new_id)
         if made is not None:
             return made

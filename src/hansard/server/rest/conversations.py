@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from hansard import rules
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
-from hansard.server import repeating
+from hansard.server import idempotency
 from hansard.server.calls import Call
 from hansard.server.endpoints import Answer, Id, NoQuery, Routes
 
@@ -98,7 +98,7 @@ async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversat
         return await call.store.create_conversation(id, **given)
     # Each user has keys of their own: a key must neither clash with another user's nor tell that there is one.
     place = () if call.store.user_id is None else (call.store.user_id,)
-    return await _create_once(call, repeating.id_from(call.key, "conv_", *place), given)
+    return await _create_once(call, idempotency.id_from(call.key, "conv_", *place), given)
 
 
 async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dict[str, Any]) -> Conversation:

@@ -13,7 +13,7 @@ from hansard.assembly.window import Closing
 from hansard.contract.types import OnDuplicate
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
 from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
-from hansard.server import repeating
+from hansard.server import idempotency
 from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
 from hansard.server.rest.shapes import MessagePage, NewMessage
@@ -142,7 +142,7 @@ async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
     messages = [each.as_message() for each in body.messages]
     on_duplicate = body.on_duplicate
     if call.key is not None:
-        messages, on_duplicate = repeating.with_ids(messages, call.key, call.path[0]), "error"
+        messages, on_duplicate = idempotency.with_ids(messages, call.key, call.path[0]), "error"
     return await call.store.append(
         call.path[0],
         messages,

@@ -132,7 +132,7 @@ async def do_purge(visit: Visit[NoQuery, Purge]) -> Answer:
         counted = await visit.store.purge(timedelta(days=days), dry_run=True)
         return await _admin(visit, would_go=counted, days=days)
     receipt = await visit.store.purge(timedelta(days=days))
-    visit.services.books.forget()
+    visit.services.totals.forget()
     return visit.show("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
 
 
@@ -141,7 +141,7 @@ async def do_erase(visit: Visit[NoQuery, Erase]) -> Answer:
     """Erases a user."""
     _sure(visit.body.sure)
     receipt = await visit.store.erase_user(visit.body.user)
-    visit.services.books.forget()
+    visit.services.totals.forget()
     return visit.show("receipt.html", receipt=receipt, what=f"the user {visit.body.user}")
 
 
@@ -150,7 +150,7 @@ async def do_delete_tenant(visit: Visit[NoQuery, DeleteTenant]) -> Answer:
     """Deletes a tenant with everything that it holds."""
     _sure(visit.body.sure)
     receipt = await visit.root.admin.delete_tenant(visit.body.tenant)
-    visit.services.books.forget()
+    visit.services.totals.forget()
     return visit.show("receipt.html", receipt=receipt, what=f"the tenant {visit.body.tenant}")
 
 

@@ -14,24 +14,35 @@ from msgspec import Struct, structs
 from starlette.types import Receive, Scope, Send
 
 from hansard.errors import HansardError, Unauthenticated, Unsupported, ValidationError
-from hansard.server import bodies, problems
+from hansard.server import body, problems
 from hansard.server.endpoints import Answer, Caller, Endpoint
 from hansard.server.parts import Parts
 from hansard.server.pipeline import Pipeline, is_trusted
-from hansard.server.web import admin, conversation, cookies, doing, files, listing, overview, searching, single, why
-from hansard.server.web.books import Books
+from hansard.server.web import (
+    actions,
+    admin,
+    conversation,
+    conversations,
+    cookies,
+    files,
+    message,
+    overview,
+    search,
+    why,
+)
 from hansard.server.web.chat import Echo, Model
 from hansard.server.web.links import unsegment
+from hansard.server.web.usage_totals import UsageTotals
 from hansard.server.web.visits import FORM, Services, Visit, decode, redirect, shown
 
 PAGES: tuple[Endpoint, ...] = (
     *overview.routes,
-    *listing.routes,
+    *conversations.routes,
     *conversation.routes,
-    *single.routes,
-    *searching.routes,
+    *message.routes,
+    *search.routes,
     *why.routes,
-    *doing.routes,
+    *actions.routes,
     *admin.routes,
 )
 """Every page. What is declared here is guarded, audited and tested."""
@@ -56,7 +67,7 @@ class Site(Pipeline[AnyVisit]):
 
     def __init__(self, parts: Parts, model: Model | None = None) -> None:
         super().__init__(parts, PAGES)
-        self._services = Services(model or Echo(), Books())
+        self._services = Services(model or Echo(), UsageTotals())
 
     def call(self, scope: Scope, receive: Receive, send: Send) -> AnyVisit:
         return Visit(self._services, self.parts, scope, receive, send)
@@ -79,7 +90,7 @@ class Site(Pipeline[AnyVisit]):
         return await super().answer(visit)
 
     async def admit(self, visit: AnyVisit) -> Caller:
-        return await cookies.admit(self.gate, visit)
+        return await cookies.admit(self.auth, visit)
 
     def find(self, visit: AnyVisit) -> tuple[Endpoint, tuple[str, ...]]:
         endpoint, path = self.router.find("GET" if visit.method == "HEAD" else visit.method, visit.address)
@@ -109,7 +120,7 @@ class Site(Pipeline[AnyVisit]):
             return redirect("./", *cookies.signed_out(visit))
         form: SignIn = await _form(visit, SignIn)
         try:
-            visit.caller = await cookies.holds(self.gate, visit, form.key.strip())
+            visit.caller = await cookies.holds(self.auth, visit, form.key.strip())
         except Unauthenticated as error:
             return self._sign_in(visit, str(error), form.to)
         to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
@@ -118,7 +129,7 @@ class Site(Pipeline[AnyVisit]):
     def _sign_in(self, visit: AnyVisit, problem: str | None, to: str) -> Answer:
         seed, headers = cookies.seed_of(visit)
         values = {"root": visit.root_link, "proof": cookies.proof_of(visit, seed), "problem": problem, "to": to}
-        needs_key = self.gate.needs_key
+        needs_key = self.auth.needs_key
         return shown("sign_in.html", 401, headers, colours=visit.colours, needs_key=needs_key, **values)
 
     # What went wrong
@@ -127,7 +138,7 @@ class Site(Pipeline[AnyVisit]):
         error, status, headers = problems.told(failure)
         if isinstance(error, Unauthenticated):
             # Whoever comes without a key is asked for one; the words are for one that does not hold.
-            problem = str(error) if cookies.key_of(visit) is not None or not self.gate.needs_key else None
+            problem = str(error) if cookies.key_of(visit) is not None or not self.auth.needs_key else None
             return self._sign_in(visit, problem, visit.here if visit.method == "GET" else ""), error.code
         says_why = is_trusted(visit) or status < 500 or isinstance(error, Unsupported)
         values = {
@@ -143,7 +154,7 @@ class Site(Pipeline[AnyVisit]):
 
 
 async def _form(visit: AnyVisit, kind: type[Struct]) -> Any:
-    bodies.need_type(visit.headers, FORM)
+    body.need_type(visit.headers, FORM)
     encoded = await visit.stream.whole()
     if len(encoded) > _MOST_FORM_BYTES:
         raise ValidationError(f"a form may have {_MOST_FORM_BYTES:,} bytes: use the API for more")

@@ -9,7 +9,7 @@ from html import escape
 from markupsafe import Markup
 from msgspec import Struct
 
-from hansard.server.web.rendering import short
+from hansard.server.web.markup import short
 
 _FLOOR, _STEP = 100, 20
 

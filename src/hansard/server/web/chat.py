@@ -29,7 +29,7 @@ class Model(Protocol):
         """What the page calls it."""
 
     def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str | Usage]:
-        """The answer in pieces. `messages` is the prompt as OpenAI's Chat Completions take it, `text` the newest."""
+        """The answer in fragments. `messages` is the prompt as OpenAI's Chat Completions take it, `text` the newest."""
 
 
 class Echo:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.endpoints import Answer, Id, NoQuery
-from hansard.server.web import lines, rendering, transcript
+from hansard.server.web import lines, markup, transcript
 from hansard.server.web.links import segment
 from hansard.server.web.transcript import Setting
 from hansard.server.web.visits import ALONE, SAFE, NoForm, Pages, Visit
@@ -91,7 +91,7 @@ async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dic
     items = await transcript.items_of(stretch.messages, setting)
     people, branches = _people(stretch.messages), _tree(setting.branches)
     made = {"transcript": transcript.joined(items), "people": people, "branches": branches}
-    return Markup(rendering.render("talk.html", **values, **more, **made))
+    return Markup(markup.render("talk.html", **values, **more, **made))
 
 
 def base_of(visit: Visit[Any, Any], conversation: Conversation) -> str:
@@ -225,7 +225,7 @@ async def _events(visit: Visit[TailQuery, NoForm], conversation: Conversation, c
         cursor,
         visit.query.branch,
         gone=visit.stream.gone,
-        holds=partial(visit.parts.gate.holds, visit.known_caller),
+        holds=partial(visit.parts.auth.holds, visit.known_caller),
         stopping=visit.parts.stopping,
         heartbeat=visit.parts.settings.heartbeat_seconds,
     ):

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hansard.errors import Denied, Unauthenticated
+from hansard.server.auth import Auth
 from hansard.server.endpoints import Caller, Headers
-from hansard.server.gate import Gate
 
 if TYPE_CHECKING:
     from hansard.server.web.visits import Visit
@@ -46,13 +46,13 @@ def ours(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     return found
 
 
-async def admit(gate: Gate, visit: Visit[Any, Any]) -> Caller:
+async def admit(auth: Auth, visit: Visit[Any, Any]) -> Caller:
     """Who asks: by the header that programs send, else by the cookie."""
     headers = visit.headers
     key = key_of(visit)
-    if key is not None and b"authorization" not in headers and gate.needs_key:
+    if key is not None and b"authorization" not in headers and auth.needs_key:
         headers = headers | {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
-    return await gate.admit(headers, visit.scope.get("client"))
+    return await auth.admit(headers, visit.scope.get("client"))
 
 
 def key_of(visit: Visit[Any, Any]) -> str | None:
@@ -60,11 +60,11 @@ def key_of(visit: Visit[Any, Any]) -> str | None:
     return visit.cookies.get(OWN_KEY, visit.cookies.get(KEY))
 
 
-async def holds(gate: Gate, visit: Visit[Any, Any], key: str) -> Caller:
+async def holds(auth: Auth, visit: Visit[Any, Any], key: str) -> Caller:
     """Who comes with this key. Refuses one that nobody may come in with."""
     if not _TOKEN.fullmatch(key):
         raise Unauthenticated("the key does not hold")
-    return await gate.admit(visit.headers | {b"authorization": b"Bearer " + key.encode()}, visit.scope.get("client"))
+    return await auth.admit(visit.headers | {b"authorization": b"Bearer " + key.encode()}, visit.scope.get("client"))
 
 
 # Forms

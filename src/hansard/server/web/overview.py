@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from hansard.model import Record
 from hansard.server.endpoints import Answer, NoQuery
-from hansard.server.web import charts, listing, rendering
-from hansard.server.web.books import Sums
+from hansard.server.web import charts, conversations, markup
 from hansard.server.web.charts import Bar
+from hansard.server.web.usage_totals import Sums
 from hansard.server.web.visits import NoForm, Pages, Visit
 from hansard.store import Store
 
@@ -35,8 +35,8 @@ async def see_overview(visit: Visit[NoQuery, NoForm]) -> Answer:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
-        visit.services.books.sums(visit.store, since),
-        listing.newest(visit, NEWEST),
+        visit.services.totals.sums(visit.store, since),
+        conversations.newest(visit, NEWEST),
         last_check(visit.store),
     )
     stats = sums.stats
@@ -64,7 +64,7 @@ def _figures(sums: Sums, since: date, home: str) -> Markup:
         "tokens_chart": _chart(sums.tokens, since, "Tokens per day", "tokens"),
         "messages_chart": None if active is None else _chart(active, since, "Messages per day", "messages"),
     }
-    return Markup(rendering.render("figures.html", **values))
+    return Markup(markup.render("figures.html", **values))
 
 
 async def last_check(store: Store) -> Record | None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
-from hansard.server.web import content, markdown, pieces, rendering
+from hansard.server.web import content, fragments, markdown, markup
 from hansard.server.web.highlight import Painter
 from hansard.threads import aside
 
@@ -159,11 +159,11 @@ def _html(message: Message, setting: Setting, pairs: Pairs, painter: Painter) ->
     def write() -> str:
         reading, desk = formats.read(message), content.Desk(others, setting.base, setting.most, painter)
         blocks = content.blocks_of(message, reading, pairs.results, desk)
-        return pieces.message(message, content.speaker_of(message, conversation), blocks, left_at, setting.base)
+        return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, setting.base)
 
     people = (conversation.user_id, conversation.agent_id)
     shown = (message, answers, others, setting.base, setting.most, left_at, people)
-    return rendering.remembered(shown, write)
+    return markup.remembered(shown, write)
 
 
 def _ends(
@@ -178,6 +178,6 @@ def _ends(
             continue
         last = max(each.seq for each in messages if each.seq <= summary.to_seq)
         text = Markup(markdown.render(summary.text[: content.MOST], painter))
-        html = Markup(rendering.render("summary.html", summary=summary, text=text))
+        html = Markup(markup.render("summary.html", summary=summary, text=text))
         found.setdefault(last, []).append(html)
     return found

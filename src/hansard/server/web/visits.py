@@ -22,10 +22,10 @@ from hansard.server import parameters
 from hansard.server.calls import Call
 from hansard.server.endpoints import Answer, H, Headers, Routes, Scope
 from hansard.server.parts import Parts
-from hansard.server.web import cookies, rendering
-from hansard.server.web.books import Books
+from hansard.server.web import cookies, markup
 from hansard.server.web.chat import Model
 from hansard.server.web.links import unsegment
+from hansard.server.web.usage_totals import UsageTotals
 
 TENANT = b"/t/"
 COLOURS = cookies.OURS + "colours"
@@ -72,7 +72,7 @@ class Services(Struct, frozen=True):
     """What all pages share."""
 
     model: Model
-    books: Books
+    totals: UsageTotals
 
 
 class Visit(Call[Q, F]):
@@ -161,7 +161,7 @@ class Visit(Call[Q, F]):
             "proof": self.proof,
             "tenant": self.store.tenant_id,
             "chosen": self.chosen,
-            "is_signed_in": cookies.key_of(self) is not None and self.parts.gate.needs_key,
+            "is_signed_in": cookies.key_of(self) is not None and self.parts.auth.needs_key,
             "can": self.store.capabilities,
             "model": self.services.model.name,
             "caller": self.caller,
@@ -184,7 +184,7 @@ class Visit(Call[Q, F]):
 
 
 def shown(template: str, status: int, headers: Headers, **values: Any) -> Answer:
-    return Answer(rendering.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
+    return Answer(markup.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
 
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:

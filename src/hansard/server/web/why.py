@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.server.endpoints import Answer, Id
-from hansard.server.web import charts, content, highlight, rendering
+from hansard.server.web import charts, content, highlight, markup
 from hansard.server.web.conversation import ONE, base_of
 from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
 
@@ -89,7 +89,7 @@ def _result(
         "base": base,
         "conversation": conversation,
     }
-    return rendering.render("why_result.html", **values)
+    return markup.render("why_result.html", **values)
 
 
 @routes.see(ONE + "/prompt")

@@ -45,7 +45,7 @@ class Sums(Struct, frozen=True):
     """There was much to add up: others who look see the same for a while."""
 
 
-class Books:
+class UsageTotals:
     """What was added up lately, by tenant and user."""
 
     def __init__(self) -> None:

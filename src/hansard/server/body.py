@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
 from starlette.types import Receive
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
@@ -19,6 +20,9 @@ _MOST_READ_AGAIN = 1_000_000
 """Bytes of such a body."""
 _NO_INTEGER = re.compile(r"Expected `int(?: \| null)?`, got `float` - at `\$((?:\.\w+|\[\d+\])+)`")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+_SHORTEST = 20
+"""Bytes of a message, at least: `{"role":"user","content":0}` has more."""
 
 
 class Gone(Exception):
@@ -143,3 +147,34 @@ def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
     if given != wanted.encode():
         shown = given.decode("latin-1") or "nothing"
         raise Refused(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))
+
+
+# Batches: messages are counted before any of them is made. Hundreds of thousands would hold up every other request.
+
+
+class _Drafts(Struct, frozen=True):
+    drafts: list[Raw] = []
+
+
+class _Batch(Struct):
+    """A body with messages, of the API or of the `http` backend; none of them is looked at."""
+
+    messages: list[Raw] = []
+    append: _Drafts = _Drafts()
+
+
+_decode_batch = msgspec.json.Decoder(_Batch).decode
+
+
+def check_batch(raw: bytes, most: int) -> None:
+    """Refuses a body with more messages than that. What is no batch is for the decoder to refuse."""
+    if len(raw) <= most * _SHORTEST:
+        return
+    try:
+        batch = _decode_batch(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    count = len(batch.messages) or len(batch.append.drafts)
+    if count > most:
+        said = f"{count:,} messages in one request; the limit is {most:,}: send several requests, or lines to …/lines"
+        raise Refused(413, QuotaExceeded(said, limit=most, value=count))

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from hansard import __version__
-from hansard.server.web import content, files, links, pieces
+from hansard.server.web import content, files, fragments, links
 from hansard.server.web.memory import Memory, digest
 
 _MOST_BYTES = 24_000_000
@@ -55,7 +55,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(version=__version__, query=links.query, files=files)
     environment.filters.update(
-        segment=links.segment, time=pieces.time, count=count, size=content.size_of, cost=pieces.cost, short=short
+        segment=links.segment, time=fragments.time, count=count, size=content.size_of, cost=fragments.cost, short=short
     )
     return environment
 

@@ -12,7 +12,7 @@ from tests.web.kit import parse
 from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
-from hansard.server.web import content, highlight, pieces, rendering, transcript
+from hansard.server.web import content, fragments, highlight, markup, transcript
 from hansard.server.web.transcript import Setting
 
 NASTY = "\"'><script>x</script>&lt;"
@@ -45,7 +45,7 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
     blocks = [content.Block(kind=kind, **fields) for kind in kinds]
     blocks.append(content.Block(kind="call", inside=[blocks[3]], **fields))
     who = content.Speaker(NASTY, "agent", 1, NASTY)
-    tree = parse(pieces.message(message, who, blocks, [NASTY], f"../t/{NASTY}/c/1"))
+    tree = parse(fragments.message(message, who, blocks, [NASTY], f"../t/{NASTY}/c/1"))
     names = {name for node in tree.walk() for name in node.attributes}
     assert not tree.all("script")
     assert names == {
@@ -67,7 +67,7 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
     assert tree.one("article")["aria-label"] == NASTY
     assert tree.text.count(NASTY) >= 20
 
-    hit = parse(pieces.hit(msgspec.structs.replace(message, conversation_id=NASTY), who, NASTY, "", NASTY))
+    hit = parse(fragments.hit(msgspec.structs.replace(message, conversation_id=NASTY), who, NASTY, "", NASTY))
     assert not hit.all("script")
     assert hit.one(cls="row-title").text == NASTY
 
@@ -76,7 +76,7 @@ def test_a_message_says_how_it_stands() -> None:
     who = content.Speaker("Ann", "user")
 
     def shown(**more: Any) -> str:
-        return parse(pieces.message(made("x", **more), who, (), (), "c")).one("article").words
+        return parse(fragments.message(made("x", **more), who, (), (), "c")).one("article").words
 
     assert shown() == "Ann2026-11-15 09:05 UTC⋯ says nothing"
     assert "in progress" in shown(status="in_progress")
@@ -95,7 +95,7 @@ def test_a_message_says_how_it_stands() -> None:
 
 def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many messages somebody writes whose code takes long to read."""
-    rendering.memory.clear()
+    markup.memory.clear()
     monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
     code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
     said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
@@ -106,13 +106,13 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
     assert not coloured[0]
     assert sum(coloured) < 30
     assert parse(items[0].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
-    rendering.memory.clear()
+    markup.memory.clear()
 
 
 def test_what_a_message_holds_is_found_in_its_piece() -> None:
     message = made([{"type": "text", "text": "**hello**"}], format="parts")
     desk = content.Desk({}, "c", content.MOST, highlight.Painter())
-    html = pieces.message(
+    html = fragments.message(
         message, content.Speaker("A", "agent"), content.blocks_of(message, read(message), {}, desk), (), "c"
     )
     assert parse(html).one("strong").text == "hello"

@@ -1,4 +1,4 @@
-"""The gate: who asks, what they may, and which part of the store they see."""
+"""Who asks, what they may do, and which part of the store they see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hansard.model import DEFAULT_TENANT
 from hansard.server import keys, parameters
 from hansard.server.endpoints import SCOPES, Caller, Endpoint
 from hansard.server.keys import Key, KeyFile
-from hansard.server.meters import Meter
+from hansard.server.rate_limit import Meter
 from hansard.server.settings import Settings
 from hansard.server.tokens import Tokens
 from hansard.store import Store
@@ -28,10 +28,10 @@ LOCAL = Caller("local", frozenset(SCOPES))
 
 
 _MOST_VIEWS = 1000
-"""That are kept: making one costs as much as the rest of the gate."""
+"""That are kept: making one costs as much as the other checks of a request."""
 
 
-class Gate:
+class Auth:
     """Lets callers in, and no further than they may go."""
 
     def __init__(self, settings: Settings) -> None:

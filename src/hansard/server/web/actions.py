@@ -12,8 +12,8 @@ from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery
 from hansard.server.web import chat, lines
 from hansard.server.web.conversation import ONE
 from hansard.server.web.links import query, segment
+from hansard.server.web.message import MESSAGE
 from hansard.server.web.sample import fill
-from hansard.server.web.single import MESSAGE
 from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
 
 routes = Pages()
@@ -121,7 +121,7 @@ async def do_delete(visit: Visit[NoQuery, Sure]) -> Answer:
     _sure(visit.body)
     conversation = await visit.conversation()
     receipt = await visit.store.delete_conversation(conversation.id)
-    visit.services.books.forget()
+    visit.services.totals.forget()
     return visit.show(
         "receipt.html", receipt=receipt, what=f"the conversation “{conversation.title or conversation.id}”"
     )

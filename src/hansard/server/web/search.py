@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.endpoints import Answer, Id
-from hansard.server.web import content, listing, pieces, rendering
+from hansard.server.web import content, conversations, fragments, markup
 from hansard.server.web.visits import NoForm, Pages, Visit
 from hansard.store.finding import SearchMode, SearchOrder
 
@@ -50,7 +50,7 @@ async def see_search(visit: Visit[SearchQuery, NoForm]) -> Answer:
     home = visit.home
     values: dict[str, Any] = {"q": visit.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
     found = [Markup(_html(hit, home)) for hit in hits]
-    inside = Markup(rendering.render(template, found=found, roles=ROLES, modes=modes, **values))
+    inside = Markup(markup.render(template, found=found, roles=ROLES, modes=modes, **values))
     if visit.wants_piece:
         return visit.piece("piece.html", inside=inside)
     return visit.frame("search", f"{visit.query.q} · Search" if visit.query.q else "Search", inside)
@@ -63,11 +63,11 @@ async def _search(visit: Visit[SearchQuery, NoForm]) -> Hits:
         conversation_id=query.conversation,
         user_id=query.user,
         agent_id=query.agent,
-        metadata=listing.metadata_of(query.metadata),
+        metadata=conversations.metadata_of(query.metadata),
         roles=[query.role] if query.role else (),
         participant_ids=[query.participant] if query.participant else (),
-        since=listing.day_of(query.since, "since"),
-        until=_after(listing.day_of(query.until, "until")),
+        since=conversations.day_of(query.since, "since"),
+        until=_after(conversations.day_of(query.until, "until")),
         mode=query.mode,
         match=query.match or None,
         order=query.order,
@@ -81,7 +81,9 @@ async def _search(visit: Visit[SearchQuery, NoForm]) -> Hits:
 
 def _html(hit: Hit, home: str) -> str:
     who = content.speaker_of(hit.message, hit.conversation)
-    return pieces.hit(hit.message, who, listing.title_of(hit.conversation), listing.marked(hit.cut(SNIPPET)), home)
+    return fragments.hit(
+        hit.message, who, conversations.title_of(hit.conversation), conversations.marked(hit.cut(SNIPPET)), home
+    )
 
 
 def _after(day: datetime | None) -> datetime | None:

@@ -23,9 +23,9 @@ from websockets.sync.client import connect
 from hansard.backends.memory import MemoryBackend
 from hansard.errors import RateLimited, ValidationError
 from hansard.server.app import create_app
-from hansard.server.gate import is_loopback
+from hansard.server.auth import is_loopback
 from hansard.server.keys import KeyFile
-from hansard.server.meters import Meter
+from hansard.server.rate_limit import Meter
 from hansard.server.settings import Settings
 from hansard.store import Store
 
