@@ -8,6 +8,7 @@ request and how to word an error. Nothing that a handler is given has passed les
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -31,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 C = TypeVar("C", bound=Call[Any, Any])
 
 
-class Pipeline(Generic[C]):
+class Pipeline(ABC, Generic[C]):
     """An application. Subclasses override what their dialect does differently; the order of the steps is fixed here."""
 
     expected: tuple[type[Exception], ...] = (HansardError, Refused)
@@ -53,6 +54,7 @@ class Pipeline(Generic[C]):
             self.parts.observe(call, answer.status)
             await call.send(answer)
         except Gone:
+            _LOG.info("the client of %s left", call.request_id)
             if not call.has_begun:
                 self._left(call)
         except Exception as error:
@@ -88,8 +90,9 @@ class Pipeline(Generic[C]):
 
     # What a dialect decides
 
+    @abstractmethod
     def call(self, scope: Scope, receive: Receive, send: Send) -> C:
-        raise NotImplementedError
+        """A request, before anything is known about it."""
 
     async def admit(self, call: C) -> Caller:
         """Who asks."""
@@ -103,9 +106,9 @@ class Pipeline(Generic[C]):
         """The headers that choose a tenant and a user."""
         return call.headers
 
+    @abstractmethod
     async def decode(self, call: C) -> None:
         """Reads the query and the body."""
-        raise NotImplementedError
 
     def encode(self, call: C, value: Any) -> Answer:
         """What a handler returned, as an answer."""

@@ -8,7 +8,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from hansard.errors import HansardError, NotFound, ValidationError
+from hansard.errors import HansardError, NotFound
 from hansard.formats.openai_items import BadItem
 from hansard.server import body, keys
 from hansard.server.endpoints import JSON, NO_HEADERS, Answer, Caller, Endpoint
@@ -28,8 +28,9 @@ from hansard.server.openai import (
 from hansard.server.openai.answers import Answers
 from hansard.server.openai.background import Background
 from hansard.server.openai.calls import PREFIX, Services, WireCall
-from hansard.server.openai.failures import WireError, invalid, unknown_url, wire_error
+from hansard.server.openai.failures import WireError, code_of, invalid, unknown_url, wire_error
 from hansard.server.openai.pages import Deleted
+from hansard.server.openai.realtime import Guard
 from hansard.server.openai.references import References
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import Upstream
@@ -55,7 +56,6 @@ _REALTIME_ROUTE = Endpoint(
     scope="write",
     query=(*relay.PASSED, "conversation", "relay", "replay", "keep_audio"),
 )
-_SWITCHED = 101
 
 
 class OpenAiWire(Pipeline[WireCall]):
@@ -89,7 +89,7 @@ class OpenAiWire(Pipeline[WireCall]):
         try:
             await self.open(call)
             await self.decode(call)
-            upstream, guard = self._services.upstream, Listening(call)
+            upstream, guard = self._services.upstream, Guard(call)
             asked = realtime.asked(call.query, call.headers, has_upstream=upstream.is_there)
             if asked.relay:
                 await relay.serve(socket, call.store, asked, guard, upstream, self.parts)
@@ -126,38 +126,7 @@ class OpenAiWire(Pipeline[WireCall]):
             call.body = _decoded(call.raw, call.headers)
 
     def refusal(self, call: WireCall, failure: Exception) -> tuple[Answer, str]:
-        return wire_error(failure, is_trusted=is_trusted(call)).answer(), _code(failure)
-
-
-class Listening:
-    """What a session's events pass: authorisation before they are done, the audit before they are answered."""
-
-    def __init__(self, handshake: WireCall) -> None:
-        self._handshake = handshake
-        self._parts = handshake.parts
-        self._event = handshake
-
-    def begun(self, conversation_id: str) -> None:
-        self._handshake.more = {"conversation_id": conversation_id}
-        self._parts.observe(self._handshake, _SWITCHED)
-
-    def holds(self) -> bool:
-        return self._parts.auth.holds(self._handshake.known_caller)
-
-    def admit(self, text: str, *, counts: bool = True) -> None:
-        caller = self._handshake.known_caller
-        self._event = self._handshake.event(len(text.encode()))
-        if counts:
-            self._parts.auth.admit_again(caller)
-        self._parts.auth.charge(caller, self._event.received)
-
-    def answered(self, on: dict[str, str], failure: Exception | None) -> None:
-        self._event.more = on
-        if failure is None:
-            self._parts.observe(self._event, 200)
-            return
-        status = wire_error(failure, is_trusted=False).status
-        self._parts.observe(self._event, status, _code(failure))
+        return wire_error(failure, is_trusted=is_trusted(call)).answer(), code_of(failure)
 
 
 def _decoded(raw: bytes, headers: dict[bytes, bytes]) -> dict[str, Any]:
@@ -171,12 +140,3 @@ def _decoded(raw: bytes, headers: dict[bytes, bytes]) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise invalid("Invalid type for the body: expected an object.", None, "invalid_type")
     return decoded
-
-
-def _code(failure: Exception) -> str:
-    """The stable code, as the metrics and the audit log know it."""
-    failure = failure.error if isinstance(failure, Refused) else failure
-    if isinstance(failure, HansardError):
-        return failure.code
-    status = getattr(failure, "status", 400)
-    return {404: NotFound.code, 500: HansardError.code}.get(status, ValidationError.code)

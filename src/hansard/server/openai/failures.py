@@ -136,3 +136,12 @@ def _too_fast(error: RateLimited) -> WireError:
     wait: Headers = ((b"retry-after", str(error.retry_after).encode()),)
     headers = wait if error.retry_after <= _PATIENCE else (*wait, *NO_RETRY)
     return WireError(429, str(error), code="rate_limit_exceeded", type="rate_limit_error", headers=headers)
+
+
+def code_of(failure: Exception) -> str:
+    """The stable code, as the metrics and the audit log know it."""
+    failure = failure.error if isinstance(failure, Refused) else failure
+    if isinstance(failure, HansardError):
+        return failure.code
+    status = getattr(failure, "status", 400)
+    return {404: NotFound.code, 500: HansardError.code}.get(status, ValidationError.code)

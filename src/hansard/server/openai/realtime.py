@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -32,12 +32,14 @@ from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import parameters
 from hansard.server.openai import conversations
-from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.calls import WireCall
+from hansard.server.openai.failures import WireError, code_of, invalid, missing, not_found, wire_error
 from hansard.server.openai.retries import Retries, give_way
 from hansard.store import Store
 
 PATH = "/realtime"
 _LOG = logging.getLogger("hansard.server")
+_SWITCHED = 101
 _NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
 _SHOWN = 256
 """Characters of a name that the audit log keeps: a client may make up any."""
@@ -52,23 +54,42 @@ Event = dict[str, Any]
 Emit = Callable[[Event], Awaitable[None]]
 
 
-class Guard(Protocol):
-    """What stands before every event, and what is told of it."""
+class Guard:
+    """What a session's events pass: authorisation before they are done, the audit before they are answered."""
+
+    def __init__(self, handshake: WireCall) -> None:
+        self._handshake = handshake
+        self._parts = handshake.parts
+        self._event = handshake
 
     def begun(self, conversation_id: str) -> None:
         """The handshake is about to be answered."""
+        self._handshake.more = {"conversation_id": conversation_id}
+        self._parts.observe(self._handshake, _SWITCHED)
+
+    def holds(self) -> bool:
+        """Whether the key is still valid."""
+        return self._parts.auth.holds(self._handshake.known_caller)
 
     def admit(self, text: str, *, counts: bool = True) -> None:
         """Refuses an event: `Unauthenticated` ends the session, any other error only the event.
 
         One that does not count as a request is only weighed.
         """
-
-    def holds(self) -> bool:
-        """Whether the key still holds."""
+        caller = self._handshake.known_caller
+        self._event = self._handshake.event(len(text.encode()))
+        if counts:
+            self._parts.auth.admit_again(caller)
+        self._parts.auth.charge(caller, self._event.received)
 
     def answered(self, on: dict[str, str], failure: Exception | None) -> None:
-        """Told of an event before it is answered."""
+        """Tells those who observe of an event, before it is answered."""
+        self._event.more = on
+        if failure is None:
+            self._parts.observe(self._event, 200)
+            return
+        status = wire_error(failure, is_trusted=False).status
+        self._parts.observe(self._event, status, code_of(failure))
 
 
 class Session:

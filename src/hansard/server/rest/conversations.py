@@ -65,19 +65,10 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
 @routes.get("/conversations")
 async def list_conversations(call: Call[ListQuery, None]) -> Page:
     """A page of conversations, newest first."""
-    query = call.query
-    return await call.store.list_conversations(
-        user_id=query.user_id,
-        agent_id=query.agent_id,
-        metadata=_object(query.metadata),
-        archived={"true": True, "false": False, "both": None}[query.archived],
-        sort=query.sort,
-        order=query.order,
-        after=query.after,
-        before=query.before,
-        offset=query.offset,
-        limit=query.limit,
-    )
+    given = structs.asdict(call.query)
+    given["metadata"] = _object(call.query.metadata)
+    given["archived"] = {"true": True, "false": False, "both": None}[call.query.archived]
+    return await call.store.list_conversations(**given)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -122,16 +122,14 @@ async def purge(call: Call[NoQuery, Purge]) -> Receipt:
 @routes.get("/export", gives=NDJSON, errors=(NotFound,))
 async def export(call: Call[ExportQuery, None]) -> Answer:
     """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
-    query = call.query
-    lines = call.store.export(conversation_ids=query.conversation_ids, user_id=query.user_id, agent_id=query.agent_id)
-    return Answer(lines, media_type=NDJSON)
+    return Answer(call.store.export(**structs.asdict(call.query)), media_type=NDJSON)
 
 
 @routes.post("/import", takes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
 async def import_(call: Call[ImportQuery, None]) -> Report:
     """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
     try:
-        return await call.store.import_(_lines(call), on_conflict=call.query.on_conflict, verify=call.query.verify)
+        return await call.store.import_(_lines(call), **structs.asdict(call.query))
     except (Corrupt, FormatMismatch) as error:
         # It is the file that is damaged, and whoever sent it can tell why.
         raise Refused(422, error) from error

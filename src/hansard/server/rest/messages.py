@@ -138,28 +138,11 @@ class Window(Struct, frozen=True):
 @routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
 async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
     """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
-    body = call.body
-    messages = [each.as_message() for each in body.messages]
-    on_duplicate = body.on_duplicate
+    given = structs.asdict(call.body)
+    messages = [each.as_message() for each in given.pop("messages")]
     if call.key is not None:
-        messages, on_duplicate = idempotency.with_ids(messages, call.key, call.path[0]), "error"
-    return await call.store.append(
-        call.path[0],
-        messages,
-        user_id=body.user_id,
-        agent_id=body.agent_id,
-        audit_id=body.audit_id,
-        title=body.title,
-        metadata=body.metadata,
-        expires_at=body.expires_at,
-        branch=body.branch,
-        expected_version=call.version,
-        on_duplicate=on_duplicate,
-        create=body.create,
-        split=body.split,
-        revive=body.revive,
-        count_usage=body.count_usage,
-    )
+        messages, given["on_duplicate"] = idempotency.with_ids(messages, call.key, call.path[0]), "error"
+    return await call.store.append(call.path[0], messages, expected_version=call.version, **given)
 
 
 _line = msgspec.json.Decoder(NewMessage)
@@ -171,16 +154,9 @@ async def append_lines(call: Call[BulkQuery, None]) -> BulkAppended:
 
     What is stored before a bad line stays: give the messages ids, and the same stream can simply be sent again.
     """
-    query, number, stored, version = call.query, 0, 0, 0
+    given, number, stored, version = structs.asdict(call.query), 0, 0, 0
     async for batch in _batches(call):
-        appended = await call.store.append(
-            call.path[0],
-            batch,
-            user_id=query.user_id,
-            agent_id=query.agent_id,
-            branch=query.branch,
-            create=query.create,
-        )
+        appended = await call.store.append(call.path[0], batch, **given)
         number, stored, version = number + len(batch), stored + appended.stored, appended.version
     return BulkAppended(number, stored, version)
 
@@ -211,17 +187,15 @@ def _decoded(line: bytes, number: int) -> Message:
 @routes.put(ALL, is_batch=True, etag="version", versioned=True, errors=_WRITE)
 async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
     """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
-    messages = [each.as_message() for each in call.body.messages]
-    return await call.store.replace_messages(
-        call.path[0], messages, branch=call.body.branch, expected_version=call.version, revive=call.body.revive
-    )
+    given = structs.asdict(call.body)
+    messages = [each.as_message() for each in given.pop("messages")]
+    return await call.store.replace_messages(call.path[0], messages, expected_version=call.version, **given)
 
 
 @routes.patch(ONE, versioned=True, errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound))
 async def update_message(call: Call[NoQuery, MessagePatch]) -> Message:
     """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
-    given = {name: getattr(call.body, name) for name in call.body.__struct_fields__}
-    return await call.store.update_message(*call.path, expected_version=call.version, **given)
+    return await call.store.update_message(*call.path, expected_version=call.version, **structs.asdict(call.body))
 
 
 @routes.delete(ONE, versioned=True, errors=_CHANGE)
@@ -254,7 +228,7 @@ async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
 @routes.get(ALL, errors=(MessageNotFound, NotFound))
 async def get_messages(call: Call[ReadQuery, None]) -> MessagePage:
     """Messages of a branch, as they are stored. Nothing for a missing conversation."""
-    return MessagePage.of(await call.store.get_messages(call.path[0], **_given(call.query)))
+    return MessagePage.of(await call.store.get_messages(call.path[0], **structs.asdict(call.query)))
 
 
 @routes.get(ONE, errors=(MessageNotFound,))
@@ -270,15 +244,11 @@ async def stream_history(call: Call[HistoryQuery, None]) -> Answer:
 
 
 async def _history(call: Call[HistoryQuery, None]) -> AsyncIterator[bytes]:
-    async for message in call.store.iter_messages(call.path[0], **_given(call.query)):
+    async for message in call.store.iter_messages(call.path[0], **structs.asdict(call.query)):
         yield msgspec.json.encode(message) + b"\n"
 
 
 @routes.get("/conversations/{conversation_id}/window", errors=(NotFound,))
 async def get_window(call: Call[WindowQuery, None]) -> Window:
     """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
-    return Window(await call.store.window(call.path[0], **_given(call.query)))
-
-
-def _given(query: Struct) -> dict[str, Any]:
-    return structs.asdict(query)
+    return Window(await call.store.window(call.path[0], **structs.asdict(call.query)))

@@ -120,10 +120,6 @@ def _chosen(call: Call[NoQuery, SummarizeBody]) -> Summarizer:
 
 
 def _options(body: SummarizeBody) -> dict[str, Any]:
-    return {
-        "keep": body.keep,
-        "branch": body.branch,
-        "max_tokens": body.max_tokens,
-        "timeout": body.timeout_seconds,
-        "in_metadata": body.in_metadata,
-    }
+    given = structs.asdict(body)
+    del given["summarizer"]
+    return {"timeout": given.pop("timeout_seconds"), **given}

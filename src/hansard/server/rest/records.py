@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Order, Record
@@ -110,15 +110,8 @@ class Deleted(Struct, frozen=True):
 @routes.get("/records", errors=(Unsupported,))
 async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
     """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
-    query = call.query
-    page = await call.store.records.scan(
-        query.namespace,
-        key_prefix=query.key_prefix,
-        exact=query.exact,
-        after=query.after,
-        order=query.order,
-        limit=query.limit,
-    )
+    given = structs.asdict(call.query)
+    page = await call.store.records.scan(given.pop("namespace"), **given)
     return RecordList([RecordView.of(record) for record in page.items], page.next_cursor)
 
 
