@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.web.kit import parse
 from tests.web.test_hostile import safe
 
-from hansard.server.web import content, highlight, markdown
-from hansard.server.web.memory import Memory
+from hansard.server.web import content, highlight, markdown, markup
 
 _SIGNS = "ab c1.)-+:=|>#!_(\"'\n\n  é漢\u202e~*`[]<&\\\t\x0b\x1c\x85\xa0\u2028\u3000\ufdd0"
 
@@ -153,29 +152,30 @@ def test_a_long_text_that_is_cut_in_the_middle_is_coloured_once() -> None:
     assert highlight.json(text).count("<span") == 2
 
 
-def test_a_memory_keeps_no_more_than_it_may() -> None:
-    memory = Memory(10_000)
-    for number in range(100):
-        memory.put(str(number).encode(), "x" * 800)
-        memory.put(str(number).encode(), "y" * 300)
-        assert memory.size <= 10_000
-    assert memory.get(b"0") is None
-    assert memory.get(b"99") == "y" * 300
-    # What is large is not kept, and pushes nothing out.
-    memory.put(b"huge", "z" * 20_000)
-    assert memory.get(b"huge") is None
-    assert memory.get(b"99") == "y" * 300
-    memory.put(b"99", "z" * 20_000)
-    assert memory.get(b"99") is None
+def test_rendered_messages_are_remembered_up_to_so_many_bytes() -> None:
+    written: list[int] = []
 
+    def shown(number: int, text: str) -> str:
+        def write() -> str:
+            written.append(number)
+            return text
 
-def test_a_memory_counts_bytes_and_not_characters() -> None:
-    memory = Memory(100_000)
-    for number in range(100):
-        memory.put(str(number).encode(), "漢" * 1_000 + "🙂")
-    assert memory.get(b"99") is not None
-    kept = sum(memory.get(str(number).encode()) is not None for number in range(100))
-    assert kept * 4_000 <= memory.size <= 100_000
+        return markup.remembered(number, write)
+
+    markup.memory.clear()
+    try:
+        assert shown(0, "漢" * 500_000) == shown(0, "") == "漢" * 500_000
+        for number in range(1, 40):  # two bytes a character, so 24 of them have room
+            shown(number, "漢" * 500_000)
+            assert markup.memory.weight <= 24_000_000
+        shown(39, "")
+        shown(1, "")
+        assert written == [*range(40), 1]
+        shown(100, "x" * 4_000_000)
+        shown(100, "x" * 4_000_000)
+        assert written[-2:] == [100, 100], "one that is huge is not remembered"
+    finally:
+        markup.memory.clear()
 
 
 @pytest.mark.parametrize("text", [" \n" * 9_000, '\\"' * 2_000 + "\n", "x = 1  # <b>\n" * 1_000])

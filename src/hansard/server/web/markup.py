@@ -6,6 +6,8 @@ than all the rest of a page.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,12 +17,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from hansard import __version__
+from hansard.cache import Cache
 from hansard.server.web import content, files, fragments, links
-from hansard.server.web.memory import Memory, digest
 
 _MOST_BYTES = 24_000_000
 """Of HTML that is remembered."""
-memory = Memory(_MOST_BYTES)
+_LARGEST = _MOST_BYTES // 8
+"""Of one message. A larger one would push all others out."""
+_OVERHEAD = 200
+"""Bytes that an entry takes beside its text."""
+# In bytes: a character takes one, two or four, as the widest one in the text does.
+memory: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
 
 
@@ -30,11 +37,12 @@ def render(template: str, **values: Any) -> str:
 
 def remembered(shown: object, write: Callable[[], str]) -> Markup:
     """What `write` makes, which depends on what is shown and on nothing else."""
-    key = digest(_encode(shown))
+    key = hashlib.blake2b(_encode(shown), digest_size=20).digest()
     html = memory.get(key)
     if html is None:
         html = write()
-        memory.put(key, html)
+        if sys.getsizeof(html) <= _LARGEST:
+            memory.put(key, html)
     return Markup(html)
 
 
