@@ -249,7 +249,7 @@ def _first_blob(lines: list[Any]) -> Any:
 
 def test_lines_without_a_seal_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        monkeypatch.setattr("hansard.transfer.importing._MOST_ROWS", 10)
+        monkeypatch.setattr("hansard.transfer.import_._MOST_ROWS", 10)
         with pytest.raises(Corrupt, match="too many lines without a check"):
             await imported(LINES)
 

@@ -12,8 +12,8 @@ from hansard.store import checks
 from hansard.store.core import Core, View
 
 if TYPE_CHECKING:
-    from hansard.transfer.chunks import Lines
-    from hansard.transfer.source import Choice
+    from hansard.transfer.export import Choice
+    from hansard.transfer.format import Lines
     from hansard.transfer.target import Target
 
 
@@ -29,7 +29,7 @@ class Transfers(Core):
 
         Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory.
         """
-        from hansard.transfer.exporting import export
+        from hansard.transfer.export import export
 
         async for line in export(self._view, self._choice(conversation_ids, user_id, agent_id)):
             yield line
@@ -49,7 +49,7 @@ class Transfers(Core):
         have held, and counts are compared afterwards; `verify` also reads back every message that was stored.
         `progress` is called with the report so far.
         """
-        from hansard.transfer.importing import import_lines
+        from hansard.transfer.import_ import import_lines
 
         report = await import_lines(_target(self._view, on_conflict, progress, verify=verify), lines)
         await _catch_up(self._view)
@@ -71,7 +71,7 @@ class Transfers(Core):
         Can be repeated: goes on where it was cut off, and adds what was written since. Conflicts are as in `import_`.
         Where the other store cannot keep something exactly, the report lists it.
         """
-        from hansard.transfer.copying import copy
+        from hansard.transfer.copy import copy
 
         target = _target(_view_of(other), on_conflict, progress, verify=verify)
         report = await copy(self._view, target, self._choice(conversation_ids, user_id, agent_id))
@@ -81,7 +81,7 @@ class Transfers(Core):
     def _choice(
         self, conversation_ids: Iterable[str | int] | None, user_id: str | int | None, agent_id: str | int | None
     ) -> Choice:
-        from hansard.transfer.source import Choice
+        from hansard.transfer.export import Choice
 
         checks.only_one(conversation_ids=conversation_ids, user_id=user_id)
         checks.only_one(conversation_ids=conversation_ids, agent_id=agent_id)
@@ -119,8 +119,8 @@ async def copy_tenants(
     verify: bool,
 ) -> Report:
     """Each tenant into the one of the same name."""
-    from hansard.transfer.copying import copy
-    from hansard.transfer.source import Choice
+    from hansard.transfer.copy import copy
+    from hansard.transfer.export import Choice
 
     report = Report()
     theirs = _view_of(other)

@@ -1,18 +1,112 @@
-"""What is read from a store that is copied or exported, in pieces of bounded size."""
+"""A tenant, or a part of it, as lines of the export format: streamed, in constant memory.
+
+A conversation is written as it was when its turn came: what is appended to it meanwhile is left out, by its seq.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, structs
 
 from hansard import codec, cursors, rules
-from hansard.contract.types import Context, ConversationQuery, RecordQuery, Row
+from hansard.contract.types import Context, ConversationQuery, Image, Lane, RecordQuery, Row
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
 from hansard.store import vectoring
 from hansard.store.core import View
-from hansard.transfer.numbering import Numbered, numbered
+from hansard.transfer.format import (
+    BlobLine,
+    CheckLine,
+    ConversationLine,
+    EndLine,
+    EofLine,
+    Header,
+    Seal,
+    SummaryLine,
+    encode,
+    message_lines,
+    record_line,
+)
+from hansard.version import VERSION
+
+
+async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
+    """The lines of an export, each with its end."""
+    async for block in Export(view, choice).blocks():
+        for line in block:
+            yield line + b"\n"
+
+
+class Export:
+    def __init__(self, view: View, choice: Choice) -> None:
+        self._view = view
+        self._source = Source(view, choice)
+        self._seal = Seal()
+        self._written_blobs: set[bytes] = set()
+        self._total = EofLine()
+
+    async def blocks(self) -> AsyncIterator[Sequence[bytes]]:
+        await self._source.check()
+        yield [encode(self._header())]
+        async for id in self._source.conversations():
+            async for block in self._conversation(id):
+                yield block
+        async for owner, records in self._source.records():
+            self._count(records=len(records))
+            yield self._sealed([record_line(owner, record) for record in records])
+            yield self._sealed([CheckLine(self._seal.sha256)])
+        yield self._sealed([structs.replace(self._total, sha256=self._seal.sha256)])
+
+    def _header(self) -> Header:
+        view = self._view
+        return Header(tenant=view.tenant, user=view.user, exported_at=view.clock(), by=f"hansard {VERSION}")
+
+    async def _conversation(self, id: str) -> AsyncIterator[Sequence[bytes]]:
+        found = await self._source.image(id)
+        if found is None:
+            return  # it was deleted since it was listed
+        image = found.image
+        yield self._sealed([ConversationLine(image.conversation, image.seq, image.lanes)])
+        count = 0
+        async for rows in self._source.rows(found):
+            if count:
+                yield self._sealed([CheckLine(self._seal.sha256)])
+            yield await self._new_blobs(rows)
+            yield self._add(message_lines(rows, found.numbers))
+            count += len(rows)
+        summaries = await self._source.summaries(id)
+        yield self._sealed([SummaryLine(summary) for summary in summaries])
+        changed = count != image.conversation.message_count or await self._is_gone(found)
+        yield self._sealed([EndLine(count, self._seal.sha256, changed)])
+        self._count(conversations=1, messages=count, summaries=len(summaries))
+
+    async def _is_gone(self, found: Numbered) -> bool:
+        return await self._source.image(found.image.conversation.id) is None
+
+    async def _new_blobs(self, rows: Sequence[Row]) -> Sequence[bytes]:
+        wanted = dict.fromkeys(ref.sha256 for row in rows for ref in row.message.blobs)
+        new = [each for each in wanted if bytes.fromhex(each) not in self._written_blobs]
+        if not new:
+            return ()
+        found = await self._source.blobs(new)
+        self._written_blobs.update(map(bytes.fromhex, new))
+        self._count(blobs=len(new))
+        return self._sealed([BlobLine(sha256, found[sha256]) for sha256 in new])
+
+    def _count(self, **more: int) -> None:
+        changes = {name: getattr(self._total, name) + value for name, value in more.items()}
+        self._total = structs.replace(self._total, **changes)
+
+    def _sealed(self, block: Sequence[Struct]) -> Sequence[bytes]:
+        return self._add([encode(line) for line in block])
+
+    def _add(self, block: Sequence[bytes]) -> Sequence[bytes]:
+        self._seal.add(block)
+        return block
+
+
+# Reading a store that is copied or exported, in pieces of bounded size
 
 ROWS = 2000
 BYTES = 8_000_000
@@ -175,3 +269,43 @@ class Source:
         conversation = await self._backend.get_conversation(context, id)
         query = ConversationQuery(user_id=choice.user_id, agent_id=choice.agent_id, archived=None)
         return conversation is not None and rules.matches(conversation, query, context)
+
+
+# Lines of messages are numbered from 1 in each conversation, whatever numbers a storage gives them. So the same
+# conversation has the same image, and the same lines in an export, in every store.
+
+Numbers = Mapping[int, int]
+"""From a storage's numbers to ours."""
+
+
+class Numbered(Struct, frozen=True):
+    """An image with our numbers, and how its storage's become ours. Its rows keep the storage's: there are many."""
+
+    image: Image
+    numbers: Numbers
+
+    def check(self, rows: Sequence[Row]) -> None:
+        """Rows on a line that no branch reads cannot be copied."""
+        for line in {row.line for row in rows} - self.numbers.keys():
+            where = f"conversation {self.image.conversation.id!r}"
+            raise Corrupt(f"{where} has messages on line {line}, which no branch reads", where=where)
+
+
+def as_numbered(image: Image) -> Numbered:
+    """An image that has our numbers already, as those of exports have."""
+    lines = {line for lane in image.lanes for line, _ in (*lane.path, (lane.line, 0))}
+    return Numbered(image, {line: line for line in lines})
+
+
+def numbered(image: Image) -> Numbered:
+    numbers: dict[int, int] = {}
+    for lane in sorted(image.lanes, key=lambda lane: (lane.created_at, lane.id)):
+        for line, _ in (*lane.path, (lane.line, 0)):
+            numbers.setdefault(line, len(numbers) + 1)
+    lanes = tuple(_renumbered(lane, numbers) for lane in image.lanes)
+    return Numbered(structs.replace(image, lanes=lanes), numbers)
+
+
+def _renumbered(lane: Lane, numbers: dict[int, int]) -> Lane:
+    path = tuple((numbers[line], upto) for line, upto in lane.path)
+    return structs.replace(lane, line=numbers[lane.line], path=path)

@@ -8,18 +8,18 @@ compared, to the byte; the counts are always compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
 
-from hansard import codec
+from hansard import codec, rules
+from hansard.contract.backend import Capabilities
 from hansard.contract.types import Draft, Image, Lane, Restore, RestoredRow, Row
 from hansard.errors import ConversationNotFound
-from hansard.model import NOT_YET, Conversation, Message, Summary
-from hansard.transfer import fitting, lines
-from hansard.transfer.numbering import Numbered, Numbers, numbered
-from hansard.transfer.source import BYTES
+from hansard.model import MAIN, NOT_YET, Conversation, Message, Summary
+from hansard.transfer.export import BYTES, Numbered, Numbers, as_numbered, numbered
+from hansard.transfer.format import encode, fingerprint
 from hansard.transfer.target import Target
 
 
@@ -31,12 +31,12 @@ class _Piece(Struct, frozen=True):
 _NOTHING = _Piece()
 
 
-class Landing:
+class ConversationImport:
     def __init__(self, target: Target, given: Numbered) -> None:
         self._target = target
         self._backend = target.backend
         self._given = given
-        self._fit = fitting.fit(given, target.capabilities)
+        self._fit = fit(given, target.capabilities)
         self._image = self._fit.image
         self._numbers = self._fit.numbers
         self._id = given.image.conversation.id
@@ -166,7 +166,7 @@ class Landing:
         found = await self._read_back(self._last, len(rows))
         self._passed(rows)
         numbers = self._theirs.numbers if self._theirs is not None else {}
-        if lines.fingerprint(found, numbers) == lines.fingerprint(rows, self._numbers):
+        if fingerprint(found, numbers) == fingerprint(rows, self._numbers):
             return None
         return self._first_difference(rows, found, numbers)
 
@@ -182,8 +182,8 @@ class Landing:
             given, message = row.message, their.message
             if self._target.capabilities.own_ids and message.id != given.id:
                 self._target.renamed(self._id, given.id, message.id)
-            alike = Row(their.line, fitting.as_given(message, given, self._target.capabilities))
-            if lines.fingerprint([alike], numbers) != lines.fingerprint([row], self._numbers):
+            alike = Row(their.line, as_given(message, given, self._target.capabilities))
+            if fingerprint([alike], numbers) != fingerprint([row], self._numbers):
                 return f"message {given.id!r} (seq {given.seq}) is not the same"
         return None
 
@@ -276,7 +276,7 @@ def _lifted(message: Message) -> int:
 def _fields(conversation: Conversation, *, times: bool) -> bytes:
     """What a conversation says of itself, beside what follows from its messages and summaries."""
     bare = structs.replace(conversation, message_count=0, last_message_at=None, summary=None)
-    return lines.encode(bare if times else structs.replace(bare, created_at=NOT_YET, updated_at=NOT_YET))
+    return encode(bare if times else structs.replace(bare, created_at=NOT_YET, updated_at=NOT_YET))
 
 
 def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, Lane]:
@@ -301,3 +301,62 @@ def _difference(ours: Image, theirs: Image, *, times: bool) -> str | None:
     if _shape(theirs, counts=False, times=times) != _shape(ours, counts=False, times=times):
         return "the target's has other branches"
     return None
+
+
+# What a target cannot hold exactly, cut to what it can, and said. Branches become the active one alone, blobs go back
+# into the content. Ids and times that a storage gives itself are not differences: the comparison looks past them, and
+# notes which id became which.
+
+
+class Fit(Struct, frozen=True):
+    """How one conversation goes into a target."""
+
+    image: Image
+    """As the target shall hold it."""
+    numbers: Numbers
+    """From the rows' numbers to the image's."""
+    alone: Lane | None = None
+    """The only branch that goes in, as the source has it."""
+    inline: bool = False
+    losses: tuple[str, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        return self.alone is None and not self.inline
+
+    def rows(self, rows: Sequence[Row], numbers: Numbers, blobs: Mapping[str, bytes]) -> Iterator[Row]:
+        """What goes in, with our numbers."""
+        for row in rows:
+            line, message = numbers[row.line], row.message
+            if self.alone is not None:
+                if not rules.sees(self.alone, line, message.seq):
+                    continue
+                line, message = 1, structs.replace(message, branch=MAIN)
+            if self.inline and message.blobs:
+                content = codec.restore(message.content, message.blobs, blobs)
+                message = structs.replace(message, content=content, blobs=())
+            yield Row(line, message)
+
+
+def fit(given: Numbered, capabilities: Capabilities) -> Fit:
+    image = given.image
+    inline = not capabilities.blobs
+    if capabilities.branches or len(image.lanes) == 1:
+        return Fit(image, as_numbered(image).numbers if inline else given.numbers, inline=inline)
+    conversation = image.conversation
+    active = next(lane for lane in image.lanes if lane.id == conversation.branch)
+    lane = Lane(MAIN, 1, count=active.count, created_at=conversation.created_at)
+    cut = structs.replace(conversation, branch=MAIN, message_count=active.count)
+    gone = [other.id for other in image.lanes if other.id != active.id]
+    loss = f"only the active branch {active.id!r} was kept, without {', '.join(map(repr, gone))}"
+    return Fit(Image(cut, image.seq, (lane,)), {1: 1}, active, inline, (loss,))
+
+
+def as_given(theirs: Message, given: Message, capabilities: Capabilities) -> Message:
+    """What the target gave back, with the ids and times that it may choose set aside."""
+    changes: dict[str, Any] = {}
+    if capabilities.own_ids:
+        changes["id"] = given.id
+    if capabilities.own_times:
+        changes |= {"created_at": given.created_at, "updated_at": given.updated_at}
+    return structs.replace(theirs, **changes) if changes else theirs

@@ -5,11 +5,9 @@ from __future__ import annotations
 from hansard.errors import ValidationError
 from hansard.model import Report
 from hansard.store.core import View
-from hansard.transfer import records
-from hansard.transfer.landing import Landing
-from hansard.transfer.numbering import Numbered
-from hansard.transfer.source import Choice, Source
-from hansard.transfer.target import Target
+from hansard.transfer.conversation_import import ConversationImport
+from hansard.transfer.export import Choice, Numbered, Source
+from hansard.transfer.target import Target, put_records
 
 _PASSES = 3
 
@@ -25,7 +23,7 @@ async def copy(source: View, target: Target, choice: Choice) -> Report:
     async for id in reader.conversations():
         await _Copied(reader, target, id).copy()
     async for owner, found in reader.records():
-        await records.put(target, owner, found)
+        await put_records(target, owner, found)
     await target.note_evictions(before)
     return target.report
 
@@ -61,8 +59,8 @@ class _Copied:
         self._target.landed(is_stored=self._is_stored)
         self._target.lose(f"conversation {self._id!r}", "it was still being written to: copy again to get the rest")
 
-    async def _land(self, found: Numbered, attempt: int) -> Landing:
-        landing = Landing(self._target, found)
+    async def _land(self, found: Numbered, attempt: int) -> ConversationImport:
+        landing = ConversationImport(self._target, found)
         await landing.begin()
         if not attempt:
             self._is_new = landing.is_new
