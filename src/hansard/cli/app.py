@@ -10,15 +10,16 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import caring, chatting, failing, finding, keys, measuring, moving, reading, serving, writing
+from hansard.cli import admin, bench, chat, edit, search, serve, show, transfer
 from hansard.cli.session import Session
-from hansard.cli.values import STDIN
-from hansard.errors import HansardError
+from hansard.cli.values import STDIN, visible
+from hansard.errors import HansardError, ValidationError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -41,34 +42,34 @@ def _unwrapped(text: str) -> str:
 
 
 for _command in (
-    reading.conversations,
-    reading.show,
-    reading.branches,
-    reading.watch,
-    finding.search,
-    chatting.chat,
-    writing.append,
-    writing.delete,
-    moving.export,
-    moving.import_,
-    moving.copy,
-    moving.backup,
-    moving.restore,
-    caring.stats,
-    caring.usage,
-    caring.tenants,
-    caring.check,
-    caring.reindex,
-    caring.upgrade,
-    caring.purge,
-    caring.vacuum,
-    caring.erase_user,
-    measuring.bench,
-    serving.serve,
-    serving.demo,
-    serving.mcp,
-    keys.keys,
-    caring.version,
+    show.conversations,
+    show.show,
+    show.branches,
+    show.watch,
+    search.search,
+    chat.chat,
+    edit.append,
+    edit.delete,
+    transfer.export,
+    transfer.import_,
+    transfer.copy,
+    transfer.backup,
+    transfer.restore,
+    admin.stats,
+    admin.usage,
+    admin.tenants,
+    admin.check,
+    admin.reindex,
+    admin.upgrade,
+    admin.purge,
+    admin.vacuum,
+    admin.erase_user,
+    bench.bench,
+    serve.serve,
+    serve.demo,
+    serve.mcp,
+    serve.keys,
+    admin.version,
 ):
     app.command(_command, name=_command.__name__.strip("_").replace("_", "-"), help=_unwrapped(_command.__doc__ or ""))
 
@@ -108,9 +109,9 @@ def run(arguments: Sequence[str]) -> int:
         code: int | None = app.meta(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        return failing.usage(error, as_json=as_json)
+        return usage_error(error, as_json=as_json)
     except HansardError as error:
-        return failing.known(error, as_json=as_json)
+        return known_error(error, as_json=as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -118,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
         return BROKEN_PIPE
     except OSError as error:
         _drop_output()
-        return failing.system(error, as_json=as_json)
+        return system_error(error, as_json=as_json)
     return code or 0
 
 
@@ -135,3 +136,35 @@ def _drop_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# How a command says that it failed: one line on stderr, or one JSON object for machines
+
+
+def known_error(error: HansardError, *, as_json: bool) -> int:
+    _print_error(error.code, str(error), error.details, as_json=as_json)
+    return error.exit_code
+
+
+def usage_error(error: Exception, *, as_json: bool) -> int:
+    """A command line that cannot be read."""
+    text = " ".join(str(error).replace(STDIN, "-").split())
+    _print_error(ValidationError.code, text, {}, as_json=as_json)
+    return ValidationError.exit_code
+
+
+def system_error(error: OSError, *, as_json: bool) -> int:
+    """The operating system said no: a full disk, a missing folder, a file that may not be read."""
+    what = error.strerror or str(error)
+    text = f"{what}: {error.filename}" if error.filename else what
+    _print_error(HansardError.code, text, {}, as_json=as_json)
+    return HansardError.exit_code
+
+
+def _print_error(code: str, message: str, details: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        body = {"error": {"code": code, "message": message, "details": details}}
+        text = msgspec.json.encode(body).decode()
+    else:
+        text = "hansard: " + visible(message.replace("\n", " "))
+    print(text, file=sys.stderr)

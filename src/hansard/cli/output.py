@@ -1,9 +1,10 @@
-"""What people see: tables, times in their own zone, sizes, previews. And what machines see: JSON."""
+"""What people see: tables, messages, times in their own zone, sizes, previews, bars. And what machines see: JSON."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import msgspec
 
 from hansard.cli.values import visible
 from hansard.contract.backend import Capabilities
-from hansard.model import Receipt, Report
+from hansard.model import BlobRef, Conversation, Message, Receipt, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
 
 _PREVIEW = 60
 _UNBOUNDED = 4000
@@ -31,7 +33,12 @@ def emit(value: Any) -> None:
 
 
 def console() -> Console:
-    from hansard.cli.screen import Screen
+    from rich.console import Console
+
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            """Rich would end the program itself, and say that it failed."""
+            raise BrokenPipeError
 
     if hasattr(sys.stdout, "reconfigure"):
         # A terminal that cannot show a character shows its code, and the command goes on.
@@ -182,3 +189,77 @@ def _problems(title: str, found: Sequence[Any]) -> None:
         say(f"  {problem.where}: {problem.what}")
     if len(found) > _SHOWN:
         say(f"  … and {len(found) - _SHOWN:,} more: --json lists them all")
+
+
+# Messages
+
+_STRUCTURE = 300
+_STYLES = {"user": "bold cyan", "assistant": "bold green", "agent": "bold green"}
+
+
+def print_message(message: Message) -> None:
+    """A line that says who and when, then the text."""
+    from rich.text import Text
+
+    who = message.participant
+    name = f" {who.display_name or who.id}" if who is not None else ""
+    head = Text(visible(message.role + name), style=_STYLES.get(message.role, "bold"))
+    head.append(f"  {local(message.created_at)}  {visible(message.id)}", style="dim")
+    marks = [message.status] * (message.status != "complete") + ["pinned"] * message.pinned
+    if marks:
+        head.append("  " + ", ".join(marks), style="yellow")
+    screen = console()
+    screen.print()
+    screen.print(head, soft_wrap=True)
+    screen.print(Text(visible(body_of(message))), soft_wrap=True)
+
+
+def body_of(message: Message) -> str:
+    """The text; where there is none, the beginning of the structure. What was moved out is named."""
+    lines = [_blob(ref) for ref in message.blobs]
+    text = message.text
+    if not text and not isinstance(message.content, str):
+        text = preview(msgspec.json.encode(message.content).decode(), _STRUCTURE)
+    return "\n".join([text, *lines] if text else lines)
+
+
+def _blob(ref: BlobRef) -> str:
+    return f"[{ref.media_type or 'blob'}, {size(ref.size)}]"
+
+
+def print_raw(message: Message) -> None:
+    """The content as it is stored: text as text, everything else as JSON on one line."""
+    sys.stdout.flush()
+    content = message.content
+    body = content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+    sys.stdout.buffer.write(body + b"\n")
+
+
+def emit_messages(conversation: Conversation, messages: Iterator[Message]) -> None:
+    """One JSON document with any number of messages, in constant memory."""
+    write = sys.stdout.buffer.write
+    write(b'{"conversation":' + msgspec.json.encode(conversation) + b',"messages":[')
+    for number, message in enumerate(messages):
+        write((b"," if number else b"") + msgspec.json.encode(message))
+    write(b"]}\n")
+    sys.stdout.buffer.flush()
+
+
+# How far long work has come: a bar on stderr where a person looks at it, else nothing
+
+Move = Callable[[int], None]
+"""Told how much is done, in all."""
+
+
+@contextmanager
+def bar(what: str, total: int | None, *, shown: bool) -> Iterator[Move]:
+    if not shown or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -1,17 +1,23 @@
-"""What every command is given: which store, seen as whom, and who reads the answer."""
+"""What every command is given: which store, seen as whom, and who reads the answer.
+
+A command that only reads must not make an embedded store, and one that deletes asks before.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from msgspec import Struct
 
 from hansard.backends.schemes import default_url
-from hansard.cli.locating import must_exist
-from hansard.errors import ValidationError
+from hansard.cli.values import visible
+from hansard.errors import Denied, NotFound, ValidationError
+from hansard.urls import Url, shown
 
 if TYPE_CHECKING:
     from hansard import sync
@@ -60,3 +66,59 @@ class Session(Struct, frozen=True):
 
 
 Given = Annotated[Session, Parameter(parse=False)]
+
+
+SIGN = "hansard.json"
+"""What a folder holds that is a store."""
+
+
+def path_of(url: str) -> Path | None:
+    """The file or folder of an embedded store; None for any other store, or where the URL names none."""
+    parts = Url(url)
+    if parts.scheme == "sqlite" and not parts.netloc:
+        name = parts.path.removeprefix("/")
+        return Path(name) if name else None
+    if parts.scheme == "file":
+        from hansard.backends.files.opening import folder_of
+
+        return folder_of(parts)
+    return None
+
+
+def is_missing(url: str) -> bool:
+    """Opening it would make a new store."""
+    path = path_of(url)
+    if path is None:
+        return False
+    if path.is_dir():
+        return not any(path.iterdir())
+    return not path.exists() or not path.stat().st_size
+
+
+def must_exist(url: str) -> None:
+    if is_missing(url):
+        raise NotFound(f"there is no store at {shown(url)}: check --url and $HANSARD_URL, or append to make one")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Goes on when the answer is yes. Without a terminal there is nobody to ask, so nothing is deleted."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ValidationError("this deletes for good, and there is no terminal to ask: pass --yes to do it")
+    print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Denied("stopped: nothing was deleted")
+
+
+EmbedderName = Annotated[
+    str | None, Parameter(help="What embeds: wordllama, or package.module:name of an embedder or of what makes one.")
+]
+
+
+def load_embedder(name: str | None) -> Embedder | None:
+    if name is None:
+        return None
+    from hansard.search.embedders import by_name
+
+    return by_name(name)

@@ -12,7 +12,7 @@ import openai
 import pytest
 from tests.backends.openai.test_mirror import Side, every_kind, url_of
 from tests.cli.shell import Shell
-from tests.cli.test_moving import filled, held
+from tests.cli.test_transfer import filled, held
 from tests.server.kit import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Assistants API:DeprecationWarning")

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from hansard.cli import messages, output
-from hansard.cli.locating import must_exist
-from hansard.cli.session import Given
+from hansard.cli import output
+from hansard.cli.session import Given, must_exist
 from hansard.cli.values import pairs
 from hansard.model import Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
@@ -102,12 +101,12 @@ def show(
             else iter(store.get_messages(id, last=last, branch=branch, blobs=blobs))
         )
         if session.json:
-            messages.emit_all(conversation, found)
+            output.emit_messages(conversation, found)
             return
         if not raw:
             _print_conversation(conversation)
         for message in found:
-            messages.print_raw(message) if raw else messages.print_one(message)
+            output.print_raw(message) if raw else output.print_message(message)
 
 
 def _print_conversation(conversation: Conversation) -> None:
@@ -185,4 +184,4 @@ async def _watch(id: str, after: str | None, branch: str | None, session: Given)
             if session.json:
                 output.emit(message)
             else:
-                messages.print_one(message)
+                output.print_message(message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from hansard.cli import messages, output
+from hansard.cli import output
 from hansard.cli.session import Given
 from hansard.cli.values import visible
 from hansard.errors import HansardError, MessageNotFound, ValidationError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hansard.chat import Chat, Model
     from hansard.model import Message
     from hansard.store import Store
+
 
 T = TypeVar("T")
 
@@ -171,7 +172,7 @@ class Terminal:
     async def _history(self, rest: str) -> None:
         for message in await self._chat.history(_number(rest) if rest else 20):
             marks = "" if message.status == "complete" else f" ({message.status})"
-            print(f"{message.seq:>4} {message.role}{marks}: {visible(messages.body_of(message))}")
+            print(f"{message.seq:>4} {message.role}{marks}: {visible(output.body_of(message))}")
 
     async def _search(self, rest: str) -> None:
         hits = await self._chat.search(rest)

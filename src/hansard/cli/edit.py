@@ -9,8 +9,7 @@ from cyclopts import Parameter
 
 from hansard import ids
 from hansard.cli import output
-from hansard.cli.asking import confirm
-from hansard.cli.session import Given
+from hansard.cli.session import Given, confirm
 from hansard.cli.values import STDIN, json_value, pairs, read_stdin
 from hansard.errors import ValidationError
 from hansard.model import Message, Status

@@ -14,13 +14,14 @@ from cyclopts import Parameter
 from msgspec import Struct
 
 from hansard import ids
-from hansard.cli import output, progress
+from hansard.cli import output
 from hansard.cli.session import Given
 from hansard.errors import ValidationError
 from hansard.model import Message
 
 if TYPE_CHECKING:
     from hansard import sync
+
 
 _TEXT = "the order left our warehouse on monday and should reach you before the weekend, please keep the number " * 2
 _BATCH = 100
@@ -49,7 +50,7 @@ def bench(
     """
     if messages < 1:
         raise ValidationError(f"--messages is {messages}: it must be at least 1")
-    with _bench_store(session) as (url, store), progress.bar("measuring", 4, shown=not session.json) as move:
+    with _bench_store(session) as (url, store), output.bar("measuring", 4, shown=not session.json) as move:
         found = []
         for done, measure in enumerate((_append, _batches, _read, _turn)):
             found.append(measure(store, messages))

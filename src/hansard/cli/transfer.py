@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from hansard.cli import output, progress, restoring
-from hansard.cli.session import Given
+from hansard.cli import output
+from hansard.cli.session import SIGN, Given, is_missing, path_of
 from hansard.cli.values import STDIN
-from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
+from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
 from hansard.model import OnConflict, Report
+from hansard.urls import Url
 
 if TYPE_CHECKING:
     from hansard import sync
+
 
 Clash = Annotated[
     OnConflict,
@@ -44,7 +49,7 @@ def export(
     with session.open() as store:
         total = None if chosen or agent or session.user else store.stats().messages
         lines = store.export(conversation_ids=chosen, agent_id=agent)
-        with progress.bar("exporting messages", total, shown=out is not None) as move, _opened(out, force) as file:
+        with output.bar("exporting messages", total, shown=out is not None) as move, _opened(out, force) as file:
             messages = 0
             for line in lines:
                 file.write(line)
@@ -106,14 +111,14 @@ def _lines(path: Path | None, session: Given) -> Iterator[IO[bytes] | Counting]:
         yield sys.stdin.buffer
         return
     size = path.stat().st_size
-    with path.open("rb") as file, progress.bar("importing kB", size // 1000, shown=not session.json) as move:
+    with path.open("rb") as file, output.bar("importing kB", size // 1000, shown=not session.json) as move:
         yield Counting(file, move)
 
 
 class Counting:
     """A file that tells how much of it was read."""
 
-    def __init__(self, file: IO[bytes], move: progress.Move) -> None:
+    def __init__(self, file: IO[bytes], move: output.Move) -> None:
         self._file = file
         self._move = move
         self._done = 0
@@ -167,7 +172,7 @@ def copy(
     with session.open_whole(source) as whole, session.open_whole(target, create=True) as other:
         store = whole if all_tenants else _tenant(whole, session)
         total = None if session.user or agent else (whole.admin if all_tenants else store).stats().messages
-        with progress.bar("copying messages", total, shown=not session.json) as move, _resumable():
+        with output.bar("copying messages", total, shown=not session.json) as move, _resumable():
 
             def moved(report: Report) -> None:
                 move(report.messages)
@@ -221,12 +226,100 @@ def restore(
     """
     if not file.exists():
         raise NotFound(f"there is no file {file}")
-    kind = restoring.kind_of(file)
+    kind = kind_of(file)
     if kind is None:
         return import_(str(file), session=session)
-    target = restoring.restore(file, kind, session.url)
+    target = restore_backup(file, kind, session.url)
     if session.json:
         output.emit({"url": session.url, "file": str(target)})
     else:
         output.note(f"restored {file} to {session.url}")
     return 0
+
+
+# A backup back in its place: copied beside it, tried, and only then given its name
+
+Kind = Literal["sqlite", "file"]
+
+_MAGIC = b"SQLite format 3\0"
+_BESIDE = ("", "-wal", "-shm")
+
+
+def kind_of(backup: Path) -> Kind | None:
+    """Which backend wrote the backup; None when it is something else."""
+    if backup.is_dir():
+        if not (backup / SIGN).exists():
+            raise FormatMismatch(f"the folder {backup} is not a backup: it holds no {SIGN}", wanted=SIGN)
+        return "file"
+    with backup.open("rb") as opened:
+        return "sqlite" if opened.read(len(_MAGIC)) == _MAGIC else None
+
+
+def restore_backup(backup: Path, kind: Kind, url: str) -> Path:
+    """The file or folder that the URL names. Never over one that exists."""
+    target = path_of(url)
+    if target is None or Url(url).scheme != kind:
+        raise Unsupported(
+            f"this backup is restored to a {kind}: URL, not to {url}: restore it, then use `hansard copy`",
+            capability="backup",
+        )
+    if not is_missing(url) or (kind == "sqlite" and any(_beside(target, end).exists() for end in _BESIDE)):
+        raise _taken(target)
+    part = target.with_name(target.name + ".restoring")
+    try:
+        _copy(backup, part)
+        _try(part, kind)
+        _name(part, target)
+    finally:
+        _remove(part)
+    return target
+
+
+def _taken(target: Path) -> Conflict:
+    return Conflict(f"{target} exists already: move it away first, nothing is overwritten")
+
+
+def _copy(backup: Path, part: Path) -> None:
+    if backup.is_dir():
+        shutil.copytree(backup, part)
+    else:
+        shutil.copyfile(backup, part)
+
+
+def _try(part: Path, kind: Kind) -> None:
+    """Opens the copy as a store, so that a damaged or foreign file is noticed before it has a name."""
+    from hansard import sync
+
+    slashes = ":///" if kind == "sqlite" else "://"
+    with sync.connect(kind + slashes + quote(str(part.absolute()))) as store:
+        store.admin.stats()
+    for path in part.rglob("*") if part.is_dir() else [part]:
+        if path.is_file():
+            with path.open("rb") as opened:
+                os.fsync(opened.fileno())
+
+
+def _name(part: Path, target: Path) -> None:
+    """Gives the copy its name, unless something took it meanwhile."""
+    try:
+        if part.is_dir():
+            # Takes the place of an empty folder, but of nothing else.
+            part.rename(target)
+        else:
+            # A link, not a rename, which would replace a file that appeared just now.
+            os.link(part, target)
+    except OSError as error:
+        if target.exists():
+            raise _taken(target) from error
+        part.rename(target)  # not every file system has links
+
+
+def _beside(path: Path, end: str) -> Path:
+    return path.with_name(path.name + end)
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part, ignore_errors=True)
+    for end in _BESIDE:
+        _beside(part, end).unlink(missing_ok=True)

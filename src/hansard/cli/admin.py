@@ -9,10 +9,8 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from hansard import __version__
-from hansard.cli import embedding, output, progress
-from hansard.cli.asking import confirm
-from hansard.cli.locating import must_exist
-from hansard.cli.session import Given
+from hansard.cli import output
+from hansard.cli.session import EmbedderName, Given, confirm, load_embedder, must_exist
 from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
@@ -22,6 +20,7 @@ from hansard.urls import shown
 
 if TYPE_CHECKING:
     from hansard import sync
+
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
 Grouping = Literal["day", "user", "agent", "model"]
@@ -169,7 +168,7 @@ def check(*, session: Given) -> int:
             problems = store.tenant(session.tenant).check()
         else:
             total = store.admin.stats().conversations
-            with progress.bar("checking conversations", total, shown=not session.json) as move:
+            with output.bar("checking conversations", total, shown=not session.json) as move:
                 for found in store.admin.check():
                     if isinstance(found, Problem):
                         problems.append(found)
@@ -189,7 +188,7 @@ def check(*, session: Given) -> int:
 
 def reindex(
     *,
-    embedder: embedding.Named = None,
+    embedder: EmbedderName = None,
     forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
     session: Given,
 ) -> None:
@@ -198,10 +197,10 @@ def reindex(
     Others may go on reading and writing meanwhile. A store without an index needs none.
     """
     session.refuse_user()
-    with session.open_whole(embedder=embedding.load(embedder)) as store:
+    with session.open_whole(embedder=load_embedder(embedder)) as store:
         how = store.capabilities.search
         total = store.admin.stats().messages
-        with progress.bar("indexing messages", total, shown=not session.json) as move:
+        with output.bar("indexing messages", total, shown=not session.json) as move:
             for done in store.admin.reindex(forget_others=forget_others):
                 move(min(done, total))
     if session.json:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from hansard.cli import embedding, output
-from hansard.cli.session import Given
+from hansard.cli import output
+from hansard.cli.session import EmbedderName, Given, load_embedder
 from hansard.cli.values import moment, pairs, visible
 from hansard.search import Hit, Hits
 from hansard.store.finding import SearchMode, SearchOrder, WordMatch
@@ -34,7 +34,7 @@ def search(
         bool, Parameter(negative="", show_default=False, help="Not only the active branches.")
     ] = False,
     mode: Annotated[SearchMode, Parameter(help="By words, by meaning, or by both; the last two embed.")] = "words",
-    embedder: embedding.Named = None,
+    embedder: EmbedderName = None,
     match: Annotated[
         WordMatch | None, Parameter(help="All of the words (for words alone), or any (for both).", show_default=False)
     ] = None,
@@ -47,7 +47,7 @@ def search(
 
     --user searches one user's conversations. Pages: what is printed after "more:" gives the next one.
     """
-    with session.open(embedder=embedding.load(embedder)) as store:
+    with session.open(embedder=load_embedder(embedder)) as store:
         hits = store.search(
             query,
             conversation_id=conversation,
