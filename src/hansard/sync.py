@@ -27,7 +27,7 @@ from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
-    from hansard.store.finding import SearchMode
+    from hansard.store.search_modes import SearchMode
 
 P = ParamSpec("P")
 R = TypeVar("R")

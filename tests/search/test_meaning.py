@@ -18,8 +18,8 @@ from tests.waiting import PATIENCE, coming
 import hansard
 from hansard import Message, Store, rules, sync
 from hansard.errors import Unavailable, Unsupported, ValidationError
-from hansard.search import Embedding, Hits, Spelling, asking, vectors
-from hansard.store import embedding, meaning, vectoring
+from hansard.search import Embedding, Hits, Spelling, vectors
+from hansard.store import embedder_task, search_modes, vector_records
 
 MEANINGS = {
     "car": 0,
@@ -77,10 +77,10 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon. A search waits until all is embedded, however busy the machine is."""
-    monkeypatch.setattr(meaning, "_SETTLING", PATIENCE)
-    monkeypatch.setattr(embedding, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(embedding, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(asking, "PATIENCE", 0.2)
+    monkeypatch.setattr(search_modes, "_SETTLING", PATIENCE)
+    monkeypatch.setattr(embedder_task, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(embedder_task, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(embedder_task, "PATIENCE", 0.2)
 
 
 def texts(hits: Hits) -> list[str]:
@@ -94,13 +94,13 @@ async def found(store: Store, query: str, **options: Any) -> list[str]:
 async def rows_of(store: Store, id: str) -> list[str]:
     """The ids of all messages that have a vector, of any embedder, as they lie in the records."""
     held: list[str] = []
-    page = await store.records.scan((*vectoring.VECTORS, id), limit=100)
+    page = await store.records.scan((*vector_records.VECTORS, id), limit=100)
     while True:
-        chunks = [record for record in page.items if record.key != vectoring.STATE]
+        chunks = [record for record in page.items if record.key != vector_records.STATE]
         held += [row.id for chunk in chunks for row in vectors.unpack(chunk.value, "")]
         if page.next_cursor is None:
             return sorted(held)
-        page = await store.records.scan((*vectoring.VECTORS, id), limit=100, after=page.next_cursor)
+        page = await store.records.scan((*vector_records.VECTORS, id), limit=100, after=page.next_cursor)
 
 
 TALK = ["My car is broken.", "The physician was kind.", "I want my cash back.", "Good morning."]
@@ -143,7 +143,7 @@ def test_what_was_changed_or_deleted_is_never_found_by_an_old_vector(url: str) -
             await store.append("d", Message("user", "A car."))
             await store.embed()
             await store.delete_conversation("d")
-            assert (await store.records.scan((*vectoring.VECTORS, "d"))).items == []
+            assert (await store.records.scan((*vector_records.VECTORS, "d"))).items == []
 
     asyncio.run(play())
 
@@ -261,7 +261,7 @@ def test_a_search_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
         async with hansard.connect("memory://", embedder=model) as store:
             await store.append("c", Message("user", "An old car."))
             await store.embed()
-            monkeypatch.setattr(meaning, "_SETTLING", 0.05)
+            monkeypatch.setattr(search_modes, "_SETTLING", 0.05)
 
             async def slowly(texts: Sequence[str]) -> Sequence[Sequence[float]]:
                 if texts != ["vehicle"]:
@@ -285,7 +285,7 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
             assert model.asked == [], "nobody waited for it"
             await coming(lambda: len(model.texts) == 200)
             assert len(model.asked) < 12
-            assert max(map(len, model.asked)) <= asking.BATCH
+            assert max(map(len, model.asked)) <= embedder_task.BATCH
 
     asyncio.run(play())
 
@@ -323,8 +323,8 @@ def test_a_text_that_cannot_be_embedded_stops_no_other(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int) -> None:
-    monkeypatch.setattr(embedding, "_MOST_WAITING", most)
-    monkeypatch.setattr(embedding, "_PAGE", 2)
+    monkeypatch.setattr(embedder_task, "_MOST_WAITING", most)
+    monkeypatch.setattr(embedder_task, "_PAGE", 2)
 
     async def play() -> None:
         url = f"sqlite:///{tmp_path}/a.db"
@@ -342,9 +342,9 @@ def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mos
 
 def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    original = embedding.Embeddings._compared
+    original = embedder_task.Embeddings._compared
 
-    async def watched(self: embedding.Embeddings, key: embedding.Key, number: int) -> embedding.Refresh:
+    async def watched(self: embedder_task.Embeddings, key: embedder_task.Key, number: int) -> embedder_task.Refresh:
         looked.append(number)
         return await original(self, key, number)
 
@@ -352,7 +352,7 @@ def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest
         async with hansard.connect("memory://", embedder=Model()) as store:
             await store.append("c", [Message("user", f"car {number}", id=f"m{number}") for number in range(400)])
             await store.embed()
-            monkeypatch.setattr(embedding.Embeddings, "_compared", watched)
+            monkeypatch.setattr(embedder_task.Embeddings, "_compared", watched)
             await store.update_conversation("c", title="Cars")
             await found(store, "car")
             assert looked == []
@@ -644,7 +644,7 @@ def test_damaged_vectors_are_reported() -> None:
         async with hansard.connect("memory://", embedder=Model()) as store:
             await store.append("c", Message("user", "My car."))
             await store.embed()
-            await store.records.put((*vectoring.VECTORS, "c", "few-words"), vectoring.key_of(0), b"odd")
+            await store.records.put((*vector_records.VECTORS, "c", "few-words"), vector_records.key_of(0), b"odd")
             with pytest.raises(hansard.Corrupt, match="hansard reindex"):
                 await found(store, "vehicle")
             assert [done async for done in store.admin.reindex()]

@@ -14,7 +14,7 @@ import hansard
 from hansard import Limits, Message, sync
 from hansard.errors import ValidationError
 from hansard.search import Spelling, ranking, scan
-from hansard.store import meaning
+from hansard.store import search_modes
 
 URLS = ("memory://", "file:///{}/store", "sqlite:///{}/store.db")
 MESSAGES = [Message("user", f"word{number} common text") for number in range(300)]
@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]:
     """The threads on which the parts of a search ran."""
     ran: dict[str, set[threading.Thread]] = {}
-    for place, name in ((ranking, "ranked"), (scan, "_matching"), (meaning, "_take"), (meaning, "_believed")):
+    for place, name in ((ranking, "ranked"), (scan, "_matching"), (search_modes, "_take"), (search_modes, "_believed")):
         monkeypatch.setattr(place, name, _noting(getattr(place, name), ran.setdefault(name, set())))
     return ran
 

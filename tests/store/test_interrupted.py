@@ -18,7 +18,7 @@ from hansard.contract.types import Context, Participation, RecordWrite
 from hansard.errors import Conflict, Corrupt, Unavailable, Unsupported
 from hansard.model import Record
 from hansard.search import Embedding
-from hansard.store import vectoring
+from hansard.store import vector_records
 
 
 async def _ones(texts: Sequence[str]) -> list[list[float]]:
@@ -29,7 +29,7 @@ EMBEDDER = Embedding(_ones, name="ones", dimensions=2)
 
 
 async def _marks(store: Store) -> int:
-    return len((await store.records.scan(vectoring.STALE)).items)
+    return len((await store.records.scan(vector_records.STALE)).items)
 
 
 class TestRemoval:
@@ -40,7 +40,7 @@ class TestRemoval:
             async with hansard.connect("memory://", embedder=EMBEDDER) as store:
                 await store.append("c", [Message("user", "one", id="m1"), Message("user", "two", id="m2")])
                 await store.embed()
-                place = ((*vectoring.VECTORS, "c", "ones"), vectoring.key_of(0))
+                place = ((*vector_records.VECTORS, "c", "ones"), vector_records.key_of(0))
                 whole = await store.records.get(*place)
                 assert whole is not None
                 await store.records.put(*place, b"odd", conversation_id="c")
@@ -69,7 +69,7 @@ class TestRemoval:
             is_busy = False
 
             async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-                if self.is_busy and any(write.namespace[:2] == vectoring.VECTORS for write in writes):
+                if self.is_busy and any(write.namespace[:2] == vector_records.VECTORS for write in writes):
                     raise Conflict("somebody embeds")
                 return await super().write_records(context, writes)
 

@@ -12,7 +12,7 @@ from hansard.cli import output
 from hansard.cli.session import EmbedderName, Given, load_embedder
 from hansard.cli.values import moment, pairs, visible
 from hansard.search import Hit, Hits
-from hansard.store.finding import SearchMode, SearchOrder, WordMatch
+from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 
 
 def search(

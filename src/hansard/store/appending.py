@@ -28,7 +28,7 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, reading, vectoring
+from hansard.store import checks, drafts, reading, vector_records
 from hansard.store.core import Core, after_a_write
 from hansard.threads import aside
 
@@ -238,7 +238,7 @@ class Appending(Core):
             checks.flag(revive, "revive"),
         )
         context = self._view.context()
-        async with vectoring.removal(self._backend, context, id) as removal:
+        async with vector_records.removal(self._backend, context, id) as removal:
             appended = await self._backend.replace_messages(context, id, replace)
             await removal.forget_missing()
         if self._view.embeddings is not None:

@@ -12,7 +12,7 @@ from hansard import ids, rules
 from hansard.contract.types import Context, ConversationChange, NewBranch
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
-from hansard.store import checks, vectoring
+from hansard.store import checks, vector_records
 from hansard.store.core import after_a_write
 from hansard.store.messages import MessageParts
 
@@ -79,7 +79,7 @@ class Branches(MessageParts):
         name = checks.id_of(branch, "branch", self.limits)
         expected = checks.optional_count(expected_version, "expected_version")
         context = self._view.context()
-        async with vectoring.removal(self._backend, context, id) as removal:
+        async with vector_records.removal(self._backend, context, id) as removal:
             receipt = await self._backend.delete_branch(context, id, name, expected)
             await removal.forget_missing()
         return receipt

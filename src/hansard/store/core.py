@@ -16,7 +16,7 @@ from hansard.model import Message
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from hansard.store.embedding import Embeddings
+    from hansard.store.embedder_task import Embeddings
     from hansard.store.titles import Titles
 
 Clock = Callable[[], datetime]

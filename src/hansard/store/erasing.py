@@ -12,7 +12,7 @@ from msgspec import structs
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Participation, Remove
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Conversation, Receipt, to_micros
-from hansard.store import vectoring
+from hansard.store import vector_records
 from hansard.store.core import View
 
 PurgeBy = Literal["last_message", "updated"]
@@ -28,7 +28,7 @@ async def user(view: View, user_id: str) -> Receipt:
     total = Receipt(at=context.now, physically_gone=True)
     async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
         total += await view.backend.delete_conversation(context, conversation.id)
-    await vectoring.settle(view.backend, context)
+    await vector_records.settle(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
             with suppress(ConversationNotFound):  # somebody has deleted it since
@@ -37,7 +37,7 @@ async def user(view: View, user_id: str) -> Receipt:
 
 
 async def _messages(view: View, context: Context, of: Participation) -> Receipt:
-    async with vectoring.removal(view.backend, context, of.conversation_id) as removal:
+    async with vector_records.removal(view.backend, context, of.conversation_id) as removal:
         remove = Remove("ids", tuple(of.message_ids))
         removed = await view.backend.remove_messages(context, of.conversation_id, remove)
         await removal.forget({message.seq for message in removed.messages})

@@ -29,7 +29,7 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, reading, vectoring
+from hansard.store import checks, drafts, reading, vector_records
 from hansard.store.appending import Appending
 from hansard.store.core import after_a_write
 from hansard.store.reading import BlobMode
@@ -82,7 +82,7 @@ class MessageParts(Appending):
             self._view.embeddings.note(context.tenant, id, [message.seq])
         with after_a_write():
             if draft is not None:
-                await vectoring.forget(self._backend, context, id, {message.seq})
+                await vector_records.forget(self._backend, context, id, {message.seq})
             whole = await reading.with_blobs(self._view, context, [message], "inline", blobs)
         return whole[0] if whole else message
 
@@ -122,7 +122,7 @@ class MessageParts(Appending):
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()
         expected = checks.optional_count(expected_version, "expected_version")
-        async with vectoring.removal(self._backend, context, id) as removal:
+        async with vector_records.removal(self._backend, context, id) as removal:
             try:
                 removed = await self._backend.remove_messages(
                     context, id, structs.replace(remove, expected_version=expected)

@@ -14,7 +14,7 @@ from hansard.store.reading import BlobMode
 
 if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
-    from hansard.store.finding import SearchMode, SearchOrder, WordMatch
+    from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 
 _LOOKS = 3
 """How often a search is made anew, while others go on deleting what it finds."""
@@ -52,15 +52,15 @@ class Searching(Core):
         branches. Hits come by relevance, or the newest first; they end at `limit`, or before `token_cap` is passed.
         With an embedder, `mode="meaning"` finds what means the same, and `mode="hybrid"` ranks by both.
         """
-        from hansard.store import finding  # only now: its tables cost an import that never searches nothing
+        from hansard.store import search_modes  # only now: its tables cost an import that never searches nothing
 
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = finding.mode(mode, order, match)
+        how = search_modes.mode(mode, order, match)
         narrow = _UNFILTERED
         if roles is not None or participant_ids is not None or since is not None or until is not None:
             narrow = reading.filters(roles, participant_ids, None, since, until)
-        lookup = finding.lookup(
+        lookup = search_modes.lookup(
             query,
             how,
             self.limits,
@@ -82,10 +82,10 @@ class Searching(Core):
         hits = await how.search(self._view, context, lookup, place, cap)
         if self._view.backend.capabilities.changed_elsewhere:
             for _ in range(_LOOKS):
-                if await finding.are_there(self._view, context, hits):
+                if await search_modes.are_there(self._view, context, hits):
                     break
                 hits = await how.search(self._view, context, lookup, place, cap)
-        return await finding.with_blobs(self._view, context, hits, blobs)
+        return await search_modes.with_blobs(self._view, context, hits, blobs)
 
     async def embed(self) -> int:
         """Gives every message of the tenant its vector, and returns how many had none.
@@ -93,11 +93,11 @@ class Searching(Core):
         With an embedder this goes on in the background anyway; where no event loop runs, or before a store is closed,
         it can be waited for. `Unavailable` when the embedder fails.
         """
-        from hansard.store import meaning
+        from hansard.store import search_modes
 
         if self._view.user is not None:
             raise Denied("messages are embedded for a whole tenant: use the store that this user's view was made from")
-        return await meaning.need(self._view).complete(self._view.tenant)
+        return await search_modes.embeddings_of(self._view).complete(self._view.tenant)
 
     def search_tool(
         self,
@@ -113,7 +113,7 @@ class Searching(Core):
         words and meaning, otherwise by words, unless `mode` says how.
         """
         from hansard.search.tool import SearchTool
-        from hansard.store import meaning
+        from hansard.store import search_modes
 
         conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
         owner = self._owner(user_id)
@@ -121,7 +121,7 @@ class Searching(Core):
             raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
         cap = checks.count(token_cap, "token_cap")
         if checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode") not in (None, "words"):
-            meaning.need(self._view)
+            search_modes.embeddings_of(self._view)
         how: SearchMode = mode or ("words" if self._view.embeddings is None else "hybrid")
 
         async def find(query: str, limit: int, match: WordMatch | None) -> Hits:

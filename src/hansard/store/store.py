@@ -24,7 +24,7 @@ from hansard.store.core import Clock, Titler, View, utc_now
 from hansard.store.lifecycle import Lifecycle
 from hansard.store.prompts import Prompts
 from hansard.store.records import Records
-from hansard.store.searching import Searching
+from hansard.store.search import Searching
 from hansard.store.titles import Titles, first_words
 from hansard.store.transfers import Transfers
 
@@ -50,7 +50,7 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, A
         titles = None if titler is None else Titles(titler)
         view = View(backend, limits, clock, titles, tenant=checks.id_of(tenant, "tenant", limits))
         if embedder is not None:
-            from hansard.store.embedding import keeping
+            from hansard.store.embedder_task import keeping
 
             view.embeddings = keeping(view, embedder)
         super().__init__(view)

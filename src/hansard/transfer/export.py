@@ -13,7 +13,7 @@ from hansard import codec, cursors, rules
 from hansard.contract.types import Context, ConversationQuery, Image, Lane, RecordQuery, Row
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
-from hansard.store import vectoring
+from hansard.store import vector_records
 from hansard.store.core import View
 from hansard.transfer.format import (
     BlobLine,
@@ -235,7 +235,7 @@ class Source:
             return
         for owner in await self._owners():
             async for page in self._record_pages(owner):
-                own = [record for record in page if not vectoring.is_own_affair(record)]
+                own = [record for record in page if not vector_records.is_own_affair(record)]
                 chosen = [record for record in own if await self._is_chosen(owner, record)]
                 if chosen:
                     yield owner, chosen

@@ -10,7 +10,7 @@ from hansard import rules
 from hansard.contract.types import Context, Image, RecordWrite, Row
 from hansard.errors import Conflict, ConversationNotFound, Denied
 from hansard.model import OnConflict, Problem, Progress, Record, Report
-from hansard.store import vectoring
+from hansard.store import vector_records
 from hansard.store.core import View
 from hansard.transfer.format import encode, record_line
 
@@ -145,7 +145,7 @@ async def _put(context: Context, target: Target, records: Sequence[Record]) -> N
     await _verify(context, target, fresh)
     for record, theirs in zip(alive, there, strict=True):
         # A target that embeds by itself may be further.
-        if theirs is not None and (vectoring.is_derived(record) or _text(theirs) == _text(record)):
+        if theirs is not None and (vector_records.is_derived(record) or _text(theirs) == _text(record)):
             target.report.skipped_records += 1
         elif theirs is not None:
             target.conflict(_name(context, record), "the target holds another one")

@@ -25,7 +25,7 @@ from hansard.model import ROLES
 from hansard.search import scan
 from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
-from hansard.store import Store, checks, finding
+from hansard.store import Store, checks, search_modes
 
 routes = Routes()
 
@@ -90,7 +90,7 @@ async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
         raise ValidationError("a search needs a limit, and a branch its conversation")
     if not lookup.query:
         return Matches([])
-    finding.check_size(lookup.query.text, root.limits)
+    search_modes.check_size(lookup.query.text, root.limits)
     if root.capabilities.search == "index":
         return await cast(Indexed, root.backend).search(context, lookup)
     return await scan.find(root.backend, context, lookup)

@@ -12,8 +12,8 @@ from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.store.finding import SearchMode, SearchOrder, WordMatch
 from hansard.store.reading import BlobMode
+from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 from hansard.threads import aside
 
 routes = Routes()

@@ -15,7 +15,7 @@ import pytest
 from hansard.errors import NotFound
 from hansard.model import Message, Participant
 from hansard.search import vectors
-from hansard.store import Put, vectoring
+from hansard.store import Put, vector_records
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import state
 from hansard.testing.contract.base import DAY, Contract, assert_exact, require
@@ -80,8 +80,8 @@ def embedded(store: Driver) -> set[tuple[str, str]]:
     """The messages that have a vector, by conversation and id, as they lie in the records."""
     return {
         (record.namespace[2], row.id)
-        for record in store.records.iter(vectoring.VECTORS)
-        if record.key != vectoring.STATE
+        for record in store.records.iter(vector_records.VECTORS)
+        if record.key != vector_records.STATE
         for row in vectors.unpack(record.value, "")
     }
 

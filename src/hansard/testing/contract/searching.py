@@ -14,7 +14,7 @@ import pytest
 from hansard.errors import NotFound, ValidationError
 from hansard.model import Message, Participant, Source
 from hansard.search import Hit
-from hansard.store.finding import SearchOrder
+from hansard.store.search_modes import SearchOrder
 from hansard.testing.clock import Clock
 from hansard.testing.contract.base import HOUR, Contract, require, require_url, rows, say
 from hansard.testing.contract.blobs import picture

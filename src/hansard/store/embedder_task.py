@@ -1,0 +1,472 @@
+"""Vectors beside the messages: made behind the appends, in batches, and never in the way of a write.
+
+A write only notes which chunks of a conversation it touched. A task of its own then looks at each: what has no vector,
+or one of another text, is embedded; what is gone loses its vector. An embedder that fails or hangs is logged, and tried
+again later. What a process had not come to when it ended is found by the next one: each tenant has a place in the order
+of change up to which everything is done, and each conversation the version that its vectors belong to.
+
+All of it lies in records of the tenant:
+
+- `("hansard", "vectors", conversation, embedder)`: a record a chunk, under its number; `version` in the record `state`,
+  and `leases`, the chunks with messages in progress and when to look at them again
+- `("hansard", "embedding")`: a record an embedder, with its place
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from hansard import rules
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context, ConversationQuery, RecordWrite
+from hansard.errors import Closed, Conflict, NotFound, TimedOut, Unavailable
+from hansard.model import Conversation, Message, to_micros
+from hansard.search import vectors
+from hansard.search.vectors import CHUNK, Embedder, Row
+from hansard.store import vector_records
+from hansard.store.core import View
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+
+logger = logging.getLogger("hansard.embeddings")
+
+_LOOKED_AT = 64
+"""Chunks that are looked at before what they lack is embedded."""
+_MOST_WAITING = 10_000
+"""Conversations that are remembered to be looked at."""
+_PAGE = 100
+_GATHER = 0.01
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_OVERLAP, _LONG_OVERLAP = 5_000_000, 600_000_000
+"""Microseconds before a place that are looked at again, the second after a start: clocks of others may be behind."""
+
+Key = tuple[str, str]
+"""A tenant and a conversation."""
+
+
+def keeping(view: View, embedder: Embedder) -> Embeddings:
+    """What keeps the vectors of an embedder in the view's store."""
+    capabilities = view.backend.capabilities
+    view.need(capabilities.records or not capabilities.keeps, "records", "keep vectors: it has no records")
+    page = view.limits.page_bytes
+    return Embeddings(view.backend, vectors.checked(embedder), view.clock, view.tasks, page)
+
+
+class Refresh(Struct):
+    """A chunk that was looked at."""
+
+    key: Key
+    number: int
+    revision: int
+    kept: list[Row]
+    lacking: list[tuple[Message, str]]
+    is_changed: bool
+    is_part: bool = False
+    """What it lacks is not all embedded yet."""
+
+
+class Growing(Struct):
+    """A conversation with messages in progress whose leases run: nobody may ever write that they have ended."""
+
+    updated_at: int
+    leases: dict[int, int] = {}
+    """For each chunk, the time in microseconds at which the last of its leases runs out."""
+
+
+class Embeddings:
+    """The vectors of one embedder, kept up to date. Shared by all views of a store."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        embedder: Embedder,
+        clock: Callable[[], datetime],
+        tasks: set[Task[None]],
+        page_bytes: int,
+    ) -> None:
+        self.embedder = embedder
+        self.in_background = True
+        """False where no event loop runs between the calls: then a search, or `embed`, does the work."""
+        self._backend = backend
+        self._clock = clock
+        self._tasks = tasks
+        self._page_bytes = page_bytes
+        self._task: Task[None] | None = None
+        self._alone_now = 0
+        """How many are at it who want no task in the background meanwhile."""
+        self._waiting: dict[Key, set[int] | None] = {}
+        """Chunks to look at; None for all of the conversation."""
+        self._seen: dict[Key, tuple[int, int]] = {}
+        """The version of a conversation that is looked at, and when it was written, in microseconds."""
+        self._growing: dict[Key, Growing] = {}
+        self._to_list: set[str] = set()
+        self._places: dict[str, int] = {}
+        self._done: Counter[str] = Counter()
+        self._careful = 0
+        """How many more times one text is embedded alone, after a failure."""
+        self._turn = 0
+
+    def context(self, tenant: str) -> Context:
+        return Context(tenant, self._clock())
+
+    # Noting
+
+    def note(self, tenant: str, id: str, seqs: Iterable[int] | None) -> None:
+        """These messages were written; None for any of the conversation."""
+        if not self._backend.capabilities.keeps:
+            return
+        key = (tenant, id)
+        if len(self._waiting) >= _MOST_WAITING and key not in self._waiting:
+            # Too much to remember: it is listed again, from the place that is kept.
+            self._places.pop(tenant, None)
+        elif seqs is None:
+            self._waiting[key] = None
+        elif (chunks := self._waiting.setdefault(key, set())) is not None:
+            chunks.update(seq // CHUNK for seq in seqs)
+        if tenant not in self._places:
+            self._to_list.add(tenant)
+        self._wake_if_due()
+
+    def start_over(self, tenant: str) -> None:
+        """What came with times of its own, as copies do, lies before the place: everything is listed again."""
+        self._places[tenant] = vector_records.LONG_AGO
+        self._to_list.add(tenant)
+        self._wake_if_due()
+
+    def _wake_if_due(self) -> None:
+        if self.in_background and not self._alone_now and (self._to_list or self._waiting):
+            self._wake()
+
+    def _wake(self) -> Task[None]:
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            self._task = loop.create_task(self._run())
+            self._tasks.add(self._task)
+            self._task.add_done_callback(self._tasks.discard)
+        return self._task
+
+    async def settle(self, tenant: str, seconds: float) -> bool:
+        """Waits for what is under way, up to a time; whether all of the tenant's messages have their vectors."""
+        self._to_list.add(tenant)
+        done, _ = await asyncio.wait({self._wake()}, timeout=seconds)
+        return bool(done) and not self._waiting and not self._to_list
+
+    async def complete(self, tenant: str) -> int:
+        """Embeds all that has no vector yet, and gives how many messages that were. Raises where it cannot."""
+        before = self._done[tenant]
+        self._to_list.add(tenant)
+        async with self._alone():
+            while self._to_list or self._waiting:
+                await self._step()
+        return self._done[tenant] - before
+
+    async def rebuild(self, tenant: str, *, forget_others: bool = False) -> AsyncIterator[int]:
+        """Forgets the embedder's vectors of the tenant and makes them anew; yields how many are done."""
+        own = self.embedder.name
+        async with self._alone():
+            await vector_records.forget_embedders(
+                self._backend, self.context(tenant), lambda name: forget_others or name == own
+            )
+            await vector_records.place_of(self._backend, self.context(tenant), self.embedder.name)
+            before = self._done[tenant]
+            self.start_over(tenant)
+            while self._to_list or self._waiting:
+                await self._step()
+                yield self._done[tenant] - before
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Without the task in the background meanwhile."""
+        self._alone_now += 1
+        try:
+            if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+                self._task.cancel()
+                await asyncio.wait({self._task})
+            yield
+        finally:
+            self._alone_now -= 1
+            self._wake_if_due()
+
+    # Working
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        await asyncio.sleep(_GATHER)
+        while self._to_list or self._waiting:
+            try:
+                await self._step()
+                pause = _FIRST_PAUSE
+            except Closed:
+                return
+            except Exception as error:
+                logger.warning("embedding goes on in %g seconds: %s: %s", pause, type(error).__name__, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _step(self) -> None:
+        if self._to_list and len(self._waiting) < _MOST_WAITING:
+            await self._list(next(iter(self._to_list)))
+        else:
+            await self._work()
+
+    async def _list(self, tenant: str) -> None:
+        """Notes the conversations of a tenant that were written since its place, and those whose leases ran out."""
+        context = self.context(tenant)
+        self._note_lapsed(context)
+        place = self._places.get(tenant)
+        if place is None:
+            place = await vector_records.place_of(self._backend, context, self.embedder.name) - _LONG_OVERLAP
+        are_ours_noted = tenant in self._places
+        query = ConversationQuery(archived=None, sort="updated_at", newest_first=False, limit=_PAGE)
+        above, last, more = (place - _OVERLAP, ""), place, True
+        while more and len(self._waiting) < _MOST_WAITING:
+            page, more = await self._backend.list_conversations(context, structs.replace(query, above=above))
+            await self._note_changed(context, page, are_ours_noted)
+            if page:
+                last = max(last, to_micros(page[-1].updated_at))
+                above = (to_micros(page[-1].updated_at), page[-1].id)
+        self._places[tenant] = last
+        if not more:
+            self._to_list.discard(tenant)
+            await self._save_place(tenant)
+
+    async def _note_changed(self, context: Context, page: Sequence[Conversation], are_ours_noted: bool) -> None:
+        keys = [(self._namespace(each.id), vector_records.STATE) for each in page]
+        states = await self._backend.get_records(context, keys) if keys else []
+        for conversation, state in zip(page, states, strict=True):
+            version = state.value.get("version") if state is not None else None
+            key = (context.tenant, conversation.id)
+            if state is not None and state.value.get("leases") and key not in self._growing:
+                leases = {int(chunk): until for chunk, until in state.value["leases"].items()}
+                self._growing[key] = Growing(to_micros(conversation.updated_at), leases)
+                self._note_lapsed(context)
+            # What this process writes it has noted itself; after a start there may be more.
+            if version != conversation.version and (conversation.message_count or state is not None):
+                self._waiting[key] = self._waiting.get(key) if are_ours_noted else None
+
+    def _note_lapsed(self, context: Context) -> None:
+        now = to_micros(context.now)
+        for key, growing in self._growing.items():
+            due = {chunk for chunk, until in growing.leases.items() if until < now}
+            if due and key[0] == context.tenant and (chunks := self._waiting.setdefault(key, set())) is not None:
+                chunks |= due
+
+    async def _work(self) -> None:
+        """Looks at some chunks, embeds what they lack, and writes them.
+
+        After a failure one text at a time, each in its turn: one that cannot be embedded stops no other.
+        """
+        looked: list[Refresh] = []
+        lacking = 0
+        most = 1 if self._careful else _LOOKED_AT
+        try:
+            while lacking < BATCH and len(looked) < most and (picked := await self._pick()) is not None:
+                looked.append(await self._look(*picked))
+                lacking += len(looked[-1].lacking)
+            if self._careful and lacking > 1:
+                self._turn += 1
+                looked[0].lacking = [looked[0].lacking[self._turn % lacking]]
+                looked[0].is_part = True
+            made = await vectors_of(self.embedder, [text for each in looked for _, text in each.lacking])
+            self._careful = max(0, self._careful - 1)
+            while looked:
+                size = len(looked[0].lacking)
+                await self._write(looked[0], made[:size])
+                looked, made = looked[1:], made[size:]
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._careful = BATCH
+            for each in looked:
+                self._again(each.key, each.number)
+            raise
+        for tenant, id in list(self._seen):
+            if self._waiting.get((tenant, id)) == set():
+                await self._finish(tenant, id)
+
+    async def _pick(self) -> tuple[Key, int] | None:
+        """The next chunk, taken off the list."""
+        for key in list(self._waiting):
+            if key not in self._seen or self._waiting.get(key, set()) is None:
+                image = await self._backend.read_image(self.context(key[0]), key[1])
+                if image is None:
+                    self._drop(key)
+                    self._growing.pop(key, None)
+                    continue
+                self._seen[key] = image.conversation.version, to_micros(image.conversation.updated_at)
+                if self._waiting.get(key, set()) is None:
+                    self._waiting[key] = set(range(image.seq // CHUNK + 1))
+            if chunks := self._waiting.get(key):
+                number = min(chunks)
+                chunks.discard(number)
+                return key, number
+        return None
+
+    def _again(self, key: Key, number: int) -> None:
+        """A chunk comes again, behind all others: what cannot be embedded stops nobody else."""
+        chunks = self._waiting.pop(key, set())
+        if chunks is not None:
+            chunks.add(number)
+        self._waiting[key] = chunks
+
+    def _drop(self, key: Key) -> None:
+        self._waiting.pop(key, None)
+        self._seen.pop(key, None)
+
+    async def _look(self, key: Key, number: int) -> Refresh:
+        try:
+            return await self._compared(key, number)
+        except BaseException:
+            self._again(key, number)
+            raise
+
+    async def _compared(self, key: Key, number: int) -> Refresh:
+        tenant, id = key
+        context = self.context(tenant)
+        (record,) = await self._backend.get_records(context, [(self._namespace(id), vector_records.key_of(number))])
+        rows = vectors.unpack(record.value, f"conversation {id!r}") if record is not None else []
+        known = {row.seq: row for row in rows if len(row.vector) == 4 * self.embedder.dimensions}
+        kept: list[Row] = []
+        lacking: list[tuple[Message, str]] = []
+        leases = [0]
+        async for stored in self._messages(context, id, number):
+            (message,) = rules.settled([stored], context.now)
+            if (left := rules.time_left(message, context.now)) is not None:
+                leases.append(to_micros(context.now + left))
+            text = vectors.text_of(message)
+            row = known.get(message.seq)
+            if row is not None and row.id == message.id and row.digest == vectors.digest_of(text):
+                kept.append(row)
+            elif text:
+                lacking.append((message, text))
+        self._keep_lease(key, number, max(leases))
+        revision = record.revision if record is not None else 0
+        return Refresh(key, number, revision, kept, lacking, bool(lacking) or len(kept) != len(rows))
+
+    def _keep_lease(self, key: Key, number: int, until: int) -> None:
+        """Remembers when to look at a chunk again; 0 for never."""
+        growing = self._growing.get(key)
+        if until:
+            if growing is None:
+                growing = self._growing[key] = Growing(self._seen[key][1])
+            growing.leases[number] = until
+        elif growing is not None:
+            growing.leases.pop(number, None)
+            if not growing.leases:
+                del self._growing[key]
+
+    async def _messages(self, context: Context, id: str, number: int) -> AsyncIterator[Message]:
+        after, end = max(number * CHUNK - 1, 0), (number + 1) * CHUNK
+        while found := await self._backend.read_rows(context, id, after, end - after - 1, self._page_bytes):
+            for row in found:
+                if row.message.seq < end:
+                    yield row.message
+            after = found[-1].message.seq
+            if after >= end - 1:
+                return
+
+    async def _write(self, refresh: Refresh, made: Sequence[bytes]) -> None:
+        if refresh.is_part:
+            self._again(refresh.key, refresh.number)
+        if not refresh.is_changed:
+            return
+        tenant, id = refresh.key
+        fresh = [
+            Row(message.seq, message.id, vectors.digest_of(text), vector)
+            for (message, text), vector in zip(refresh.lacking, made, strict=True)
+        ]
+        rows = [*refresh.kept, *fresh]
+        write = RecordWrite(
+            self._namespace(id),
+            vector_records.key_of(refresh.number),
+            vectors.pack(rows),
+            delete=not rows,
+            expected_revision=refresh.revision,
+            conversation_id=id,
+        )
+        context = self.context(tenant)
+        try:
+            await self._backend.write_records(context, [write])
+        except Conflict:
+            self._again(refresh.key, refresh.number)
+            return
+        except NotFound:
+            self._drop(refresh.key)
+            self._growing.pop(refresh.key, None)
+            return
+        self._done[tenant] += len(fresh)
+        there = await self._backend.find_messages(context, id, [row.id for row in fresh])
+        if len(there) < len(fresh):
+            # Deleted while it was embedded: its vector goes again.
+            self._again(refresh.key, refresh.number)
+
+    async def _finish(self, tenant: str, id: str) -> None:
+        """Everything of a conversation has its vector, as of the version that was seen before."""
+        value: dict[str, Any] = {"version": self._seen[tenant, id][0]}
+        if growing := self._growing.get((tenant, id)):
+            value["leases"] = {str(chunk): until for chunk, until in growing.leases.items()}
+        self._drop((tenant, id))
+        write = RecordWrite(self._namespace(id), vector_records.STATE, value, conversation_id=id)
+        try:
+            await self._backend.write_records(self.context(tenant), [write])
+        except NotFound:
+            return
+        await self._save_place(tenant)
+
+    async def _save_place(self, tenant: str) -> None:
+        """Keeps the place, once everything before it is done. It stays before what is still growing."""
+        if tenant in self._places and tenant not in self._to_list and all(key[0] != tenant for key in self._waiting):
+            growing = (each.updated_at for key, each in self._growing.items() if key[0] == tenant)
+            value = {"updated_at": min((self._places[tenant], *growing))}
+            await self._backend.write_records(
+                self.context(tenant), [RecordWrite(vector_records.PLACES, self.embedder.name, value)]
+            )
+
+    def _namespace(self, id: str) -> tuple[str, ...]:
+        return vector_records.namespace(id, self.embedder.name)
+
+
+# Asking an embedder: in batches, for a bounded time, and believing nothing that it says before it is looked at
+
+BATCH = 64
+"""Texts that the embedder gets at once."""
+PATIENCE = 60.0
+"""Seconds that it may take for them."""
+
+
+async def vectors_of(embedder: Embedder, texts: Sequence[str], seconds: float | None = None) -> list[bytes]:
+    """The vectors of these texts. `Unavailable` when the embedder fails, hangs, or gives something else."""
+    made: list[bytes] = []
+    for at in range(0, len(texts), BATCH):
+        made += await _asked(embedder, list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
+    return made
+
+
+async def _asked(embedder: Embedder, texts: list[str], seconds: float) -> list[bytes]:
+    answer = asyncio.ensure_future(embedder(texts))
+    try:
+        done, _ = await asyncio.wait({answer}, timeout=seconds)
+    finally:
+        answer.cancel()
+    if not done:
+        raise TimedOut(f"the embedder gave no answer in {seconds:g} seconds", retryable=True, outcome="not_applied")
+    try:
+        found = list(answer.result())
+        if len(found) != len(texts):
+            raise ValueError(f"it gave {len(found)} vectors for {len(texts)} texts")
+        return [vectors.unit(each, embedder.dimensions) for each in found]
+    except asyncio.CancelledError as error:
+        raise Unavailable("the embedder was cancelled", retryable=True, outcome="not_applied") from error
+    except Exception as error:
+        raise Unavailable(
+            f"the embedder failed: {type(error).__name__}: {error}", retryable=True, outcome="not_applied"
+        ) from error

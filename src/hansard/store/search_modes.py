@@ -1,0 +1,379 @@
+"""How a search becomes hits: by words, asked of the backend's index or of the scan; by meaning; or by both.
+
+By meaning it is exact: every vector of the conversations that are searched is looked at. What a vector says is believed
+only while the message is there, says the same, and is on the branch: so what was changed or deleted is never found by
+an old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from heapq import heappush, heappushpop
+from typing import Any, Literal, cast
+
+from msgspec import Struct, structs
+
+from hansard import cursors, rules
+from hansard.analysis import (
+    MAX_CHARACTERS,
+    Clause,
+    Lookup,
+    Match,
+    Matches,
+    analyse,
+    count_terms,
+    parse_query,
+    relaxed,
+    searchable,
+    shortened,
+)
+from hansard.contract.backend import Indexed
+from hansard.contract.types import Context, MessageQuery
+from hansard.errors import Unavailable, ValidationError
+from hansard.limits import Limits
+from hansard.model import Conversation, Message
+from hansard.search import Hit, Hits, ranking, scan, tokens, vectors
+from hansard.search.vectors import Row
+from hansard.store import checks, reading, vector_records
+from hansard.store.core import View
+from hansard.store.embedder_task import Embeddings, vectors_of
+from hansard.store.reading import BlobMode
+from hansard.threads import aside
+
+SearchOrder = Literal["relevance", "newest"]
+WordMatch = Literal["all", "any"]
+
+SearchMode = Literal["words", "meaning", "hybrid"]
+
+POOL = 500
+"""How many of the newest matches a ranking looks at: a common word over a large store is ranked in bounded time."""
+
+
+Search = Callable[[View, Context, Lookup, str | None, int | None], Awaitable[Hits]]
+
+
+class How(Struct, frozen=True):
+    """How to search, checked."""
+
+    search: Search
+    match: WordMatch
+    is_by_words: bool = True
+    """Every word of the query counts. By meaning, a query may be a whole page."""
+
+
+def mode(mode: SearchMode | None, order: object, match: object) -> How:
+    checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
+    checks.one_of(order, ("relevance", "newest"), "order")
+    checks.one_of(match, (None, "all", "any"), "match")
+    if mode in (None, "words"):
+        return How(newest if order == "newest" else best, "any" if match == "any" else "all")
+    if order == "newest":
+        raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
+    # A question has words that its answer has not.
+    return How(nearest if mode == "meaning" else both, "all" if match == "all" else "any", is_by_words=False)
+
+
+def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
+    if not isinstance(query, str):
+        raise ValidationError(f"query must be text, not a {type(query).__name__}")
+    text = query if type(query) is str else str.__str__(query)
+    if how.is_by_words:
+        check_size(text, limits)
+    parsed = parse_query(text)
+    match = how.match
+    made = Lookup(relaxed(parsed) if match == "any" else parsed, **where)
+    if made.branch is not None and (made.conversation_id is None or made.all_branches):
+        raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
+    return made
+
+
+def check_size(text: str, limits: Limits) -> None:
+    """Refuses a query that takes too long to answer."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValidationError(f"the query has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}")
+    # A query cannot have more terms than characters.
+    if len(text) > limits.query_terms and (size := count_terms(text)) > limits.query_terms:
+        raise ValidationError(
+            f"the query has {size:,} words and phrases; the limit is {limits.query_terms} (Limits.query_terms)"
+        )
+
+
+async def newest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The newest that match."""
+    if cursor is not None:
+        lookup = structs.replace(lookup, below=cursors.search_position(cursor, _home("newest", lookup)))
+    matches = await _find(view, context, lookup)
+    taken = _capped(matches.found, cap)
+    more = matches.has_more or len(taken) < len(matches.found)
+    text = lookup.query.text
+    return Hits(
+        [Hit(each.conversation, each.message, 0.0, text) for each in taken],
+        next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
+        complete=matches.complete,
+    )
+
+
+def _after(lookup: Lookup, last: Match) -> str:
+    return cursors.of_search(_home("newest", lookup), *last.position)
+
+
+async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The best of the newest that match."""
+    home = _home("relevance", lookup)
+    pool = await _find(view, context, structs.replace(lookup, limit=POOL))
+    ranked = await aside(ranking.ranked, lookup.query, pool.found)
+    best = [(each.score, each.match) for each in ranked]
+    return _page(best, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
+
+
+async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """What means most nearly the same."""
+    home = _home("meaning", lookup)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    found = await by_vectors(view, context, lookup, min(skipped + lookup.limit + 1, DEPTH))
+    return _page(found.found, lookup, home, cursor, cap, complete=found.complete)
+
+
+async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """The best by words and by"""
+    embeddings_of(view)
+    home = _home("hybrid", lookup)
+    query = shortened(lookup.query, view.limits.query_terms)
+    pool = await _find(view, context, structs.replace(lookup, query=query, limit=POOL))
+    ranked = await aside(ranking.ranked, query, pool.found)
+    by_words = [each.match for each in ranked if each.covered >= SHARE]
+    found = await hybrid(view, context, lookup, by_words)
+    complete = found.complete and pool.complete and not pool.has_more
+    return _page(found.found, lookup, home, cursor, cap, complete=complete)
+
+
+def _page(
+    ranked: list[tuple[float, Match]], lookup: Lookup, home: str, cursor: str | None, cap: int | None, *, complete: bool
+) -> Hits:
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    rest = ranked[skipped:]
+    taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
+    return Hits(
+        (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in rest[:taken]),
+        next_cursor=cursors.of_search_offset(home, skipped + taken) if taken < len(rest) else None,
+        complete=complete,
+    )
+
+
+async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
+    how = view.backend.capabilities.search
+    if not lookup.query or not view.backend.capabilities.keeps:
+        return Matches([])
+    view.need(how != "none", "search", "search")
+    if how == "index":
+        return await cast(Indexed, view.backend).search(context, lookup)
+    return await scan.find(view.backend, context, lookup)
+
+
+async def are_there(view: View, context: Context, hits: Hits) -> bool:
+    """Whether all that was found is still as it was: to read a message is to notice what others did to it."""
+    by_conversation: dict[str, list[Message]] = {}
+    for hit in hits:
+        by_conversation.setdefault(hit.conversation.id, []).append(hit.message)
+
+    async def look(id: str, messages: list[Message]) -> bool:
+        found = await view.backend.find_messages(context, id, [message.id for message in messages])
+        return [each.content for each in found] == [each.content for each in messages]
+
+    return all(await asyncio.gather(*(look(id, messages) for id, messages in by_conversation.items())))
+
+
+async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
+    """The hits as messages are read: settled, and with their blobs put back."""
+    for at, hit in enumerate(hits):
+        if hit.message.blobs or hit.message.status == "in_progress":
+            whole = await reading.with_blobs(view, context, [hit.message], mode)
+            hits[at] = structs.replace(hit, message=whole[0] if whole else hit.message)
+    return hits
+
+
+def _capped(matches: list[Match], cap: int | None) -> list[Match]:
+    """As many as the cap allows, but always one."""
+    if cap is None:
+        return matches
+    for at, match in enumerate(matches):
+        cap -= tokens.estimate(searchable(match.message))
+        if cap < 0:
+            return matches[: max(at, 1)]
+    return matches
+
+
+def _home(order: str, lookup: Lookup) -> str:
+    """What a cursor belongs to."""
+    return _digest(order, lookup.query.text)
+
+
+@lru_cache(256)
+def _digest(order: str, text: str) -> str:
+    """A query may hold characters that no encoding takes."""
+    return hashlib.sha256(f"{order} {text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# By meaning: the messages whose vectors are nearest to the query's, and both rankings as one
+
+MOST = 100_000
+"""Vectors that one search looks at."""
+DEPTH = 100
+"""How many messages a ranking by meaning has."""
+SHARE = 0.5
+"""How much of a query's weight a message must have to count by its words: `the` and `in` say little."""
+_CANDIDATES = 1000
+"""How many of the nearest are looked at for messages that pass the filters."""
+_BATCH = 50
+_SETTLING = 5.0
+_ASKING = 20.0
+
+logger = logging.getLogger("hansard.embeddings")
+
+
+class Candidate(Struct, frozen=True, order=True):
+    score: float
+    seq: int
+    id: str
+    digest: bytes
+    conversation_id: str
+
+
+class Nearest(Struct, frozen=True):
+    found: list[tuple[float, Match]]
+    complete: bool
+
+
+async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int = DEPTH) -> Nearest:
+    """The messages nearest to the query, the nearest first, as many as are wanted."""
+    embeddings = embeddings_of(view)
+    text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
+    if not text or not view.backend.capabilities.keeps:
+        return Nearest([], True)
+    (vector,) = await vectors_of(embeddings.embedder, [text], _ASKING)
+    settled = await embeddings.settle(view.tenant, _SETTLING)
+    shared = structs.replace(context, user=None)
+    conversations: dict[str, Conversation] = {}
+    best: list[Candidate] = []
+    seen = 0
+    async for conversation in scan.conversations(view.backend, context, lookup):
+        conversations[conversation.id] = conversation
+        async for rows in vector_records.chunks_of(view.backend, shared, conversation.id, embeddings.embedder.name):
+            seen += len(rows)
+            await aside(_take, best, rows, vector, conversation.id)
+        if seen >= MOST:
+            break
+    found: list[tuple[float, Match]] = []
+    async for candidate, message in _there(view, context, lookup, sorted(best, reverse=True)):
+        found.append((round(candidate.score, 6), Match(conversations[candidate.conversation_id], message)))
+        if len(found) == wanted:
+            break
+    return Nearest(found, settled and seen < MOST and (len(best) < _CANDIDATES or len(found) == wanted))
+
+
+def embeddings_of(view: View) -> Embeddings:
+    view.need(view.embeddings is not None, "embeddings", "search by meaning without connect(url, embedder=…)")
+    assert view.embeddings is not None
+    return view.embeddings
+
+
+def _take(best: list[Candidate], rows: list[Row], vector: bytes, conversation_id: str) -> None:
+    usable = [row for row in rows if len(row.vector) == len(vector)]
+    for row, score in zip(usable, vectors.scores(usable, vector), strict=True):
+        if score > 0:
+            candidate = Candidate(score, row.seq, row.id, row.digest, conversation_id)
+            (heappush if len(best) < _CANDIDATES else heappushpop)(best, candidate)
+
+
+async def _there(
+    view: View, context: Context, lookup: Lookup, candidates: list[Candidate]
+) -> AsyncIterator[tuple[Candidate, Message]]:
+    """Those that are still what their vectors were made of, and pass the filters; in order, looked up in batches."""
+    lines = Lines(view, context, lookup)
+    for at in range(0, len(candidates), _BATCH):
+        batch = candidates[at : at + _BATCH]
+        messages = await lines.find(batch)
+        for each in await aside(_believed, batch, messages, lookup.query.excluded):
+            yield each, messages[each.conversation_id, each.id]
+
+
+def _believed(
+    candidates: Sequence[Candidate], messages: Mapping[tuple[str, str], Message], excluded: Sequence[Clause]
+) -> list[Candidate]:
+    """Those whose messages say what was embedded, and have nothing that is excluded."""
+    found = []
+    for each in candidates:
+        message = messages.get((each.conversation_id, each.id))
+        if message is None or vectors.digest_of(vectors.text_of(message)) != each.digest:
+            continue
+        if not (excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded)):
+            found.append(each)
+    return found
+
+
+class Lines:
+    """The messages of the branches that are searched."""
+
+    def __init__(self, view: View, context: Context, lookup: Lookup) -> None:
+        self._backend = view.backend
+        self._context = context
+        self._query = MessageQuery(
+            branch=lookup.branch,
+            limit=1,
+            roles=lookup.roles,
+            participant_ids=lookup.participant_ids,
+            since=lookup.since,
+            until=lookup.until,
+        )
+        self._all_branches = lookup.all_branches
+        self._alone: dict[str, bool] = {}
+
+    async def find(self, candidates: Sequence[Candidate]) -> dict[tuple[str, str], Message]:
+        wanted: dict[str, list[Candidate]] = {}
+        for each in candidates:
+            wanted.setdefault(each.conversation_id, []).append(each)
+        found: dict[tuple[str, str], Message] = {}
+        for id, here in wanted.items():
+            for message in rules.settled(await self._of(id, here), self._context.now):
+                found[id, message.id] = message
+        return found
+
+    async def _of(self, id: str, candidates: Sequence[Candidate]) -> list[Message]:
+        if self._all_branches or await self._is_alone(id):
+            ids = [each.id for each in candidates]
+            found = await self._backend.find_messages(self._context, id, ids)
+            return [message for message in found if rules.is_wanted(message, self._query)]
+        # Only a read of the branch tells whether a message is on it.
+        messages: list[Message] = []
+        for each in candidates:
+            place = structs.replace(self._query, above=(0, each.seq - 1), below=(0, each.seq + 1))
+            messages += (await self._backend.get_messages(self._context, id, place)).messages
+        return messages
+
+    async def _is_alone(self, id: str) -> bool:
+        """Whether the conversation has one branch, with every message on it."""
+        if id not in self._alone:
+            self._alone[id] = (
+                self._query.branch is None and len(await self._backend.list_branches(self._context, id)) == 1
+            )
+        return self._alone[id]
+
+
+async def hybrid(view: View, context: Context, lookup: Lookup, by_words: list[Match]) -> Nearest:
+    """One ranking of both. Where the embedder fails, that of the words alone."""
+    try:
+        by_meaning = await by_vectors(view, context, lookup)
+    except Unavailable as error:
+        logger.warning("searched by words alone: %s", error)
+        by_meaning = Nearest([], False)
+    matches = {_name(each): each for each in (*by_words, *(match for _, match in by_meaning.found))}
+    rankings = [[_name(each) for each in by_words[:DEPTH]], [_name(match) for _, match in by_meaning.found]]
+    return Nearest([(round(score, 6), matches[name]) for score, name in vectors.fused(rankings)], by_meaning.complete)
+
+
+def _name(match: Match) -> tuple[str, str]:
+    return match.conversation.id, match.message.id
