@@ -10,7 +10,7 @@ from hansard.contract.types import Context
 from hansard.errors import ValidationError
 from hansard.model import OnConflict, Problem, Progress, Receipt, Report, Stats, Vacuumed
 from hansard.store import checks, transfers
-from hansard.store.core import Core
+from hansard.store.core import StorePart
 
 _NOTHING = {
     "memory": "what is deleted is let go of at once",
@@ -20,7 +20,7 @@ _NOTHING = {
 }
 
 
-class Admin(Core):
+class Admin(StorePart):
     async def tenants(self) -> list[str]:
         """The tenants that hold anything, in order."""
         return await self._backend.list_tenants()
@@ -72,7 +72,7 @@ class Admin(Core):
 
     async def copy_to(
         self,
-        other: Core,
+        other: StorePart,
         *,
         tenants: Iterable[str] | None = None,
         on_conflict: OnConflict = "skip",

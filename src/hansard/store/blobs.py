@@ -6,10 +6,10 @@ from hansard import codec, rules
 from hansard.errors import Denied, NotFound, ValidationError
 from hansard.model import Blob
 from hansard.store import checks
-from hansard.store.core import Core, View
+from hansard.store.core import StorePart, View
 
 
-class Blobs(Core):
+class Blobs(StorePart):
     """`store.blobs`. Large base64 in messages becomes blobs by itself; this is for reading them as bytes."""
 
     def __init__(self, view: View) -> None:

@@ -13,13 +13,14 @@ from hansard.contract.types import Context, ConversationChange, NewBranch
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
 from hansard.store import checks, vector_records
-from hansard.store.core import after_a_write
-from hansard.store.messages import MessageParts
+from hansard.store.append import AppendMethods
+from hansard.store.core import StorePart, after_a_write
+from hansard.store.messages import MessageMethods
 
 _FORK_BATCH = 500
 
 
-class Branches(MessageParts):
+class BranchMethods(StorePart):
     async def branch(
         self,
         conversation_id: str | int,
@@ -142,19 +143,20 @@ class Branches(MessageParts):
                     await self._backend.delete_conversation(context, target.id, expected)
 
     async def _copy_line(self, source: str, target: str, branch: str | None, last: str | None) -> None:
+        append = AppendMethods(self._view).append
         batch: list[Message] = []
         reached = last is None
-        async for message in self.iter_messages(source, branch=branch):
+        async for message in MessageMethods(self._view).iter_messages(source, branch=branch):
             batch.append(message)
             reached = reached or message.id == last
             if len(batch) == _FORK_BATCH or message.id == last:
-                await self.append(target, batch, create=False, revive=True, count_usage=False)
+                await append(target, batch, create=False, revive=True, count_usage=False)
                 batch = []
             if message.id == last:
                 break
         if not reached:
             raise rules.no_message(source, str(last))
-        await self.append(target, batch, create=False, revive=True, count_usage=False)
+        await append(target, batch, create=False, revive=True, count_usage=False)
 
     # Summaries
 

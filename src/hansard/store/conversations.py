@@ -14,10 +14,10 @@ from hansard.contract.types import ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
 from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
 from hansard.store import checks
-from hansard.store.core import Core
+from hansard.store.core import StorePart
 
 
-class Conversations(Core):
+class ConversationMethods(StorePart):
     async def create_conversation(
         self,
         conversation_id: str | int | None = None,

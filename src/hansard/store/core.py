@@ -101,7 +101,7 @@ def after_a_write() -> Iterator[None]:
         raise type(error)(f"{error} (after a write)", retryable=error.retryable, outcome="unknown") from error
 
 
-class Core:
+class StorePart:
     """A part of the Store."""
 
     def __init__(self, view: View) -> None:

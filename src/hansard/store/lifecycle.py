@@ -13,13 +13,13 @@ from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.shown import shown
 from hansard.store import checks, erasing, watching
-from hansard.store.core import Core, after_a_write
+from hansard.store.core import StorePart, after_a_write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Lifecycle(Core):
+class LifecycleMethods(StorePart):
     async def watch(
         self, conversation_id: str | int, *, after: str | None = None, branch: str | None = None
     ) -> AsyncIterator[Message]:

@@ -30,14 +30,13 @@ from hansard.model import (
     Usage,
 )
 from hansard.store import checks, drafts, reading, vector_records
-from hansard.store.appending import Appending
-from hansard.store.core import after_a_write
+from hansard.store.core import StorePart, after_a_write
 from hansard.store.reading import BlobMode
 
 _CHUNK = 100
 
 
-class MessageParts(Appending):
+class MessageMethods(StorePart):
     """Everything that the Store does with messages."""
 
     # Changing and removing

@@ -13,7 +13,7 @@ from hansard.contract.types import MessageQuery
 from hansard.errors import ValidationError
 from hansard.model import SCOPES, Message, MessageScope, Summary
 from hansard.store import checks
-from hansard.store.core import Core
+from hansard.store.core import StorePart
 
 if TYPE_CHECKING:
     from hansard.assembly.explanation import Prompt
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hansard.store.summarizing import Task
 
 
-class Prompts(Core):
+class PromptMethods(StorePart):
     """What turns stored messages into a prompt. The work lies in `prompting`, which is imported when it is needed."""
 
     async def window(

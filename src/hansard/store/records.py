@@ -14,7 +14,7 @@ from hansard.errors import ValidationError
 from hansard.model import Order, Record, RecordPage
 from hansard.shown import shown
 from hansard.store import checks
-from hansard.store.core import Core, View
+from hansard.store.core import StorePart, View
 
 Namespace = Sequence[str]
 _CHUNK = 100
@@ -39,7 +39,7 @@ class Delete(Struct, frozen=True):
     expected_revision: int | None = None
 
 
-class Records(Core):
+class Records(StorePart):
     """`store.records`. In a user's view these are the user's own, seen by nobody else."""
 
     def __init__(self, view: View) -> None:

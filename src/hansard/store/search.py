@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hansard.errors import Denied, ValidationError
 from hansard.search.hits import Hits
 from hansard.store import checks, reading
-from hansard.store.core import Core
+from hansard.store.core import StorePart
 from hansard.store.reading import BlobMode
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _LOOKS = 3
 _UNFILTERED = reading.Filters()
 
 
-class Searching(Core):
+class SearchMethods(StorePart):
     async def search(
         self,
         query: str,

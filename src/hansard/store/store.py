@@ -1,8 +1,8 @@
 """The Store: everything that people do with conversations, written once over every backend.
 
-It checks, limits and converts; what a write means is decided by `rules` inside the backend. Its parts lie beside this
-file by what they offer: conversations, messages, branches, search, lifecycle, records, blobs,
-admin.
+It checks, limits and converts; what a write means is decided by `rules` inside the backend. Its methods are in the
+modules beside this one, by what they are about. Each is a `StorePart` that stands alone on a view and inherits nothing
+from another, so that the list of bases below is the table of contents.
 """
 
 from __future__ import annotations
@@ -17,22 +17,34 @@ from hansard.model import DEFAULT_TENANT
 from hansard.store import checks
 from hansard.store.accessors import AsyncAccessors
 from hansard.store.admin import Admin
+from hansard.store.append import AppendMethods
 from hansard.store.blobs import Blobs
-from hansard.store.branches import Branches
-from hansard.store.conversations import Conversations
-from hansard.store.core import Clock, Titler, View, utc_now
-from hansard.store.lifecycle import Lifecycle
-from hansard.store.prompts import Prompts
+from hansard.store.branches import BranchMethods
+from hansard.store.conversations import ConversationMethods
+from hansard.store.core import Clock, StorePart, Titler, View, utc_now
+from hansard.store.lifecycle import LifecycleMethods
+from hansard.store.messages import MessageMethods
+from hansard.store.prompts import PromptMethods
 from hansard.store.records import Records
-from hansard.store.search import Searching
+from hansard.store.search import SearchMethods
 from hansard.store.titles import Titles, first_words
-from hansard.store.transfers import Transfers
+from hansard.store.transfers import TransferMethods
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
 
 
-class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, AsyncAccessors):
+class Store(
+    ConversationMethods,
+    AppendMethods,
+    MessageMethods,
+    BranchMethods,
+    PromptMethods,
+    SearchMethods,
+    LifecycleMethods,
+    TransferMethods,
+    AsyncAccessors,
+):
     """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
 
     def __init__(
@@ -58,7 +70,7 @@ class Store(Conversations, Branches, Prompts, Searching, Lifecycle, Transfers, A
     @classmethod
     def _of(cls, view: View) -> Self:
         store = cls.__new__(cls)
-        Conversations.__init__(store, view)
+        StorePart.__init__(store, view)
         return store
 
     def _host(self) -> Store:

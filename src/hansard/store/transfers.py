@@ -9,7 +9,7 @@ from hansard.contract.backend import Indexed
 from hansard.errors import ValidationError
 from hansard.model import OnConflict, Progress, Report
 from hansard.store import checks
-from hansard.store.core import Core, View
+from hansard.store.core import StorePart, View
 
 if TYPE_CHECKING:
     from hansard.transfer.export import Choice
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hansard.transfer.target import Target
 
 
-class Transfers(Core):
+class TransferMethods(StorePart):
     async def export(
         self,
         *,
@@ -57,7 +57,7 @@ class Transfers(Core):
 
     async def copy_to(
         self,
-        other: Transfers,
+        other: TransferMethods,
         *,
         conversation_ids: Iterable[str | int] | None = None,
         user_id: str | int | None = None,
@@ -96,7 +96,7 @@ class Transfers(Core):
 
 
 def _view_of(store: object) -> View:
-    if not isinstance(store, Core):
+    if not isinstance(store, StorePart):
         raise ValidationError(f"the other store must be a hansard.Store, not a {type(store).__name__}")
     return store._view
 

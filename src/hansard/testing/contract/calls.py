@@ -19,7 +19,7 @@ from hansard.model import Message
 from hansard.store import Put, Store
 from hansard.store.admin import Admin
 from hansard.store.blobs import Blobs
-from hansard.store.core import Core
+from hansard.store.core import StorePart
 from hansard.store.records import Records
 from hansard.testing.comparing import state
 from hansard.testing.targets import Driver
@@ -157,7 +157,7 @@ def public_methods() -> Iterator[str]:
     """Every public method of the Store and its parts, by the class that people see."""
     for part in (Store, Records, Blobs, Admin):
         for name, _ in inspect.getmembers(part, inspect.isfunction):
-            if not name.startswith("_") and not hasattr(Core, name):
+            if not name.startswith("_") and not hasattr(StorePart, name):
                 yield f"{part.__name__}.{name}"
 
 

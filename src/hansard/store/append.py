@@ -29,7 +29,7 @@ from hansard.model import (
     Usage,
 )
 from hansard.store import checks, drafts, reading, vector_records
-from hansard.store.core import Core, after_a_write
+from hansard.store.core import StorePart, after_a_write
 from hansard.threads import aside
 
 _FIRST: OnDuplicate = "first"
@@ -37,7 +37,7 @@ _MANY = 500
 """More messages than this are checked and encoded off the event loop."""
 
 
-class Appending(Core):
+class AppendMethods(StorePart):
     async def append_message(
         self,
         conversation_id: str | int,
