@@ -21,7 +21,7 @@ from pydantic_ai.tools import DeferredToolRequests
 
 import hansard
 from hansard import Store
-from hansard.adapters.langgraph import records
+from hansard.adapters.langgraph import forms, records
 from hansard.model import Record
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def records_of(store: Store) -> str:
 
 
 def _plain(record: Record) -> Record:
-    is_checkpoint = record.namespace[0] in (records.CHECKPOINTS, records.WRITES)
+    is_checkpoint = record.namespace[0] in (forms.CHECKPOINTS, forms.WRITES)
     return structs.replace(record, value=records.unpack(record.value)) if is_checkpoint else record
 
 

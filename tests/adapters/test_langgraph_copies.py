@@ -6,7 +6,6 @@ import asyncio
 import operator
 from typing import Annotated, Any, TypedDict, cast
 
-import msgspec
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.channels import DeltaChannel
@@ -17,12 +16,11 @@ from tests.adapters.test_langgraph_saver import CONFIG, ask, chat, texts
 
 import hansard
 from hansard import Store
-from hansard.adapters.langgraph import records, threads
+from hansard.adapters.langgraph import threads
 from hansard.adapters.langgraph.messages import draft_of
-from hansard.adapters.langgraph.templates import Moulds
+from hansard.adapters.langgraph.versions import begin
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
-from hansard.model import Record
 
 pytestmark = pytest.mark.anyio
 
@@ -206,28 +204,6 @@ async def test_a_checkpoint_that_is_put_while_others_are_pruned() -> None:
     assert (await graph.aget_state(CONFIG)).values == {"steady": "value", "count": 3}
 
 
-# Older records
-
-
-async def test_a_checkpoint_that_an_older_version_wrote(store: Store) -> None:
-    """Before what others say while a graph runs was remembered, records were three fields shorter."""
-    graph = chat(store.langgraph_checkpointer)
-    said = await ask(graph, "Hi", "Again")
-    async for record in store.records.iter((records.CHECKPOINTS,)):
-        await _shorten(store, record)
-    for each in (graph, chat(store.langgraph_checkpointer)):
-        assert (await each.aget_state(CONFIG)).values["messages"] == said
-        assert len([state async for state in each.aget_state_history(CONFIG)]) == 6
-    assert texts(await ask(chat(store.langgraph_checkpointer), "More"))[-2:] == ["More", "answer 5"]
-
-
-async def _shorten(store: Store, record: Record) -> None:
-    fields = msgspec.msgpack.decode(records.unpack(record.value))
-    assert fields[-3:] == [[], [], False]
-    packed = records.pack(fields[:-3])
-    await store.records.put(record.namespace, record.key, packed, conversation_id=record.conversation_id)
-
-
 # What is remembered
 
 
@@ -254,10 +230,9 @@ def test_a_number_that_stands_alone_is_not_the_same_as_another() -> None:
     message = ToolMessage("x", tool_call_id="c", artifact=1, id="t")
     draft = draft_of(message)
     assert draft is not None
-    moulds = Moulds([draft.mould])
-    assert moulds.begin([message])
+    assert begin([draft.version], [message])
     message.artifact = True
-    assert not moulds.begin([message])
+    assert not begin([draft.version], [message])
 
 
 async def test_a_run_that_goes_on_in_what_it_was_given_changes_no_checkpoint(store: Store) -> None:
@@ -279,8 +254,8 @@ async def test_a_run_that_goes_on_in_what_it_was_given_changes_no_checkpoint(sto
 def test_a_field_of_somebody_s_own_is_in_no_other_message() -> None:
     draft = draft_of(AIMessage("x", id="a", own="field"))
     assert draft is not None
-    made: Any = draft.mould.make()
+    made: Any = draft.version.make()
     made.other = "field"
     assert {"own", "other", "content"} <= made.model_fields_set
-    assert "own" in draft.mould.make().model_fields_set
-    assert "other" not in draft.mould.make().model_fields_set
+    assert "own" in draft.version.make().model_fields_set
+    assert "other" not in draft.version.make().model_fields_set

@@ -1,4 +1,4 @@
-"""The checkpointer beside the framework's own, over random graphs; and the moulds and texts that it is made of."""
+"""The checkpointer beside the framework's own, over random graphs; and the versions of messages that it stores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from tests.adapters.test_langgraph_saver import ask, chat, texts
 
 import hansard
 from hansard import Message, Store
-from hansard.adapters.langgraph import texts as texts_module
-from hansard.adapters.langgraph.messages import draft_of, moulds_of
-from hansard.adapters.langgraph.templates import native
-from hansard.adapters.langgraph.texts import Blob, Texts, encode, whole
+from hansard.adapters.langgraph.messages import draft_of, versions_of
 
 pytestmark = pytest.mark.anyio
 
@@ -163,23 +160,23 @@ async def test_a_part_of_a_message_of_others_is_removed(store: Store) -> None:
     assert texts(await ask(graph, "So?"))[2:] == ["Rain 1", "So?", "answer 4"]
 
 
-# Moulds
+# Versions
 
 
 @pytest.mark.parametrize("which", range(8))
-def test_a_mould_makes_what_langchain_makes(which: int) -> None:
+def test_a_version_makes_what_langchain_makes(which: int) -> None:
     message = made(7, which)
     draft = draft_of(message)
     assert draft is not None
     wanted = messages_from_dict([draft.row.content])[0]
-    first, second = draft.mould.make(), draft.mould.make()
+    first, second = draft.version.make(), draft.version.make()
     assert first == second == wanted == message
     assert repr(first) == repr(wanted)
     assert first.model_dump_json() == wanted.model_dump_json()
     first.additional_kwargs["changed"] = True
     if isinstance(first.content, list):
         first.content.clear()
-    assert draft.mould.make() == second == message
+    assert draft.version.make() == second == message
 
 
 @pytest.mark.parametrize(
@@ -212,48 +209,15 @@ def test_a_mould_makes_what_langchain_makes(which: int) -> None:
         {"type": "AIMessageChunk", "data": {"content": "x", "tool_call_chunks": []}},
     ],
 )
-def test_json_that_langchain_changes_goes_through_langchain(content: Any) -> None:
-    assert native(content["type"], content["data"]) is None
-    (mould,) = moulds_of(Message("user", content, format="langchain", id="m"))
-    assert mould.make() == messages_from_dict([content])[0]
-
-
-@pytest.mark.parametrize("data", [{}, {"content": 5}, {"id": "x"}])
-def test_json_that_is_no_message_is_none_to_langchain_either(data: Any) -> None:
-    assert native("human", data) is None
+def test_json_is_read_as_langchain_reads_it(content: Any) -> None:
+    (version,) = versions_of(Message("user", content, format="langchain", id="m"))
+    assert version.make() == messages_from_dict([content])[0]
 
 
 def test_what_json_would_change_is_no_row() -> None:
     for odd in ((1, 2), {1: "x"}, float("nan"), {1, 2}, b"x"):
         message: AnyMessage = ToolMessage("x", tool_call_id="c", artifact=odd)
         assert draft_of(message) is None
-
-
-# Texts
-
-
-def test_many_texts_are_cut_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = random.Random(3)
-    words = [
-        "pin",
-        "heron",
-        "\u0645\u0631\u062d\u0628\u0627",
-        "\u4f60\u597d",
-        'a"b',
-        "x" * 70,
-        "y" * 90,
-        "https://example.com/" + "p" * 60,
-    ]
-    said = {"".join(draw.choices(words, k=draw.randint(1, 4))) for _ in range(200)}
-    rows = {text.encode(): (number, f"m{number}", 0) for number, text in enumerate(sorted(said))}
-    values: Any = [*said, *said, {"deep": ["".join(draw.sample(sorted(said), 3)) for _ in range(40)]}]
-    blobs = [Blob("msgpack", (encode(values),)), Blob("json", (str(sorted(said)).replace("'", '"').encode(),))]
-    many = [Texts(rows).cut(blob) for blob in blobs]
-    monkeypatch.setattr(texts_module, "_FEW", 10_000)
-    assert many == [Texts(rows).cut(blob) for blob in blobs]
-    for blob, slim in zip(blobs, many, strict=True):
-        assert len(slim.pieces) > 200
-        assert whole(slim, {seq: [text] for text, (seq, _, _) in rows.items()}) == (blob.tag, *blob.pieces)
 
 
 async def test_a_message_of_thousands_of_strings(store: Store) -> None:

@@ -22,10 +22,10 @@ from langgraph.types import Command, interrupt
 from tests.test_sync import suspending
 
 import hansard
-from hansard import Corrupt, Message, Store, Unsupported, sync
-from hansard.adapters.langgraph import records
+from hansard import Corrupt, FormatMismatch, Message, Store, Unsupported, sync
+from hansard.adapters.langgraph import forms, records
 from hansard.adapters.langgraph.history_sync import placed
-from hansard.adapters.langgraph.texts import Blob, Texts, encode, references, whole
+from hansard.adapters.langgraph.references import Blob
 from hansard.adapters.langgraph.threads import Thread
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
@@ -187,28 +187,6 @@ async def test_a_short_message_that_is_deleted_is_gone_from_every_checkpoint(sto
         assert b"pin 4711" not in records.unpack(record.value)
 
 
-def test_every_copy_of_a_text_is_cut_out_and_comes_back() -> None:
-    for text in ("pin 4711", "x" * 300):
-        data = encode({"a": text, "b": [text, {"content": text}]})
-        slim = Texts({text.encode(): (7, "m", 0)}).cut(Blob("msgpack", (data,)))
-        assert all(text.encode() not in piece for piece in slim.pieces if isinstance(piece, bytes))
-        assert references(slim) == [(7, "m")] * 3
-        assert whole(slim, {7: [text.encode()]}) == ("msgpack", data)
-        assert text.encode() not in whole(slim, {})[1]
-
-
-def test_texts_that_hold_each_other_come_back() -> None:
-    long = "y" * 100
-    said = [long + "z" * 80, "z" * 80 + long, long, "pin", "z" * 80]
-    data = encode({"a": [*said, "".join(said)], "b": [{"content": text} for text in said * 500]})
-    rows = {text.encode(): (number, "m", 0) for number, text in enumerate(said)}
-    slim = Texts(rows).cut(Blob("msgpack", (data,)))
-    assert len(references(slim)) > 2500
-    assert not any(long.encode() in piece for piece in slim.pieces if isinstance(piece, bytes))
-    assert Texts(rows).cut(slim) == slim
-    assert whole(slim, {number: [text.encode()] for number, text in enumerate(said)}) == ("msgpack", data)
-
-
 class Late:
     """A backend in which a task's writes land after the next checkpoint has folded them, before it is known there."""
 
@@ -281,12 +259,17 @@ async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> No
 
 
 async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
-    saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", (b"",)))
-    no_text: Any = msgspec.Raw(encode(saved).replace(b"abc", b"ab\xff"))
+    saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", b""))
+    no_text: Any = msgspec.Raw(msgspec.msgpack.encode(saved).replace(b"abc", b"ab\xff"))
     await store.create_conversation("t")
-    for value in (encode(saved), records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
+    for value in (records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):
         await store.records.put(("langgraph", "t"), "1", value, conversation_id="t")
         with pytest.raises(Corrupt, match="this version"):
+            await store.langgraph_checkpointer.aget_tuple(CONFIG)
+    older, newer = records.pack(saved)[2:], forms.SIGN + b"\x03" + records.pack(saved)[2:]
+    for value, remedy in ((older, "run `hansard upgrade`"), (newer, "install that version")):
+        await store.records.put(("langgraph", "t"), "1", value, conversation_id="t")
+        with pytest.raises(FormatMismatch, match=remedy):
             await store.langgraph_checkpointer.aget_tuple(CONFIG)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
@@ -15,6 +17,7 @@ from hansard.cli.values import moment, visible
 from hansard.errors import ValidationError
 
 CLEAN = "Nothing that was deleted before is left in the storage.\n"
+GOLDEN = Path(__file__).parent.parent / "adapters" / "golden" / "langgraph-1"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -166,6 +169,12 @@ def test_upgrade_of_a_store_that_needs_none(shell: Shell) -> None:
     fill(shell)
     assert "has the format of Hansard" in shell("upgrade").err
     assert shell("stats", "--json").json["messages"] == 4
+
+
+def test_upgrade_rewrites_checkpoints_of_langgraph(shell: Shell) -> None:
+    shutil.copy(GOLDEN / "store.db", shell.folder / "hansard.db")
+    assert shell("upgrade", "--json").json["checkpoints"] > 50
+    assert shell("upgrade", "--json").json["checkpoints"] == 0
 
 
 def test_bench_leaves_nothing_behind(shell: Shell) -> None:

@@ -218,17 +218,21 @@ def upgrade(*, session: Given) -> None:
     """
     import asyncio
 
+    from hansard.adapters.langgraph import forms
     from hansard.backends.schemes import open_backend
 
-    async def opened() -> None:
+    async def upgraded() -> int:
         backend = await open_backend(session.url, upgrade=True)
-        await backend.close()
+        try:
+            return await forms.upgrade(backend)
+        finally:
+            await backend.close()
 
     session.refuse_user()
     must_exist(session.url)
-    asyncio.run(opened())
+    checkpoints = asyncio.run(upgraded())
     if session.json:
-        output.emit({"url": shown(session.url), "version": __version__})
+        output.emit({"url": shown(session.url), "version": __version__, "checkpoints": checkpoints})
     else:
         output.note(f"{shown(session.url)} has the format of Hansard {__version__}")
 

@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from hansard.adapters.langgraph.messages import FORMAT, draft_of, id_of
 from hansard.adapters.langgraph.records import Saved
-from hansard.adapters.langgraph.threads import Line, Place, Runs, Thread, runs_of
+from hansard.adapters.langgraph.references import Place
+from hansard.adapters.langgraph.threads import Line, Runs, Thread, runs_of
 from hansard.model import Message
 
 MESSAGES = "messages"
@@ -115,11 +116,11 @@ def recall(thread: Thread, rows: Iterable[Message], line: Line, messages: Sequen
         if thread.find(message, (), ()) is not None:
             continue
         draft = draft_of(message)
-        same = [place for place in nameless if draft is not None and _is_same(place, draft.mould.fields)]
+        same = [place for place in nameless if draft is not None and _is_same(place, draft.version.message)]
         if draft is not None and same:
             nameless.remove(same[0])
-            thread.add([Place(draft.mould, same[0].seq, same[0].row_id)])
+            thread.add([Place(draft.version, same[0].seq, same[0].row_id)])
 
 
-def _is_same(place: Place, fields: dict[str, Any]) -> bool:
-    return {**place.mould.fields, "id": None} == {**fields, "id": None}
+def _is_same(place: Place, message: BaseMessage) -> bool:
+    return {**place.version.message.__dict__, "id": None} == {**message.__dict__, "id": None}

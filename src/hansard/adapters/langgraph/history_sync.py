@@ -16,23 +16,22 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 from msgspec import structs
 
-from hansard.adapters.langgraph.messages import Draft, draft_of, moulds_of, texts_of
-from hansard.adapters.langgraph.texts import Row
-from hansard.adapters.langgraph.threads import Line, Place, Runs, Said, Thread
+from hansard.adapters.langgraph.messages import Draft, draft_of, versions_of
+from hansard.adapters.langgraph.references import Place
+from hansard.adapters.langgraph.threads import Line, Runs, Said, Thread
 from hansard.ids import new_id
 from hansard.model import Message
 from hansard.store import Store
 
 
 class Placed(NamedTuple):
-    """The messages of a state as runs, and the texts of the rows that are new, with the ids in them.
+    """The messages of a state as runs, and the places of those that are new.
 
     No runs where the state holds only what changes: a delta channel's messages are rebuilt from its writes.
     """
 
     runs: Runs | None
-    texts: dict[bytes, Row]
-    ids: frozenset[str]
+    new: list[Place]
     said: Said | None = None
 
 
@@ -61,10 +60,11 @@ async def placed(
     if fork is not None and thread.branch == fork.source != before:
         await store.switch_branch(thread_id, thread.branch)
     stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
-    thread.line = line = known.and_more(_filled(places, stored))
+    new = [_place(*each) for each in stored]
+    rows = iter(new)
+    thread.line = line = known.and_more([place or next(rows) for place in places])
     thread.heard()
-    texts, ids = _texts(row for _, row in stored), _ids(draft for draft, _ in stored)
-    return Placed(line.runs, texts, ids, _said_on(said, thread, version, is_new=bool(stored)))
+    return Placed(line.runs, new, _said_on(said, thread, version, is_new=bool(stored)))
 
 
 class Fork(NamedTuple):
@@ -82,17 +82,17 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     rows = [row for _, row in stored]
     thread.add(_place(draft, row) for draft, row in zip(new, rows, strict=True))
     thread.add(_place(draft, row) for draft, row in stored)
-    return Placed(None, _texts(rows), _ids(new))
+    return Placed(None, [_place(draft, row) for draft, row in stored])
 
 
 def _named(draft: Draft) -> Draft:
     """The draft of a message that has an id: one that has none gets that of its row. So it is recognised later."""
-    if draft.mould.given.get("id") is not None:
+    if draft.version.id is not None:
         return draft
     id, content = new_id(), draft.row.content
     named = {**content, "data": {**content["data"], "id": id}}
     row = structs.replace(draft.row, id=id, content=named)
-    return Draft(row, moulds_of(row)[0])
+    return Draft(row, versions_of(row)[0])
 
 
 def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> list[Place | None]:
@@ -150,14 +150,8 @@ async def _stored(
     return list(zip(drafts, rows, strict=True)), appended.version
 
 
-def _filled(places: Iterable[Place | None], stored: Iterable[tuple[Draft, Message]]) -> list[Place]:
-    """The places of all messages, with those of the new ones."""
-    new = iter(stored)
-    return [place or _place(*next(new)) for place in places]
-
-
 def _place(draft: Draft, row: Message) -> Place:
-    return Place(draft.mould, row.seq, row.id)
+    return Place(draft.version, row.seq, row.id)
 
 
 def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -> Said | None:
@@ -167,15 +161,3 @@ def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -
     if is_new and version != said.version + 1:
         return None
     return said._replace(version=said.version + is_new, line=thread.line)
-
-
-def _texts(stored: Iterable[Message]) -> dict[bytes, Row]:
-    """The texts of these rows, each with where it stands."""
-    return {text: (row.seq, row.id, which) for row in stored for which, text in enumerate(texts_of(row))}
-
-
-def _ids(drafts: Iterable[Draft]) -> frozenset[str]:
-    """The ids of these messages, and of the calls in them."""
-    given = [draft.mould.given for draft in drafts]
-    calls = [call["id"] for each in given for call in each.get("tool_calls", ())]
-    return frozenset(id for id in (*calls, *(each.get("id") for each in given)) if id)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from langchain_core.messages import BaseMessage, convert_to_messages, message_to_dict, messages_from_dict
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_messages,
+    message_to_dict,
+    messages_from_dict,
+)
 from langgraph.types import Overwrite
 
 from hansard import codec
 from hansard.adapters.history import reading_of
-from hansard.adapters.langgraph.templates import Mould, mould_of, native
+from hansard.adapters.langgraph.versions import Version
 from hansard.errors import ValidationError
 from hansard.formats import registry
 from hansard.model import Message, Role
 
 FORMAT = "langchain"
 
-_SAYING = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "artifact")
-"""The fields of a message that hold what was said or done."""
-_NAMING = frozenset(("type", "id", "name", "index", "role", "mime_type", "source_type", "signature"))
-"""Fields in them that say what a part is, not what it says."""
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
-
+_KINDS: dict[str, type[BaseMessage]] = {
+    "human": HumanMessage,
+    "ai": AIMessage,
+    "system": SystemMessage,
+    "tool": ToolMessage,
+}
 _SPEAKING = frozenset((*_ROLES, *_ROLES.values()))
 """What the objects that stand for a message call their role."""
 _OVERWRITE = "__overwrite__"
@@ -37,7 +47,7 @@ def messages_in(written: Any) -> list[BaseMessage]:
     """The messages in what was written to a delta channel. A channel may hold anything: the rest is left out."""
     is_overwrite, value = _unwrapped(written)
     items = value if isinstance(value, list) or (is_overwrite and isinstance(value, tuple)) else [value]
-    return [message for item in items if (message := _message_of(item)) is not None]
+    return [message for item in items if (message := message_of(item)) is not None]
 
 
 def _unwrapped(written: Any) -> tuple[bool, Any]:
@@ -52,7 +62,7 @@ def _unwrapped(written: Any) -> tuple[bool, Any]:
     return False, written
 
 
-def _message_of(item: Any) -> BaseMessage | None:
+def message_of(item: Any) -> BaseMessage | None:
     """A message, or an object or a pair of role and text that stands for one; None for everything else."""
     if isinstance(item, BaseMessage):
         return item
@@ -68,48 +78,57 @@ def _message_of(item: Any) -> BaseMessage | None:
 
 
 class Draft(NamedTuple):
-    """A message that is to be stored: its row, and what will be made of that."""
+    """A message that is to be stored: its row, and the version that the row will be read as."""
 
     row: Message
-    mould: Mould
+    version: Version
 
 
 def draft_of(message: BaseMessage) -> Draft | None:
-    """None when the history could not give back the very same: an artifact that is no JSON, say."""
+    """None when the row could not be read as the very same message: an artifact that is not JSON, say."""
+    if isinstance(message, RemoveMessage):
+        return None
     try:
-        native = message_to_dict(message)
-        data = native["data"]
-        lean = {name: value for name, value in data.items() if value or name in _needed(type(message))}
-        lean.pop("type", None)
-        _, plain = codec.snapshot({"type": native["type"], "data": lean}, "message")
-        row = Message(_role_of(message), plain, format=FORMAT)
-        moulds = moulds_of(row)
+        _, native = codec.snapshot(native_of(message), "message")
+        row = Message(_role_of(message), native, format=FORMAT)
+        version = Version(message_from(native))
     except (ValidationError, ValueError, TypeError):
         return None
-    return Draft(row, moulds[0]) if len(moulds) == 1 and moulds[0].is_exactly(message) else None
+    return Draft(row, version) if version.is_exactly(message) else None
+
+
+def native_of(message: BaseMessage) -> dict[str, Any]:
+    """The content of a row: the message in LangChain's JSON, without its empty fields."""
+    found = message_to_dict(message)
+    kept = required(type(message)) | {"content", "id"}
+    data = {name: value for name, value in found["data"].items() if value or name in kept}
+    data.pop("type", None)
+    return {"type": found["type"], "data": data}
+
+
+def message_from(native: dict[str, Any]) -> BaseMessage:
+    kind = _KINDS.get(native["type"])
+    return kind(**native["data"]) if kind is not None else messages_from_dict([native])[0]
 
 
 @cache
-def _needed(kind: type[BaseMessage]) -> frozenset[str]:
-    """The fields that are stored even when they are empty: without a required one, no message can be made again."""
-    required = {name for name, field in kind.model_fields.items() if field.is_required()}
-    return frozenset(("content", "id", *required))
+def required(kind: type[BaseMessage]) -> frozenset[str]:
+    """The fields without which no such message can be made."""
+    return frozenset(name for name, field in kind.model_fields.items() if field.is_required())
 
 
 def _role_of(message: BaseMessage) -> Role:
     return _ROLES.get(message.type.removesuffix("MessageChunk").lower(), "user")
 
 
-def moulds_of(row: Message) -> list[Mould]:
-    """What a message of the history is to a graph: its very self where a graph wrote it."""
-    content = row.content
-    if row.format != FORMAT or not _is_native(content):
-        said = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
-        for number, message in enumerate(said):
-            message.id = row.id if len(said) == 1 else f"{row.id}.{number}"
-        return list(map(mould_of, said))
-    made = native(content["type"], content["data"])
-    return [made if made is not None else mould_of(messages_from_dict([content])[0])]
+def versions_of(row: Message) -> list[Version]:
+    """The messages that a row is read as: the very same message where a graph wrote it."""
+    if row.format == FORMAT and _is_native(row.content):
+        return [Version(message_from(row.content))]
+    said = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
+    for number, message in enumerate(said):
+        message.id = row.id if len(said) == 1 else f"{row.id}.{number}"
+    return list(map(Version, said))
 
 
 def _is_native(content: Any) -> bool:
@@ -120,27 +139,3 @@ def id_of(row: Message) -> str | None:
     """The id that a graph gave to a message; None where others wrote it."""
     id = row.content["data"].get("id") if row.format == FORMAT and _is_native(row.content) else None
     return id if isinstance(id, str) else None
-
-
-def texts_of(row: Message) -> list[bytes]:
-    """The texts that a serializer writes for what the message says, as bytes: each string of its content and calls."""
-    is_own = row.format == FORMAT and _is_native(row.content)
-    said = [row.content["data"]] if is_own else [mould.given for mould in moulds_of(row)]
-    return [text for data in said for text in texts_in(data)]
-
-
-def texts_in(data: Mapping[str, Any]) -> Iterator[bytes]:
-    """The same of the fields of one message."""
-    return (text.encode() for name in _SAYING if name in data for text in _strings(data[name]))
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            if name not in _NAMING:
-                yield from _strings(item)

@@ -12,8 +12,9 @@ from msgspec import structs
 
 from hansard.adapters.langgraph import records
 from hansard.adapters.langgraph.delta import MESSAGES
+from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.reader import Found, Reader
-from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, Saved
+from hansard.adapters.langgraph.records import Saved
 from hansard.errors import Conflict, ValidationError
 from hansard.store import Store
 from hansard.store.records import Delete, Put

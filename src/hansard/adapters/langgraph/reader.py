@@ -16,18 +16,18 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from hansard import cursors
 from hansard.adapters.history import answered
-from hansard.adapters.langgraph import delta, records
+from hansard.adapters.langgraph import delta, records, references
 from hansard.adapters.langgraph.delta import MESSAGES, Heard
+from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.messages import FORMAT, id_of
-from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, TaskWrites
+from hansard.adapters.langgraph.records import TaskWrites
+from hansard.adapters.langgraph.references import Blob
 from hansard.adapters.langgraph.rows import Rows
-from hansard.adapters.langgraph.templates import copied
-from hansard.adapters.langgraph.texts import Blob, references, whole
 from hansard.adapters.langgraph.threads import Known, Line, Runs, Said, Thread, Threads, line_of, runs_of
+from hansard.adapters.langgraph.versions import Version, copied
 from hansard.contract.types import RecordQuery
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store
@@ -99,7 +99,7 @@ class Reader:
             # It may have been deleted by others: what is remembered of it is gone.
             self._threads.forget(thread_id)
             return None
-        if not conversation.message_count or isinstance(self._serde, EncryptedSerializer):
+        if not conversation.message_count or not references.is_sharing(self._serde):
             return None
         rows = self.rows(thread_id)
         thread = Thread(conversation.branch, _line(rows, answered(await rows.after(conversation.branch, 0), FORMAT)))
@@ -119,19 +119,11 @@ class Reader:
         return await self._tuple(found, await self._separate(found))
 
     async def tasks(self, found: Found) -> list[TaskWrites]:
-        """The writes of a checkpoint, with every text in its place."""
+        """The writes of a checkpoint, with whole messages in place of references."""
         tasks = records.all_tasks(found.saved.tasks, await self._separate(found))
-        texts = await self._texts(found, [write.blob for task in tasks for write in task.writes])
-        return [
-            TaskWrites(
-                task.task_path,
-                task.task_id,
-                tuple(
-                    records.Write(write.idx, write.channel, _bare(whole(write.blob, texts))) for write in task.writes
-                ),
-            )
-            for task in tasks
-        ]
+        blobs = [write.blob for task in tasks for write in task.writes]
+        rows = await self._referred(found.thread_id, found.saved.branch, blobs)
+        return [records.changed(task, lambda blob: references.detach(blob, rows)) for task in tasks]
 
     async def _separate(self, found: Found) -> list[TaskWrites]:
         place = records.namespace(WRITES, found.thread_id, found.ns)
@@ -145,8 +137,9 @@ class Reader:
         tasks = records.all_tasks(saved.tasks, separate)
         homes = await self._homes(found)
         writes = [(task.task_id, write) for task in tasks for write in task.writes]
-        texts = await self._texts(found, [*homes.values(), *(write.blob for _, write in writes)])
-        values = {name: self._load(blob, texts) for name, blob in homes.items()}
+        blobs = [*homes.values(), *(write.blob for _, write in writes)]
+        loaded = iter(await self.load(found.thread_id, saved.branch, blobs))
+        values: dict[str, Any] = {name: next(loaded) for name in homes}
         heard: Heard | None = None
         if saved.runs is not None:
             values[MESSAGES], heard = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
@@ -161,13 +154,19 @@ class Reader:
         return CheckpointTuple(
             config=delta.with_heard(config, heard) if heard is not None else config,
             checkpoint=cast(Checkpoint, checkpoint),
-            metadata=cast(CheckpointMetadata, self._load(saved.metadata, {})),
+            metadata=cast(CheckpointMetadata, self.metadata(found)),
             parent_config=config_of(found.thread_id, found.ns, saved.parent) if saved.parent else None,
-            pending_writes=[(task_id, write.channel, self._load(write.blob, texts)) for task_id, write in writes],
+            pending_writes=[(task_id, write.channel, next(loaded)) for task_id, write in writes],
         )
 
-    def _load(self, blob: Blob, texts: Mapping[int, Sequence[bytes]]) -> Any:
-        return self._serde.loads_typed(whole(blob, texts))
+    async def load(self, thread_id: str, branch: str | None, blobs: Sequence[Blob]) -> list[Any]:
+        """The values of blobs, with the messages of the history that they refer to."""
+        rows = await self._referred(thread_id, branch, blobs)
+        return [references.load(self._serde, blob, rows) for blob in blobs]
+
+    async def _referred(self, thread_id: str, branch: str | None, blobs: Sequence[Blob]) -> Mapping[int, list[Version]]:
+        wanted = dict(row for blob in blobs for row in references.rows_in(blob))
+        return await self.rows(thread_id).messages(branch, wanted) if wanted else {}
 
     async def _homes(self, found: Found) -> dict[str, Blob]:
         """Every value of the checkpoint, from the records that hold them."""
@@ -179,10 +178,6 @@ class Reader:
             if name in homes.get(id, {}):
                 values[name] = homes[id][name]
         return values
-
-    async def _texts(self, found: Found, blobs: Sequence[Blob]) -> dict[int, list[bytes]]:
-        wanted = dict(row for blob in blobs for row in references(blob))
-        return await self.rows(found.thread_id).texts(found.saved.branch, wanted) if wanted else {}
 
     async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> tuple[list[Any], Heard | None]:
         """The messages of a checkpoint, and which of them others have said since."""
@@ -300,7 +295,7 @@ class Reader:
         return [Found(record) async for record in self._store.records.iter(prefix)]
 
     def metadata(self, found: Found) -> dict[str, Any]:
-        return cast("dict[str, Any]", self._load(found.saved.metadata, {}))
+        return cast("dict[str, Any]", references.load(self._serde, found.saved.metadata, {}))
 
     # Delta channels
 
@@ -365,7 +360,7 @@ def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]
 
 
 def _line(rows: Rows, lines: Sequence[Message]) -> Line:
-    return line_of((row, rows.moulds(row)) for row in lines)
+    return line_of((row, rows.versions(row)) for row in lines)
 
 
 def _gather(
@@ -381,10 +376,6 @@ def _gather(
     for name in writes:
         if name in values and name not in seeds:
             seeds[name] = values[name]
-
-
-def _bare(typed: tuple[str, bytes]) -> Blob:
-    return Blob(typed[0], (typed[1],))
 
 
 def place_of(config: RunnableConfig) -> tuple[str, str]:

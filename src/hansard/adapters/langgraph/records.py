@@ -1,29 +1,29 @@
-"""How a checkpoint lies in a record, and how the texts in it are kept once.
+"""How a checkpoint lies in a record.
 
 A checkpoint is one record, keyed by its id, in the namespace of its thread. It holds the channel values that are new in
 it; where a value did not change, it names the checkpoint that holds it. Writes come before their checkpoint is
 superseded, each task's in a record of its own; when the next checkpoint is put they are folded into the record of
-theirs. By then the messages in them stand in the history, so their text is cut out of the bytes and a reference to the
-message put in its place: see `texts`. Nothing but the serializer reads its bytes.
+theirs. By then the messages in them stand in the history, so that they refer to it: see `references`.
+
+The value of a record is a sign and the number of its form (see `forms`), and compressed MessagePack. Records of the
+first form are read by `migration`, and by nothing else.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from hansard.adapters.langgraph.texts import Blob, Row, Texts, encode
-from hansard.errors import Corrupt
+from hansard.adapters.langgraph.forms import FORM, SIGN, form_of
+from hansard.adapters.langgraph.references import Blob
+from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Record
 
 T = TypeVar("T")
-
-CHECKPOINTS = "langgraph"
-WRITES = "langgraph-writes"
 
 
 class Write(Struct, frozen=True, array_like=True):
@@ -60,6 +60,9 @@ class Saved(Struct, frozen=True, array_like=True):
     """Whether these replace the messages of its parent."""
 
 
+UNREADABLE = (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError)
+"""What reading bytes that are no checkpoint raises."""
+_encode = msgspec.msgpack.Encoder().encode
 _SAVED = msgspec.msgpack.Decoder(Saved)
 _TASK = msgspec.msgpack.Decoder(TaskWrites)
 
@@ -82,14 +85,18 @@ _USUAL = (
 
 
 def pack(value: Saved | TaskWrites) -> bytes:
-    """A record's value: a checkpoint, or writes, compressed."""
+    """A record's value: a checkpoint, or writes."""
     packer = zlib.compressobj(level=1, wbits=-15, memLevel=6, zdict=_USUAL)
-    return packer.compress(encode(value)) + packer.flush()
+    return SIGN + bytes([FORM]) + packer.compress(_encode(value)) + packer.flush()
 
 
 def unpack(value: bytes) -> bytes:
+    return inflate(value[2:])
+
+
+def inflate(data: bytes) -> bytes:
     unpacker = zlib.decompressobj(wbits=-15, zdict=_USUAL)
-    return unpacker.decompress(value) + unpacker.flush()
+    return unpacker.decompress(data) + unpacker.flush()
 
 
 def read_saved(record: Record) -> Saved:
@@ -101,10 +108,16 @@ def read_task(record: Record) -> TaskWrites:
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
+    where = f"record {record.key!r} of {record.namespace!r}"
+    form = form_of(record)
+    if form not in (None, FORM):
+        older, newer = ("an older", "run `hansard upgrade`"), ("a newer", "install that version")
+        version, remedy = older if form == 1 else newer
+        message = f"{where} is a checkpoint of {version} version of Hansard: {remedy}"
+        raise FormatMismatch(message, found=str(form), wanted=str(FORM))
     try:
         return decoder.decode(unpack(record.value))
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-        where = f"record {record.key!r} of {record.namespace!r}"
+    except UNREADABLE as error:
         raise Corrupt(f"{where} is no checkpoint that this version of Hansard wrote: {error}", where=where) from error
 
 
@@ -139,18 +152,16 @@ def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> l
     return sorted(tasks.values(), key=lambda task: (task.task_path, task.task_id))
 
 
-def folded(saved: Saved, separate: Iterable[TaskWrites], texts: Mapping[bytes, Row]) -> Saved:
-    """A superseded checkpoint with its writes in it and its texts cut out."""
-    # A channel's name is never taken for something that was said.
-    names = {name.encode() for name in saved.body.get("channel_versions", ())}
-    said = Texts({text: row for text, row in texts.items() if text not in names})
+def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[Blob], Blob]) -> Saved:
+    """A superseded checkpoint with its writes in it, and every blob of it changed."""
     return msgspec.structs.replace(
         saved,
-        values={name: said.cut(blob) for name, blob in saved.values.items()},
-        tasks=tuple(_slim_task(task, said) for task in all_tasks(saved.tasks, separate)),
+        values={name: change(blob) for name, blob in saved.values.items()},
+        tasks=tuple(changed(task, change) for task in all_tasks(saved.tasks, separate)),
     )
 
 
-def _slim_task(task: TaskWrites, texts: Texts) -> TaskWrites:
-    writes = tuple(Write(write.idx, write.channel, texts.cut(write.blob)) for write in task.writes)
+def changed(task: TaskWrites, change: Callable[[Blob], Blob]) -> TaskWrites:
+    """The writes of a task with every blob changed."""
+    writes = tuple(Write(write.idx, write.channel, change(write.blob)) for write in task.writes)
     return TaskWrites(task.task_path, task.task_id, writes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from hansard.adapters.langgraph.messages import moulds_of, texts_of
-from hansard.adapters.langgraph.templates import Mould
+from hansard.adapters.langgraph.messages import versions_of
+from hansard.adapters.langgraph.versions import Version
 from hansard.errors import NotFound
 from hansard.model import Message
 from hansard.store import Store
@@ -22,12 +22,12 @@ class Rows:
         self._store = store
         self._id = conversation_id
         self._branch: dict[str | None, dict[int, Message | None]] = {}
-        self._moulds: dict[int, list[Mould]] = {}
+        self._versions: dict[int, list[Version]] = {}
 
-    def moulds(self, row: Message) -> list[Mould]:
-        if row.seq not in self._moulds:
-            self._moulds[row.seq] = moulds_of(row)
-        return self._moulds[row.seq]
+    def versions(self, row: Message) -> list[Version]:
+        if row.seq not in self._versions:
+            self._versions[row.seq] = versions_of(row)
+        return self._versions[row.seq]
 
     async def runs(self, branch: str | None, runs: Iterable[tuple[int, int]]) -> list[Message]:
         """The rows of these runs of a branch, in their order. Those that are gone are left out."""
@@ -57,13 +57,13 @@ class Rows:
             known.setdefault(seq, None)
         return found
 
-    async def texts(self, branch: str | None, wanted: dict[int, str]) -> dict[int, list[bytes]]:
-        """The texts of these rows, by seq. Most lie on the branch, in few runs; a text that is gone is left out."""
+    async def messages(self, branch: str | None, wanted: dict[int, str]) -> dict[int, list[Version]]:
+        """The messages of rows, given by seq and id. Most lie on the branch. A row that is gone is left out."""
         rows = await self.runs(branch, [(seq, seq) for seq in wanted])
-        found = {row.seq: texts_of(row) for row in rows}
+        found = {row.seq: self.versions(row) for row in rows}
         for seq in wanted.keys() - found.keys():
             with suppress(NotFound):
-                found[seq] = texts_of(await self._store.get_message(self._id, wanted[seq]))
+                found[seq] = self.versions(await self._store.get_message(self._id, wanted[seq]))
         return found
 
 

@@ -27,8 +27,8 @@ from hansard.adapters.calling import Call
 from hansard.adapters.history import settled
 from hansard.adapters.langgraph import pruning, records
 from hansard.adapters.langgraph.delta import HEARD, HEARD_TASK, heard_in, with_heard
+from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.reader import Found, Reader, config_of, place_of
-from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.threads import Threads
 from hansard.adapters.langgraph.writer import Writer
 from hansard.store import Store
@@ -161,7 +161,9 @@ class HansardSaver(BaseCheckpointSaver[Any]):
             await self._put(config, each.checkpoint, each.metadata, new)
             # The next checkpoint folds them, and finds in them what was said in a delta channel.
             kept = self._threads.tasks(target_thread_id, found.ns, found.id)
-            for task in await reader.tasks(found):
+            thread = self._threads.get(target_thread_id)
+            for whole in await reader.tasks(found):
+                task = thread.settled(whole) if thread is not None else whole
                 key = f"{found.id}.{task.task_id}"
                 await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
                 kept[task.task_id] = task

@@ -5,26 +5,33 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
-from hansard.adapters.langgraph.records import Saved, TaskWrites
-from hansard.adapters.langgraph.templates import Mould, Moulds
+from hansard.adapters.langgraph.records import Saved, TaskWrites, changed
+from hansard.adapters.langgraph.references import Place, settle
+from hansard.adapters.langgraph.versions import Version, begin
+from hansard.cache import Cache
 from hansard.model import Message
 
-_CHECKPOINTS = 8
 _THREADS = 64
+_CHECKPOINTS = 8 * _THREADS
 _LOCKS = 64
 _WEIGHT = 100_000_000
 """Characters that are remembered of all threads together, where a message counts as a thousand more than it has."""
+_UNSETTLED = 1000
+"""Records of subgraphs of a thread that are noted."""
 _PINNED = 4
 """Older checkpoints of a thread whose messages are remembered, because a run may go on from them."""
 
 Runs = tuple[tuple[int, int], ...]
+_Numbers = dict[str, tuple[int, ...]]
+"""The places in a line of the messages of a key."""
 _Place = tuple[str, str, str]
 """Thread, namespace, checkpoint."""
 
@@ -34,99 +41,94 @@ class Line:
 
     def __init__(
         self,
-        moulds: Sequence[Mould] = (),
+        versions: Sequence[Version] = (),
         seqs: Sequence[int] = (),
         row_ids: Sequence[str] = (),
         runs: Runs | None = None,
-        newest: int | None = None,
-        columns: Moulds | None = None,
     ) -> None:
-        self.moulds = moulds
-        self._columns = columns
-        self._ids: dict[str | None, int] | None = None
-        self._weight: int | None = None
+        self.versions = versions
         self.seqs = seqs
         """One message of another format may be several here, which have the same seq."""
         self.row_ids = row_ids
         self.runs = tuple(runs_of(seqs)) if runs is None else runs
-        self.newest = max(seqs, default=0) if newest is None else newest
-        """The greatest seq."""
+        self._numbers: _Numbers | None = None
+        self._weight: int | None = None
 
     def __len__(self) -> int:
-        return len(self.moulds)
+        return len(self.versions)
+
+    @property
+    def newest(self) -> int:
+        """The greatest seq."""
+        return max((last for _, last in self.runs), default=0)
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
         """Whether the messages are these, and perhaps more."""
-        if self._columns is None:
-            self._columns = Moulds(self.moulds)
-        return self._columns.begin(messages)
+        return begin(self.versions, messages)
 
     def messages(self) -> list[BaseMessage]:
         """The messages, made anew."""
-        return [mould.make() for mould in self.moulds]
+        return [version.make() for version in self.versions]
 
     @property
     def weight(self) -> int:
         """How much memory the messages take, roughly."""
         if self._weight is None:
-            self._weight = sum(mould.weight for mould in self.moulds)
+            self._weight = sum(version.weight for version in self.versions)
         return self._weight
 
     def and_more(self, places: Sequence[Place]) -> Line:
-        seqs = [place.seq for place in places]
-        moulds = [place.mould for place in places]
+        seqs, versions = [place.seq for place in places], [place.version for place in places]
         line = Line(
-            [*self.moulds, *moulds],
+            [*self.versions, *versions],
             [*self.seqs, *seqs],
             [*self.row_ids, *(place.row_id for place in places)],
             tuple(runs_of(seqs, self.runs)),
-            max(self.newest, *seqs) if seqs else self.newest,
-            self._columns.and_more(moulds) if self._columns is not None else None,
         )
-        line._weight = self.weight + sum(mould.weight for mould in moulds)
+        line._weight = self.weight + sum(version.weight for version in versions)
+        if self._numbers is not None:
+            line._numbers = _numbered(versions, dict(self._numbers), len(self))
         return line
 
-    def named(self, ids: Iterable[str]) -> list[Place]:
-        """The messages of these ids."""
-        if self._ids is None:
-            self._ids = {mould.given.get("id"): at for at, mould in enumerate(self.moulds)}
-        found = [self._ids[id] for id in ids if id in self._ids]
-        return [Place(self.moulds[at], self.seqs[at], self.row_ids[at]) for at in found]
+    def at(self, key: str) -> Iterator[Place]:
+        """The messages of a key."""
+        if self._numbers is None:
+            self._numbers = _numbered(self.versions, {}, 0)
+        return map(self._place, self._numbers.get(key, ()))
 
     def row_id(self, seq: int) -> str:
         return self.row_ids[self.seqs.index(seq)]
 
     def places(self) -> Iterator[Place]:
         """Where each message lies."""
-        begin = 0
-        while begin < len(self.seqs):
-            end = begin + 1
-            while end < len(self.seqs) and self.seqs[end] == self.seqs[begin]:
-                end += 1
-            for at in range(begin, end):
-                yield Place(self.moulds[at], self.seqs[at], self.row_ids[at], at - begin, end - begin)
-            begin = end
+        return map(self._place, range(len(self)))
+
+    def _place(self, number: int) -> Place:
+        seqs, seq = self.seqs, self.seqs[number]
+        first, end = number, number + 1
+        while first and seqs[first - 1] == seq:
+            first -= 1
+        while end < len(seqs) and seqs[end] == seq:
+            end += 1
+        return Place(self.versions[number], seq, self.row_ids[number], number - first, end - first)
 
 
-class Place(NamedTuple):
-    """Where a message lies in the history: which part of a row, of how many."""
-
-    mould: Mould
-    seq: int
-    row_id: str
-    part: int = 0
-    parts: int = 1
+def _numbered(versions: Iterable[Version], numbers: _Numbers, begin: int) -> _Numbers:
+    for number, version in enumerate(versions, begin):
+        key = key_of(version.message)
+        numbers[key] = (*numbers.get(key, ()), number)
+    return numbers
 
 
-def line_of(rows: Iterable[tuple[Message, Sequence[Mould]]]) -> Line:
-    moulds: list[Mould] = []
+def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> Line:
+    versions: list[Version] = []
     seqs: list[int] = []
     row_ids: list[str] = []
     for row, made in rows:
-        moulds += made
+        versions += made
         seqs += [row.seq] * len(made)
         row_ids += [row.id] * len(made)
-    return Line(moulds, seqs, row_ids)
+    return Line(versions, seqs, row_ids)
 
 
 def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]:
@@ -203,33 +205,39 @@ class Thread:
 
     def add(self, places: Iterable[Place]) -> None:
         for place in places:
-            known = self._places.setdefault(key_of(place.mould.fields), [])
+            known = self._places.setdefault(key_of(place.version.message), [])
             if all(each.seq != place.seq or each.part != place.part for each in known):
                 known.append(place)
 
-    def named(self, ids: Collection[str]) -> list[Place]:
-        """The messages of these ids that are known of."""
-        noted = [place for id in ids for place in self._places.get(id, ())]
-        return noted + self.line.named(ids) if ids else []
+    def place_of(self, message: BaseMessage) -> Place | None:
+        """Where this very message lies; None for one that is not stored, or has been edited since."""
+        return next((place for place in self.places(key_of(message)) if place.version.is_exactly(message)), None)
+
+    def places(self, key: str) -> Iterable[Place]:
+        """Where messages of a key lie, in whatever version."""
+        return chain(self._places.get(key, ()), self.line.at(key))
+
+    def settled(self, task: TaskWrites) -> TaskWrites:
+        """The writes of a task with references to the rows of the messages in them."""
+        return changed(task, lambda blob: settle(blob, lambda id: self.places(id) if id else ()))
 
     def find(self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]) -> Place | None:
         """Where this very message lies; None for a new or an edited one, or where it lies is taken."""
-        for place in self._places.get(key_of(message.__dict__), ()):
-            if (place.seq, place.part) not in used and place.seq not in known and place.mould.is_exactly(message):
+        for place in self._places.get(key_of(message), ()):
+            if (place.seq, place.part) not in used and place.seq not in known and place.version.is_exactly(message):
                 return place
         return None
 
 
-def key_of(fields: dict[str, Any]) -> str:
+def key_of(message: BaseMessage) -> str:
     """By what a message is looked for: its id, or else its text."""
-    id = fields.get("id")
-    return id or f"@{fields['content']}"
+    return message.id or f"@{message.content}"
 
 
 class Said(NamedTuple):
     """The messages of a thread's newest checkpoint, at a version of the conversation.
 
-    Reading rows and making moulds of them costs more than making messages. While the version is the same, so are the
+    Reading rows and making messages of them costs more than copying messages. While the version is the same, so are the
     rows.
     """
 
@@ -254,11 +262,12 @@ class Threads:
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._checkpoints: OrderedDict[_Place, Known] = OrderedDict()
-        self._tasks: OrderedDict[_Place, dict[str, TaskWrites]] = OrderedDict()
+        self._checkpoints: Cache[_Place, Known] = Cache(_CHECKPOINTS)
+        self._tasks: Cache[_Place, dict[str, TaskWrites]] = Cache(_CHECKPOINTS)
         self._said: dict[str, Said] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
+        self._unsettled: dict[str, dict[tuple[tuple[str, ...], str], None]] = {}
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -278,7 +287,9 @@ class Threads:
         self._threads.move_to_end(thread_id)
         # The thread itself stays, however long it is: it is being used.
         while len(self._threads) > _THREADS or (len(self._threads) > 1 and self._weight() > _WEIGHT):
-            self._said.pop(self._threads.popitem(last=False)[0], None)
+            oldest, _ = self._threads.popitem(last=False)
+            self._said.pop(oldest, None)
+            self._unsettled.pop(oldest, None)
 
     def _weight(self) -> int:
         lines = [(self._threads[id].line, said.line) for id, said in self._said.items() if id in self._threads]
@@ -296,33 +307,36 @@ class Threads:
             self._said.pop(thread_id, None)
 
     def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> Known | None:
-        return self._checkpoints.get((thread_id, checkpoint_ns, id)) if id else None
+        return self._checkpoints.peek((thread_id, checkpoint_ns, id)) if id else None
 
     def know(self, thread_id: str, checkpoint_ns: str, id: str, known: Known) -> None:
-        self._checkpoints[thread_id, checkpoint_ns, id] = known
-        _shorten(self._checkpoints)
+        self._checkpoints.put((thread_id, checkpoint_ns, id), known)
 
     def tasks(self, thread_id: str, checkpoint_ns: str, id: str) -> dict[str, TaskWrites]:
         """The writes of a checkpoint that lie in records of their own. They may come before the checkpoint."""
-        found = self._tasks.setdefault((thread_id, checkpoint_ns, id), {})
-        _shorten(self._tasks)
-        return found
+        return self._tasks.get_or_make((thread_id, checkpoint_ns, id), dict)
 
     def drop(self, thread_id: str, checkpoint_ns: str, id: str, folded: dict[str, TaskWrites]) -> None:
         """Forgets writes that were folded into their checkpoint."""
-        kept = self._tasks.get((thread_id, checkpoint_ns, id), {})
+        kept = self.tasks(thread_id, checkpoint_ns, id)
         for task_id, task in folded.items():
             if kept.get(task_id) is task:
                 del kept[task_id]
 
+    def unsettle(self, thread_id: str, namespace: tuple[str, ...], key: str) -> None:
+        """Notes a record of a subgraph: messages in it may reach the root graph's state, and become rows."""
+        noted = self._unsettled.setdefault(thread_id, {})
+        noted[namespace, key] = None
+        if len(noted) > _UNSETTLED:
+            noted.pop(next(iter(noted)), None)
+
+    def unsettled(self, thread_id: str) -> list[tuple[tuple[str, ...], str]]:
+        """Forgets the records that were noted, and returns them."""
+        return list(self._unsettled.pop(thread_id, ()))
+
     def forget(self, thread_id: str) -> None:
         self._threads.pop(thread_id, None)
+        self._unsettled.pop(thread_id, None)
         self.say(thread_id, None)
-        for kept in (self._checkpoints, self._tasks):
-            for key in [key for key in kept if key[0] == thread_id]:
-                kept.pop(key, None)
-
-
-def _shorten(kept: OrderedDict[_Place, Any]) -> None:
-    while len(kept) > _THREADS * _CHECKPOINTS:
-        kept.popitem(last=False)
+        self._checkpoints.drop_where(lambda place: place[0] == thread_id)
+        self._tasks.drop_where(lambda place: place[0] == thread_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,19 +17,18 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from msgspec import structs
 
-from hansard.adapters.langgraph import delta, records
-from hansard.adapters.langgraph.copies import Copies
+from hansard.adapters.langgraph import delta, records, references
 from hansard.adapters.langgraph.delta import MESSAGES
+from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.history_sync import Fork, Placed, noted, placed
 from hansard.adapters.langgraph.messages import is_messages, messages_in
 from hansard.adapters.langgraph.reader import NO_CHECKPOINT, Reader, place_of
-from hansard.adapters.langgraph.records import CHECKPOINTS, WRITES, Saved, TaskWrites, Write
-from hansard.adapters.langgraph.templates import copied
-from hansard.adapters.langgraph.texts import Blob, Row, references, whole
+from hansard.adapters.langgraph.records import Saved, TaskWrites, Write
+from hansard.adapters.langgraph.references import Blob
 from hansard.adapters.langgraph.threads import Known, Thread, Threads
+from hansard.adapters.langgraph.versions import copied
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
 from hansard.store import Store
@@ -39,11 +38,10 @@ from hansard.store.records import Delete, Put
 class Fold(NamedTuple):
     """What the writes of a checkpoint are folded with when the next one is put."""
 
-    texts: Mapping[bytes, Row]
-    """Those that have become rows with it."""
-    copies: Copies | None
-    values: Mapping[str, Any]
-    """All that the next one holds."""
+    settle: Callable[[Blob], Blob]
+    """Refers to the rows that messages have got with it."""
+    dump: Callable[[str], Blob]
+    """Serializes a value of the next one, given its channel."""
 
 
 class Writer:
@@ -71,10 +69,10 @@ class Writer:
         saved = Saved(
             parent=parent_id,
             body={name: copied(value) for name, value in checkpoint.items() if name not in ("id", "channel_values")},
-            metadata=self._dump(get_checkpoint_metadata(config, metadata)),
-            **self._values(parent_id, parent, checkpoint, new_versions, shared),
+            metadata=references.dump(self._serde, get_checkpoint_metadata(config, metadata), None),
+            **self._values(parent_id, parent, checkpoint, new_versions, thread, shared),
         )
-        is_shared_delta = not ns and not self._is_encrypted and delta.is_delta(checkpoint)
+        is_shared_delta = not ns and self._is_sharing and delta.is_delta(checkpoint)
         if is_shared_delta or (shared is not None and shared.runs is not None):
             runs = shared.runs if shared is not None else None
             saved = structs.replace(
@@ -85,14 +83,15 @@ class Writer:
             saved = structs.replace(saved, heard=heard.runs, is_all_heard=heard.is_all)
         if get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
-            begun = self._dump(thread.line.messages())
+            begun = self._dump(thread.line.messages(), thread)
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
-        copies = self._copies(thread_id, thread, shared.ids if shared else ())
-        if copies is not None:
-            saved = structs.replace(saved, values=await copies.cut_values(saved.values))
-        fold = Fold(shared.texts if shared else {}, copies, checkpoint["channel_values"])
-        await self._write(records.namespace(CHECKPOINTS, thread_id, ns), checkpoint["id"], saved, parent, fold)
+        fold = self._fold(thread, shared, checkpoint["channel_values"])
+        place = records.namespace(CHECKPOINTS, thread_id, ns)
+        await self._write(place, checkpoint["id"], saved, parent, fold)
+        if ns and self._is_sharing:
+            self._threads.unsettle(thread_id, place, checkpoint["id"])
         if not ns:
+            await self._settle_subgraphs(thread_id, shared, fold.settle)
             thread.head = max(thread.head, checkpoint["id"])
             # Whoever has read the thread meanwhile knows less of it.
             self._threads.put(thread_id, thread)
@@ -105,7 +104,7 @@ class Writer:
         parent_id, values = _parent(config), checkpoint["channel_values"]
         thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
         await self._own(thread_id, thread, _user(config))
-        if ns or self._is_encrypted:
+        if ns or not self._is_sharing:
             return thread, None
         await self._follow(config, thread, checkpoint)
         if is_messages(values.get(MESSAGES)):
@@ -159,13 +158,8 @@ class Writer:
         """The messages that tasks wrote to a delta channel."""
         writes = [write for task in records.all_tasks((), tasks) for write in task.writes]
         blobs = [write.blob for write in writes if write.channel == MESSAGES]
-        wanted = dict(row for blob in blobs for row in references(blob))
-        texts = await self._reader.rows(thread_id).texts(thread.branch, wanted) if wanted else {}
-        found: list[BaseMessage] = []
-        for blob in blobs:
-            said = messages_in(self._serde.loads_typed(whole(blob, texts)))
-            found += [message for message in said if not isinstance(message, RemoveMessage)]
-        return found
+        said = [messages_in(value) for value in await self._reader.load(thread_id, thread.branch, blobs)]
+        return [message for each in said for message in each if not isinstance(message, RemoveMessage)]
 
     async def _meet(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
         """A thread that is not at hand: the conversation is made when it is missing, its messages are read."""
@@ -199,6 +193,7 @@ class Writer:
         parent: Known | None,
         checkpoint: Checkpoint,
         new_versions: ChannelVersions,
+        thread: Thread,
         shared: Placed | None,
     ) -> dict[str, Any]:
         """Values that are new, and where the others lie."""
@@ -210,7 +205,7 @@ class Writer:
             is_new = name in new_versions or not _has_version_of(parent, checkpoint, name)
             home = _home(parent_id, parent, name) if not is_new else None
             if home is None:
-                own[name] = self._dump(value)
+                own[name] = self._dump(value, thread)
             else:
                 homes[name] = home
         return {"values": own, "homes": homes}
@@ -232,8 +227,7 @@ class Writer:
         ours = dict(tasks)
         writes = records.namespace(WRITES, thread_id, ns)
         while True:
-            slim = records.folded(parent.saved, tasks.values(), fold.texts)
-            slim = await fold.copies.cut_folded(slim) if fold.copies is not None else slim
+            slim = records.folded(parent.saved, tasks.values(), fold.settle)
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
             # At the revision that was read, also where nothing is added: what is deleted must be in it, and what the
             # parent and this one leave to older checkpoints must be there still.
@@ -246,7 +240,7 @@ class Writer:
             except Conflict:
                 # Another process has folded the parent, or pruned: ours goes into what it left.
                 is_there = await self._reader.refresh(thread_id, ns, parent_id, parent, tasks)
-                saved = self._rehomed(saved, parent if is_there else None, fold.values)
+                saved = _rehomed(saved, parent if is_there else None, fold.dump)
                 if not is_there:
                     return saved, await self._store.records.write([_put(place, id, saved)])
                 continue
@@ -254,21 +248,33 @@ class Writer:
                 assert written[1] is not None
                 parent.saved, parent.revision = slim, written[1].revision
             self._threads.drop(thread_id, ns, parent_id, ours)
-            await self._delete_late(thread_id, ns, parent_id, late)
+            if late:
+                await self._delete_late(thread_id, ns, parent_id, late)
             return saved, written
 
-    def _rehomed(self, saved: Saved, parent: Known | None, values: Mapping[str, Any]) -> Saved:
-        """The checkpoint after others have changed its parent: what lay in older ones may lie elsewhere, or be gone."""
-        homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
-        own = {name: self._dump(values[name]) for name in saved.homes if name not in homes}
-        return structs.replace(saved, homes=homes, values={**saved.values, **own})
+    async def _settle_subgraphs(self, thread_id: str, shared: Placed | None, settle: Callable[[Blob], Blob]) -> None:
+        """Lets the records of subgraphs refer to the rows that their messages have got in the root graph's state."""
+        places = self._threads.unsettled(thread_id) if shared is not None and shared.new else []
+        if not places:
+            return
+        found = await self._store.records.get_many(places)
+        try:
+            await self._store.records.write([each for record in found if record and (each := _settled(record, settle))])
+        except Conflict:
+            # A subgraph is still running, and has changed one of them.
+            for namespace, key in places:
+                self._threads.unsettle(thread_id, namespace, key)
 
-    def _copies(self, thread_id: str, thread: Thread, new: Container[str] = ()) -> Copies | None:
-        return None if self._is_encrypted else Copies(self._reader.rows(thread_id), thread, new)
+    def _fold(self, thread: Thread, shared: Placed | None, values: Mapping[str, Any]) -> Fold:
+        new = shared.new if shared is not None else []
+        return Fold(
+            lambda blob: references.settle(blob, lambda id: thread.places(id) if id else new),
+            lambda channel: self._dump(values[channel], thread),
+        )
 
     @property
-    def _is_encrypted(self) -> bool:
-        return isinstance(self._serde, EncryptedSerializer)
+    def _is_sharing(self) -> bool:
+        return references.is_sharing(self._serde)
 
     async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
         """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.
@@ -293,8 +299,9 @@ class Writer:
     ) -> None:
         thread_id, ns = place_of(config)
         id = config["configurable"]["checkpoint_id"]
+        thread = self._threads.get(thread_id)
         made = tuple(
-            Write(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value))
+            Write(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value, thread))
             for idx, (channel, value) in enumerate(writes)
         )
         place, key = records.namespace(WRITES, thread_id, ns), f"{id}.{task_id}"
@@ -305,13 +312,13 @@ class Writer:
         flight = ((thread_id, ns, id), task_id)
         self._threads.in_flight.add(flight)
         try:
-            thread = self._threads.get(thread_id) or await self._meet(config, thread_id, None)
-            copies = self._copies(thread_id, thread)
-            slim = await copies.cut_task(task) if copies is not None else task
+            slim = task if thread is not None else (await self._meet(config, thread_id, None)).settled(task)
             stored = await self._put_task(place, key, thread_id, slim)
             stored = task if stored is slim else stored
         finally:
             self._threads.in_flight.discard(flight)
+        if ns and self._is_sharing:
+            self._threads.unsettle(thread_id, place, key)
         if kept.get(task_id) is task:
             kept[task_id] = stored
         else:
@@ -333,9 +340,32 @@ class Writer:
                 first = records.read_task(stored).writes if stored else ()
                 merged = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
 
-    def _dump(self, value: Any) -> Blob:
-        tag, data = self._serde.dumps_typed(value)
-        return Blob(tag, (data,))
+    def _dump(self, value: Any, thread: Thread | None) -> Blob:
+        if not self._is_sharing:
+            return references.dump(self._serde, value, None)
+        return references.dump(self._serde, value, thread.place_of if thread is not None else lambda _: None)
+
+
+def _rehomed(saved: Saved, parent: Known | None, dump: Callable[[str], Blob]) -> Saved:
+    """The checkpoint after others have changed its parent: what lay in older ones may lie elsewhere, or be gone."""
+    homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
+    own = {name: dump(name) for name in saved.homes if name not in homes}
+    return structs.replace(saved, homes=homes, values={**saved.values, **own})
+
+
+def _settled(record: Record, settle: Callable[[Blob], Blob]) -> Put | None:
+    """The record of a checkpoint or of writes with references to new rows; None when it has none of them."""
+    before: Saved | TaskWrites
+    after: Saved | TaskWrites
+    if record.namespace[0] == WRITES:
+        before = records.read_task(record)
+        after = records.changed(before, settle)
+    else:
+        before = records.read_saved(record)
+        after = records.folded(before, (), settle)
+    if after == before:
+        return None
+    return Put(record.namespace, record.key, records.pack(after), record.revision, None, record.conversation_id)
 
 
 def _put(place: tuple[str, ...], id: str, saved: Saved, revision: int | None = None) -> Put:

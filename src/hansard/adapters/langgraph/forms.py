@@ -1,0 +1,68 @@
+"""The form in which checkpoints are stored, and bringing a store to the form of this version.
+
+This module needs no extra: a store without checkpoints is upgraded where LangGraph is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from hansard.contract.backend import Backend
+from hansard.contract.types import Context
+from hansard.model import Record
+from hansard.store import Store
+from hansard.store.accessors import needed
+
+CHECKPOINTS = "langgraph"
+WRITES = "langgraph-writes"
+"""The first elements of the namespaces of checkpoints, and of writes beside them."""
+
+SIGN = b"\xff"
+"""No deflated data begins with this byte, and the first form was nothing else."""
+FORM = 2
+
+
+def form_of(record: Record) -> int | None:
+    """The form of a checkpoint's record; None for a value that is no checkpoint at all."""
+    value = record.value
+    if not isinstance(value, bytes) or not value:
+        return None
+    return 1 if value[:1] != SIGN else int.from_bytes(value[1:2])
+
+
+async def upgrade(backend: Backend) -> int:
+    """Rewrites the checkpoints of older forms, of all tenants and users; returns the number of records."""
+    count = 0
+    async for view in _views(backend):
+        for kind in (CHECKPOINTS, WRITES):
+            async for records in _outdated(view, kind):
+                with needed("langgraph"):
+                    from hansard.adapters.langgraph.migration import rewrite
+                await rewrite(view, records)
+                count += len(records)
+    return count
+
+
+async def _outdated(view: Store, kind: str) -> AsyncIterator[list[Record]]:
+    """The records of the first form, those of each thread together."""
+    found: list[Record] = []
+    async for record in view.records.iter((kind,)):
+        if found and found[0].namespace[1] != record.namespace[1]:
+            yield found
+            found = []
+        if form_of(record) == 1:
+            found.append(record)
+    if found:
+        yield found
+
+
+async def _views(backend: Backend) -> AsyncIterator[Store]:
+    """Every space of records."""
+    if not backend.capabilities.records:
+        return
+    store = Store(backend)
+    for tenant in await backend.list_tenants():
+        yield store.tenant(tenant)
+        for owner in await backend.record_owners(Context(tenant, datetime.now(UTC))):
+            yield store.tenant(tenant).user(owner)
