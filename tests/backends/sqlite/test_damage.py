@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from hansard import Corrupt, FormatMismatch, Message, sync
+from hansard import Corrupt, FormatMismatch, Message, connect, sync
+from hansard.backends.sqlite import SqliteBackend
 from hansard.backends.sqlite.rows import pack
+from hansard.contract.storage import Transaction
+from hansard.contract.types import Context
 
 PAGE = 4096
 
@@ -102,6 +107,40 @@ def test_an_export_of_messages_out_of_order_ends(path: Path) -> None:
         with pytest.raises(Corrupt, match="order of seq"):
             list(store.export())
         assert store.check() != []
+
+
+def test_a_check_of_conversations_out_of_order_ends(path: Path) -> None:
+    with sync.connect(f"sqlite:///{path}") as store:
+        for id in ("d", "e"):
+            store.append_message(id, "user", "hello")
+    page = (root_page(path, "conversations") - 1) * PAGE
+    content = path.read_bytes()
+    # The place of the last of three cells: it begins with its size in one byte, and its row's number in another.
+    last = page + int.from_bytes(content[page + 12 : page + 14])
+    assert content[last + 1] == 3
+    overwrite(path, last + 1, bytes([1]))
+    with sync.connect(f"sqlite:///{path}") as store:
+        assert any("order" in problem.what for problem in store.check())
+
+
+def test_errors_of_our_own_are_not_the_files(path: Path) -> None:
+    """A fault of ours, or a value of a caller's, is raised as it is: nobody restores a backup for it."""
+
+    async def broken(tx: Transaction) -> None:
+        raise TypeError("a fault of ours")
+
+    async def play() -> None:
+        async with connect(f"sqlite:///{path}") as store:
+            backend = store.backend
+            assert isinstance(backend, SqliteBackend)
+            context = Context("default", datetime.now(UTC))
+            with pytest.raises(TypeError, match="of ours"):
+                await backend.storage.write(context, "c", broken)
+            with pytest.raises(OverflowError):
+                await backend.storage.rows(context, "c", 1 << 70, 10, 10)
+            assert await store.check() == []
+
+    asyncio.run(play())
 
 
 def test_text_that_is_no_utf_8_is_corrupt(path: Path) -> None:

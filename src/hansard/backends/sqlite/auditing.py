@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from operator import mul
 
 from hansard import codec, rules
 from hansard.backends.sqlite import indexing, reading, rows
-from hansard.backends.sqlite.errors import UNREADABLE, translate
+from hansard.backends.sqlite.errors import DRIVER, Unreadable, decodes, translate
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import find_entry
 from hansard.errors import Corrupt, HansardError
 from hansard.model import Problem
@@ -69,7 +70,7 @@ class Audit:
             problems: list[Problem] = []
             for pk, tenant, id in page:
                 problems += _check_conversation(self._connection, pk, tenant, id, index)
-                after = pk
+            after = _behind(after, page)
             self.seen += len(page)
             yield problems + index.keep_step()
         yield from self._blobs()
@@ -86,7 +87,15 @@ class Audit:
                 for _, tenant, sha256, data in page
                 if not isinstance(data, bytes) or codec.sha256_of(data) != sha256
             ]
-            after = page[-1][0]
+            after = _behind(after, page)
+
+
+def _behind(after: int, page: Sequence[Row]) -> int:
+    """The place behind a page of rows. In a damaged file it may lie before the last one, and a walk would never end."""
+    last: int = page[-1][0]
+    if last <= after:
+        raise Unreadable(f"rows are not in the order of their numbers: {last} comes after {after}")
+    return last
 
 
 class Index:
@@ -138,13 +147,14 @@ class Index:
                 walked += len(some)
                 self._take_off(some)
                 self._unfound += not self._is_found(*some[-1])
-        except sqlite3.DatabaseError as error:
+        except DRIVER as error:
             self._is_comparable = self.is_open = False
             return [Problem("search index", f"it cannot be read ({error}): {_REMEDY}")]
         self._ahead -= walked
         self.is_open = walked == terms
         return []
 
+    @decodes
     def _take_off(self, found: list[tuple[str, int, str, int]]) -> None:
         first, last = self._between
         for term, entry, column, offset in found:
@@ -205,7 +215,7 @@ def _check_conversation(
             (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]
         index.add(pk, entry.head.conversation.user_id)
-    except (HansardError, sqlite3.DatabaseError, *UNREADABLE) as error:
+    except (HansardError, *DRIVER) as error:
         index.leave_out(pk)
         yield Problem(where, str(translate(error, where)))
         return

@@ -10,12 +10,13 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.sqlite import indexing, removal, rows
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Writer
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite, Swept
-from hansard.model import Conversation, Receipt, Record, Stats, UsageRow, from_micros, to_micros
+from hansard.model import Conversation, Receipt, Record, Stats, UsageRow, to_micros
 
 _FIND_RECORD = QUERIES["find_record"]
 _FIND_REVISION = QUERIES["find_revision"]
@@ -57,7 +58,7 @@ def _live(connection: sqlite3.Connection, context: Context, row: Row) -> Record 
 
 
 def _shadow(row: Row) -> Conversation:
-    return Conversation(row[0], row[1], expires_at=from_micros(row[2]))
+    return Conversation(row[0], row[1], expires_at=rows.time_of(row[2]))
 
 
 def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
@@ -86,7 +87,7 @@ def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | No
             return None
         revision, created_at, expires_at, conversation = row
         if conversation == owner:
-            times = (from_micros(created_at), context.now, from_micros(expires_at))
+            times = (rows.moment_of(created_at), context.now, rows.time_of(expires_at))
             record = Record(write.namespace, write.key, None, revision, *times)
             return record if rules.is_alive(record, context.now) else None
     return find_record(writer.connection, context, write.namespace, write.key)
@@ -124,10 +125,9 @@ def _scan(connection: sqlite3.Connection, context: Context, query: RecordQuery) 
         f"WHERE {' AND '.join(conditions)} ORDER BY namespace {direction}, key {direction}"
     )
     for row in connection.execute(sql, values):
-        if row[2].startswith(query.key_prefix):
-            record = _live(connection, context, row)
-            if record is not None:
-                yield record
+        record = _live(connection, context, row)
+        if record is not None and record.key.startswith(query.key_prefix):
+            yield record
 
 
 # Users and time
@@ -196,18 +196,27 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
     unindexed = connection.execute(QUERIES["count_unindexed"], (indexed, _MOST_UNINDEXED, tenant)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
+    conversations, messages, active = _totals(days)
     return Stats(
         backend="sqlite",
         tenants=tenants,
-        conversations=sum(conversations for *_, conversations in days),
-        messages=sum(messages * conversations for *_, messages, conversations in days),
+        conversations=conversations,
+        messages=messages,
         records=records,
         blobs=blobs,
         blob_bytes=blob_bytes,
         bytes=pages * size if tenant is None else None,
         unindexed=unindexed,
-        active=rules.spread(days),
+        active=active,
     )
+
+
+@decodes
+def _totals(days: Sequence[Row]) -> tuple[int, int, dict[str, int]]:
+    """How many conversations and messages, and the active days, from the rows of `count_by_days`."""
+    conversations = sum(conversations for *_, conversations in days)
+    messages = sum(messages * conversations for *_, messages, conversations in days)
+    return conversations, messages, rules.spread((first, last, each, number) for first, last, each, number in days)
 
 
 def delete_tenant(writer: Writer, context: Context) -> Receipt:

@@ -25,7 +25,7 @@ from msgspec import structs
 
 from hansard.backends.signals import Signals
 from hansard.backends.sqlite import indexing, schema
-from hansard.backends.sqlite.errors import UNREADABLE, map_errors, translate
+from hansard.backends.sqlite.errors import DRIVER, map_errors, translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.writer import Writer
 from hansard.contract.types import Removed, Swept
@@ -177,12 +177,9 @@ class Engine:
         try:
             connection.execute("BEGIN")
             return run(connection)
-        except (sqlite3.Error, *UNREADABLE) as error:
+        except DRIVER as error:
             # As `map_errors` does, without its generator: nothing but `append` is called as often.
-            translated = translate(error, str(self.path))
-            if translated is error:
-                raise
-            raise translated from error
+            raise translate(error, str(self.path)) from error
         finally:
             self._give_back(connection)
 

@@ -5,12 +5,41 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from hansard.errors import Corrupt, Denied, FormatMismatch, HansardError, TimedOut, Unavailable, ValidationError
 
-UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""What is raised where a damaged file has other values than we wrote: NULL for a text, a number that is no time."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unreadable(Exception):
+    """A row has other values than we wrote: NULL for a text, a number that is no time."""
+
+
+DRIVER = (sqlite3.Error, UnicodeDecodeError, Unreadable)
+"""What `translate` makes ours. SQLite's module decodes the texts of a file, and its own messages, which name them."""
+
+
+def decodes(function: Callable[P, T]) -> Callable[P, T]:
+    """For functions that make values of rows and do nothing else: what they raise is `Unreadable`.
+
+    Errors elsewhere are faults of ours or of a caller's, and are raised as they are.
+    """
+
+    @wraps(function)
+    def decode(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except HansardError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            what = f"a row has other values than Hansard writes ({type(error).__name__}: {error})"
+            raise Unreadable(what) from error
+
+    return decode
 
 
 def translate(error: Exception, where: str) -> Exception:
@@ -18,10 +47,8 @@ def translate(error: Exception, where: str) -> Exception:
 
     By SQLite's primary result code; what is not in the table was not applied.
     """
-    if isinstance(error, HansardError | UnicodeEncodeError):
-        return error
-    if isinstance(error, UNREADABLE):
-        return _unreadable(error, where)
+    if isinstance(error, Unreadable | UnicodeDecodeError):
+        return _corrupt(error, where)
     if not isinstance(error, sqlite3.Error):
         return error
     if str(error).startswith(_DAMAGED_SCHEMA):
@@ -77,11 +104,6 @@ def _corrupt(error: Exception, where: str) -> HansardError:
     return Corrupt(f"{where} is damaged: {error}. Run `hansard check`, restore a backup", where=where)
 
 
-def _unreadable(error: Exception, where: str) -> HansardError:
-    what = f"a row has other values than Hansard writes ({type(error).__name__}: {error})"
-    return Corrupt(f"{where} is damaged: {what}. Run `hansard check`, restore a backup", where=where)
-
-
 def _contradictory(error: sqlite3.Error, where: str) -> HansardError:
     what = f"its indexes contradict its tables ({error})"
     return Corrupt(f"{where} is damaged: {what}. Run `hansard check`, restore a backup", where=where)
@@ -120,8 +142,5 @@ _TABLE: dict[int, Callable[[sqlite3.Error, str], HansardError]] = {
 def map_errors(where: str) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, *UNREADABLE) as error:
-        translated = translate(error, where)
-        if translated is error:
-            raise
-        raise translated from error
+    except DRIVER as error:
+        raise translate(error, where) from error

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard.backends.sqlite import indexing, rows
+from hansard.backends.sqlite.errors import Unreadable
 from hansard.backends.sqlite.indexing import State
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.contract.types import Lane
@@ -84,6 +85,8 @@ class Reader(sqlite3.Connection):
         """A conversation with its active branch, not to be given away: see `own`."""
         if pk not in self._homes:
             self.find_homes([pk])
+        if pk not in self._homes:
+            raise Unreadable(f"conversation number {pk}, which has messages, is not there")
         return self._homes[pk]
 
     def find_homes(self, pks: Iterable[int]) -> None:

@@ -12,11 +12,13 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import index
 
 from msgspec import Struct
 
 from hansard.analysis import VERSION, columns, searchable, searchable_text
 from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import Entry, Writer
@@ -65,13 +67,27 @@ class State(Struct, frozen=True, gc=False):
 
 
 def state_of(connection: sqlite3.Connection) -> State:
-    return State(*connection.execute(QUERIES["search_state"]).fetchone())
+    return _state_of(connection.execute(QUERIES["search_state"]).fetchone())
+
+
+@decodes
+def _state_of(row: Row) -> State:
+    version, indexed, latest, lag, unclean = map(index, row[:-1])
+    return State(version, indexed, latest, lag, unclean, None if row[-1] is None else index(row[-1]))
 
 
 def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
     """The entries of a tenant; None when nothing of it is indexed."""
     row = connection.execute(QUERIES["find_search_tenant"], (tenant,)).fetchone()
-    return (row[0] << N_BITS, row[0] << N_BITS | N_MASK) if row else None
+    return _range_of(row) if row else None
+
+
+@decodes
+def _range_of(row: Row) -> tuple[int, int]:
+    first = row[0] << N_BITS
+    if not 0 <= first < 1 << 63:
+        raise ValueError(f"no tenant of the search index has the number {row[0]}")
+    return first, first | N_MASK
 
 
 def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], most: int) -> int:

@@ -8,12 +8,14 @@ from datetime import datetime
 from functools import cache
 from heapq import merge
 from itertools import islice
+from operator import index
 from typing import Any
 
 from msgspec import Struct
 
 from hansard import rules
 from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run
 from hansard.backends.sqlite.tails import At, Tail, Tails
@@ -21,7 +23,7 @@ from hansard.backends.sqlite.writer import Entry, find_entry
 from hansard.contract.types import Context, ConversationQuery, Head, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
-from hansard.model import Conversation, ConversationSort, Message, from_micros, to_micros
+from hansard.model import Conversation, ConversationSort, Message, to_micros
 
 _FIND_PLACE = QUERIES["find_place"]
 _FIND_PLACE_OF_BRANCH = QUERIES["find_place_of_branch"]
@@ -81,15 +83,20 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
         row = connection.execute(_FIND_PLACE_OF_BRANCH, (branch, context.tenant, id)).fetchone()
     if row is None or not _is_visible(row[1], row[2], context):
         return None
-    pk, _, _, count, largest, version, seq, line, path = row
-    if line is None:
+    if row[-2] is None:
         raise NotFound(f"conversation {id!r} has no branch {branch!r}")
-    return Place(pk, count, largest, (version, seq), Lane("", line, rows.path_of(path, f"conversation {id!r}")))
+    return _place_of(row, f"conversation {id!r}")
+
+
+@decodes
+def _place_of(row: Row, where: str) -> Place:
+    pk, _, _, count, largest, version, seq, line, path = row
+    return Place(pk, index(count), index(largest), (version, seq), Lane("", index(line), rows.path_of(path, where)))
 
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
     """`rules.is_visible` for a row, without making a Conversation of it."""
-    return (expires_at is None or from_micros(expires_at) > context.horizon) and context.user in (None, user_id)
+    return (expires_at is None or rows.moment_of(expires_at) > context.horizon) and context.user in (None, user_id)
 
 
 # Messages
@@ -133,9 +140,8 @@ def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
     for row in found:
         if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
             return Slice(messages, True)
-        message = rows.message_of(row, id)
-        messages.append(message)
-        size += rows.size_of(row, message)
+        messages.append(rows.message_of(row, id))
+        size += rows.size_of(row)
     return Slice(messages, False)
 
 
@@ -245,7 +251,7 @@ def find_tombstones(connection: sqlite3.Connection, context: Context, digests: S
     found = (
         (each, connection.execute(QUERIES["find_tombstone"], (context.tenant, each)).fetchone()) for each in digests
     )
-    return {digest: from_micros(row[0]) for digest, row in found if row}
+    return {digest: rows.moment_of(row[0]) for digest, row in found if row}
 
 
 # Conversations
@@ -350,10 +356,7 @@ def read_rows(
     size = 0
     for row in islice(everything, limit):
         taken.append(row)
-        body, extra = row[4], row[6]
-        size += len(body) if body.isascii() else len(body.encode())
-        if extra is not None and '"blobs"' in extra:
-            size += rows.size_of_blobs(row)
+        size += rows.size_of(row)
         if size >= max_bytes:
             break
     messages = rows.messages_of(taken, head.conversation.id)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import repeat
+from operator import index
 from typing import Any
 
 import msgspec
 
 from hansard import codec
+from hansard.backends.sqlite.errors import decodes
 from hansard.contract.types import Draft, Head, Lane
 from hansard.errors import Corrupt
 from hansard.model import (
@@ -51,6 +53,16 @@ def run(line: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
     return pack(line, above), pack(line, min(upto, SEQ_MASK)) + 1
 
 
+@decodes
+def moment_of(micros: int) -> datetime:
+    """A time that a row must have."""
+    return EPOCH + MICROSECOND * micros
+
+
+def time_of(micros: int | None) -> datetime | None:
+    return None if micros is None else moment_of(micros)
+
+
 class _Times(dict[int, datetime]):
     """Times by their microseconds. The same messages are read turn after turn, and half of that is making times."""
 
@@ -73,6 +85,7 @@ def conversation_of(row: Row, where: str) -> Conversation:
     return conversations_of((row,), where)[0]
 
 
+@decodes
 def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
     """Listing is mostly this loop, so it makes its times in place.
 
@@ -90,8 +103,8 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             EPOCH + MICROSECOND * created,
             at := EPOCH + MICROSECOND * updated,
             at if last == updated else from_micros(last),
-            count,
-            version,
+            index(count),
+            index(version),
             branch,
             from_micros(expires),
             from_micros(archived),
@@ -161,22 +174,24 @@ def counters_row(head: Head, largest: int, pk: int) -> Row:
     )
 
 
+@decodes
 def lane_of(row: Row, count: int, where: str) -> Lane:
     """From the columns of `find_head` after the conversation's. `count` stands in while the branch is alone."""
     id, line, path, own_count, parent, from_seq, created_at = row
     return Lane(
         id,
-        line,
+        index(line),
         path_of(path, where),
-        count if own_count is None else own_count,
+        count if own_count is None else index(own_count),
         parent,
-        from_seq,
-        from_micros(created_at),
+        None if from_seq is None else index(from_seq),
+        moment_of(created_at),
     )
 
 
+@decodes
 def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
-    return () if text is None else tuple((line, upto) for line, upto in codec.decode(text, where))
+    return () if text is None else tuple((index(line), index(upto)) for line, upto in codec.decode(text, where))
 
 
 def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
@@ -238,6 +253,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
     return messages_from(found, repeat(conversation_id))
 
 
+@decodes
 def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list[Message]:
     """Reading is mostly this loop: it makes each message at once, and plain ones, which are most, by the short way."""
     made: list[Message] = []
@@ -273,26 +289,25 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
     return made
 
 
-def size_of(row: Row, message: Message) -> int:
+@decodes
+def size_of(row: Row) -> int:
     """The bytes of a message's content as its reader gets it, blobs put back."""
-    body: str = row[4]
+    body, extra = row[4], row[6]
     size = len(body) if body.isascii() else len(body.encode())
-    return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in message.blobs)
-
-
-def size_of_blobs(row: Row) -> int:
-    """What a message's blobs add to its content, before the message is made of it."""
-    extra = codec.decode_extra(row[6], f"message {row[1]!r}")
-    return sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in extra.blobs)
+    if extra is None or '"blobs"' not in extra:
+        return size
+    blobs = codec.decode_extra(extra, f"message {row[1]!r}").blobs
+    return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in blobs)
 
 
 # Beside the messages
 
 
+@decodes
 def summary_of(row: Row, conversation_id: str) -> Summary:
     branch, from_seq, to_seq, text, model, prompt_id, token_count, created_at, _ = row
     return Summary(
-        conversation_id, from_seq, to_seq, text, branch, model, prompt_id, token_count, from_micros(created_at)
+        conversation_id, from_seq, to_seq, text, branch, model, prompt_id, token_count, moment_of(created_at)
     )
 
 
@@ -310,17 +325,20 @@ def summary_row(pk: int, summary: Summary) -> Row:
     )
 
 
+@decodes
 def record_of(row: Row, conversation_id: str | None) -> Record:
     """From the columns of `find_record`."""
     _, namespace, key, value, revision, created_at, updated_at, expires_at, _ = row
     names = codec.unpack_namespace(namespace)
+    if not isinstance(key, str):
+        raise TypeError(f"the key of a record in {names!r} is no text")
     return Record(
         names,
         key,
         value if isinstance(value, bytes) else codec.decode(value, f"record {key!r} in {names!r}"),
         revision,
-        from_micros(created_at),
-        from_micros(updated_at),
+        moment_of(created_at),
+        moment_of(updated_at),
         from_micros(expires_at),
         conversation_id,
     )
@@ -342,6 +360,7 @@ def record_row(tenant: str, owner: str, record: Record, conversation: int | None
     )
 
 
+@decodes
 def usage_of(row: Sequence[Any]) -> UsageRow:
     day, user_id, agent_id, model, *numbers = row
     return UsageRow(day, user_id or None, agent_id or None, model or None, *numbers)

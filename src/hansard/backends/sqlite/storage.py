@@ -16,7 +16,7 @@ from pathlib import Path
 from hansard.analysis import Lookup, Matches
 from hansard.backends.sqlite import auditing, backup, beside, indexing, reading, searching, transaction
 from hansard.backends.sqlite.engine import open_engine
-from hansard.backends.sqlite.errors import UNREADABLE, translate
+from hansard.backends.sqlite.errors import DRIVER, translate
 from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
@@ -38,7 +38,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.driving import step
-from hansard.errors import Closed, Corrupt, HansardError
+from hansard.errors import Closed, Corrupt
 from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
 from hansard.threads import aside
 
@@ -255,9 +255,7 @@ class SqliteStorage:
                 for problem in found:
                     yield problem
                 yield audit.seen
-        except HansardError:
-            raise
-        except (sqlite3.Error, *UNREADABLE) as error:
+        except DRIVER as error:
             translated = translate(error, str(self.path))
             if not isinstance(translated, Corrupt):
                 raise translated from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.rows import Row
 from hansard.cache import Cache
 
@@ -90,6 +91,7 @@ class Tails:
             self._tails.put(line, tail)
 
 
+@decodes
 def _longest_extra(rows: list[Row]) -> int | None:
     """None when a message is in progress."""
     extras = [row[-1] for row in rows if row[-1] is not None]

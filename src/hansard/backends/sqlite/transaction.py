@@ -21,7 +21,7 @@ from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, Draft, Head, Lane
 from hansard.driving import step
-from hansard.model import Appended, Message, from_micros, to_micros
+from hansard.model import Appended, Message, to_micros
 from hansard.rules import operations
 from hansard.rules.operations.common import usage_of
 
@@ -317,7 +317,7 @@ def _last_time(connection: sqlite3.Connection, head: Head, without: Without) -> 
     """The time of the newest message that would be left without these."""
     left = [_last_left(connection, line, without) for line in removal.lines_of(head)]
     last = max((row for row in left if row), key=lambda row: row[0] & SEQ_MASK, default=None)
-    return from_micros(last[2]) if last else None
+    return rows.moment_of(last[2]) if last else None
 
 
 def _last_left(connection: sqlite3.Connection, line: int, without: Without) -> Row | None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
+from operator import index
 from typing import Any
 
 from hansard import rules
 from hansard.backends.sqlite import rows
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.tails import Added, Tails
 from hansard.contract.types import Context, Head, Lane
-from hansard.model import UsageRow, from_micros, to_micros
+from hansard.model import UsageRow, to_micros
 
 _MOST = 4096
 """Of each kind of thing that is cached."""
@@ -215,7 +217,7 @@ class Writer:
             return self._tombstones[key]
         except KeyError:
             row = self.one("find_tombstone", *key)
-            found = self._tombstones[key] = from_micros(row[0]) if row else None
+            found = self._tombstones[key] = rows.moment_of(row[0]) if row else None
             return found
 
     def bury(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
@@ -305,11 +307,14 @@ def _place_of(head: Head) -> tuple[int, int]:
 def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> Entry | None:
     """A conversation with its branches."""
     found = connection.execute(_FIND_HEAD, (tenant, id)).fetchall()
-    if not found:
-        return None
-    where = f"conversation {id!r} of tenant {tenant!r}"
+    return _entry_of(found, f"conversation {id!r} of tenant {tenant!r}") if found else None
+
+
+@decodes
+def _entry_of(found: list[rows.Row], where: str) -> Entry:
     first = found[0]
     seq, buried, largest = first[_LANE - 3 : _LANE]
     conversation = rows.conversation_of(first[1 : _LANE - 3], where)
     lanes = (rows.lane_of(row[_LANE:], conversation.message_count, where) for row in found if row[_LANE] is not None)
-    return Entry(first[0], Head(conversation, seq, {lane.id: lane for lane in lanes}, bool(buried)), largest)
+    head = Head(conversation, index(seq), {lane.id: lane for lane in lanes}, bool(buried))
+    return Entry(first[0], head, index(largest))
