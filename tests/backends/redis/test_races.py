@@ -18,7 +18,7 @@ from hansard.backends.redis import RedisBackend, RedisStorage
 from hansard.backends.redis.keys import whom
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.contract.types import Append, Context, Draft, NewConversation
-from hansard.errors import Conflict
+from hansard.errors import Conflict, Unavailable
 from hansard.model import Message, Participant
 
 Act = Callable[[], Awaitable[Any]]
@@ -144,6 +144,29 @@ def test_an_erasure_that_runs_while_a_participant_speaks(cluster_url: str) -> No
             assert said == []
             found = await other.backend.participations(at(NOW), "bob", 10)
             assert [each.message_ids for each in found] == [["m"]]
+
+    play(scenario())
+
+
+def test_a_list_that_is_read_while_a_writer_dies(cluster_url: str) -> None:
+    """What it has committed is listed, where it stands now."""
+
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            for id in ("a", "b"):
+                await one.append_message(id, "user", "hello")
+
+            async def die(*_: Any) -> None:
+                raise Unavailable("the process has come to its end")
+
+            async def commit_and_die() -> None:
+                partitions_of(other).apply = die  # type: ignore[method-assign, assignment]
+                with pytest.raises(Unavailable):
+                    await other.append_message("a", "user", "the last words")
+
+            done = between(storage_of(one).nodes, "ask_many", commit_and_die)
+            assert [each.id for each in (await one.list_conversations()).items] == ["a", "b"]
+            assert done
 
     play(scenario())
 

@@ -6,7 +6,7 @@ is not where the page looked for it: the page is read again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from hansard import rules
@@ -21,12 +21,14 @@ _TRIES = 5
 
 
 async def list_conversations(
-    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery
+    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery, settle: Callable[[str], Awaitable[None]]
 ) -> tuple[list[Conversation], bool]:
-    page, moved = await _page(nodes, keys, context, query)
-    tries = 1
+    """`settle` finishes what writers of the tenant have left open: they may have died since the last try."""
+    page: list[Conversation] = []
+    moved, tries = True, 0
     while moved and tries < _TRIES:
         # Under constant writing, one that moves on and on is shown where it goes to, by a later page or call.
+        await settle(context.tenant)
         page, moved = await _page(nodes, keys, context, query)
         tries += 1
     return page[: query.limit], len(page) > query.limit

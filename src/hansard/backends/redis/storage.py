@@ -113,8 +113,7 @@ class RedisStorage:
     # Many conversations
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        await self._writer.settle(context.tenant)
-        return await listing.list_conversations(self.nodes, self.keys, context, query)
+        return await listing.list_conversations(self.nodes, self.keys, context, query, self._writer.settle)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         await self._writer.settle(context.tenant)
