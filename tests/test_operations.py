@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from msgspec import structs
 from tests.operations import CountingStorage, OptimisticStorage, OptimisticTransaction, RepeatingStorage, said, session
 
-from hansard import sync
+from hansard import rules, sync
 from hansard.backends import optimistic
 from hansard.backends.memory import MemoryBackend, MemoryStorage
 from hansard.backends.memory.tenant import Tenant
@@ -19,7 +20,7 @@ from hansard.backends.stored import StoredBackend
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite, Restore, RestoredRow
 from hansard.driving import step
 from hansard.errors import Conflict, Corrupt, MessageNotFound, TimedOut, Unsupported, ValidationError
-from hansard.model import Appended
+from hansard.model import Appended, Conversation, Receipt
 from hansard.rules import operations
 from hansard.testing import Clock
 
@@ -31,6 +32,7 @@ GETS = {
     "create_conversation": 0,
     "delete_branch": 1,
     "delete_conversation": 0,
+    "drop_conversation": 0,
     "put_summary": 0,
     "remove_messages": 2,
     "replace_messages": 2,
@@ -46,11 +48,29 @@ def test_how_often_operations_ask_and_apply() -> None:
     copy = copy_of_a_conversation()
     for rows in (copy.rows[:1], copy.rows):
         step(StoredBackend(storage).restore(CONTEXT, structs.replace(copy, rows=rows, done=False)))
+    step(storage.write(CONTEXT, copy.image.conversation.id, partial(operations.drop_conversation, if_expired=False)))
     session(storage)
     assert {name: max(gets for gets, _ in counts) for name, counts in storage.counts.items()} == GETS
     assert set(GETS) == set(operations.__all__)
     assert max(GETS.values()) <= 2
     assert all(applies <= 1 for counts in storage.counts.values() for _, applies in counts)
+
+
+def test_what_has_expired_is_dropped_without_a_tombstone() -> None:
+    backend = StoredBackend(MemoryStorage())
+    expiring = Conversation("c", user_id="u", expires_at=CONTEXT.now + timedelta(hours=1))
+    step(backend.create_conversation(CONTEXT, expiring))
+
+    def drop(now: datetime, *, if_expired: bool = True) -> Receipt:
+        operation = partial(operations.drop_conversation, if_expired=if_expired)
+        return step(backend.storage.write(Context("default", now), "c", operation))
+
+    assert not drop(CONTEXT.now)
+    assert drop(CONTEXT.now + timedelta(hours=1)).conversations == 1
+    assert not drop(CONTEXT.now + timedelta(hours=1))
+    assert step(backend.sweep(Context("default", CONTEXT.now + 2 * rules.TOMBSTONE_LIFE), 10)).tombstones == 0
+    step(backend.create_conversation(CONTEXT, expiring))
+    assert drop(CONTEXT.now, if_expired=False).branches == 1
 
 
 def test_a_plain_append_asks_nothing() -> None:

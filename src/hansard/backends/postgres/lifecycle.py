@@ -11,10 +11,10 @@ from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.heads import entry_of
 from hansard.backends.postgres.link import Link
 from hansard.backends.postgres.transaction import PostgresTransaction
-from hansard.contract.storage import Changes
 from hansard.contract.types import Context, Swept
 from hansard.errors import Corrupt
 from hansard.model import Problem, Receipt, Stats, to_micros
+from hansard.rules import operations
 
 _PAGE = 200
 _TENANT_PAGE = 500
@@ -47,21 +47,9 @@ async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
 
 
 async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
+    # It may be gone, or have been given more time, since it was found.
     transaction = await PostgresTransaction.begin(work, context, id)
-    state = transaction.state
-    if state is None or rules.is_visible(state.conversation, context):
-        # Gone, or given more time, since it was found.
-        return Receipt(at=context.now)
-    gone = await transaction.apply(Changes(state=None, wipes="everything"))
-    return Receipt(
-        conversations=1,
-        messages=gone.messages,
-        branches=len(state.lanes),
-        summaries=gone.summaries,
-        records=gone.records,
-        blobs=gone.blobs,
-        at=context.now,
-    )
+    return await operations.drop_conversation(transaction, if_expired=True)
 
 
 # Measuring and checking

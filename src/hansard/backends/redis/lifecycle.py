@@ -15,10 +15,10 @@ from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
 from hansard.backends.redis.transaction import Writer
-from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, Swept
 from hansard.errors import HansardError
 from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
+from hansard.rules import operations
 
 
 class Lifecycle:
@@ -75,7 +75,7 @@ class Lifecycle:
         return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 
     async def _drop(self, context: Context, id: str, *, if_expired: bool = False) -> Receipt:
-        return await self._writer.write(context, id, partial(_drop, if_expired=if_expired))
+        return await self._writer.write(context, id, partial(operations.drop_conversation, if_expired=if_expired))
 
     # Sweeping
 
@@ -265,23 +265,3 @@ class Lifecycle:
             if score is None:
                 problems.append(Problem(where, f"it does not stand in the list {key!r} where it should"))
         return problems
-
-
-async def _drop(tx: Transaction, *, if_expired: bool) -> Receipt:
-    """Removes a conversation, whoever may see it, without a tombstone."""
-    state, now = tx.state, tx.context.now
-    if state is None:
-        return Receipt(at=now)
-    expires = state.conversation.expires_at
-    if if_expired and (expires is None or expires > now):
-        return Receipt(at=now)
-    gone = await tx.apply(Changes(state=None, wipes="everything"))
-    return Receipt(
-        conversations=1,
-        messages=gone.messages,
-        branches=len(state.lanes),
-        summaries=gone.summaries,
-        records=gone.records,
-        blobs=gone.blobs,
-        at=now,
-    )

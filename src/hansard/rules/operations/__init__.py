@@ -11,6 +11,7 @@ from hansard.rules.operations.branches import create_branch, delete_branch, put_
 from hansard.rules.operations.conversations import (
     create_conversation,
     delete_conversation,
+    drop_conversation,
     restore,
     update_conversation,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "create_conversation",
     "delete_branch",
     "delete_conversation",
+    "drop_conversation",
     "put_summary",
     "remove_messages",
     "replace_messages",

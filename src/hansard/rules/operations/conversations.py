@@ -36,7 +36,20 @@ async def delete_conversation(tx: Transaction, expected_version: int | None) -> 
     if state is None:
         return Receipt(at=tx.context.now)
     check_version(state.conversation, expected_version)
-    gone = await tx.apply(Changes(state=None, wipes="everything", tombstones=graves(state.conversation)))
+    return await _delete(tx, state, graves(state.conversation))
+
+
+async def drop_conversation(tx: Transaction, *, if_expired: bool) -> Receipt:
+    """Deletes a conversation, whoever may see it, without a tombstone; with `if_expired` only one that has expired."""
+    state = tx.state
+    expires = state.conversation.expires_at if state else None
+    if state is None or (if_expired and (expires is None or expires > tx.context.now)):
+        return Receipt(at=tx.context.now)
+    return await _delete(tx, state, ())
+
+
+async def _delete(tx: Transaction, state: Head, tombstones: Sequence[str]) -> Receipt:
+    gone = await tx.apply(Changes(state=None, wipes="everything", tombstones=tombstones))
     return Receipt(
         conversations=1,
         messages=gone.messages,
