@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from hansard.connect import connect
 from hansard.store import Store
-from hansard.transfer.seal import Seal
+from hansard.transfer.format import Seal
 
 _TIME = re.compile(rb'(?<=_at":")[^"]+')
 _SEAL = re.compile(rb'(?<=^\{"type":")((?:check|end|eof)".*"sha256":")[0-9a-f]{64}')
