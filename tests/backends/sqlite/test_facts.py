@@ -11,7 +11,8 @@ import pytest
 
 import hansard.search
 import hansard.sync
-from hansard.backends.sqlite import facts, indexing, searching
+from hansard.backends.shared.full_text import user_term
+from hansard.backends.sqlite import facts, searching
 from hansard.model import Message
 
 
@@ -107,7 +108,7 @@ def test_words_that_look_like_owners(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{tmp_path / 'a.db'}") as store:
         for number in range(9):
             store.append_message(f"chat-{number}", "user", "hay", user_id="ann")
-        terms = [*(f"c{number}" for number in range(12)), indexing.user_term("ann"), "c*", "u*"]
+        terms = [*(f"c{number}" for number in range(12)), user_term("ann"), "c*", "u*"]
         for term in terms:
             assert store.search(term) == [], term
         store.append_message("chat-0", "user", "the vitamin c1 and c2", user_id="ann")

@@ -15,6 +15,7 @@ from itertools import count, islice
 from operator import mul
 
 from hansard import codec, rules
+from hansard.backends.shared.full_text import columns_of
 from hansard.backends.sqlite import indexing, reading, rows
 from hansard.backends.sqlite.errors import DRIVER, Unreadable, decodes, translate
 from hansard.backends.sqlite.queries import QUERIES
@@ -123,7 +124,7 @@ class Index:
     def add(self, pk: int, user_id: str | None) -> None:
         """What the messages of a conversation should have."""
         for entry, *row in self._connection.execute(QUERIES["indexed_of_conversation"], (pk,)):
-            columns = indexing.columns_of(rows.message_of(tuple(row), ""), user_id, pk)
+            columns = columns_of(rows.message_of(tuple(row), ""), user_id, pk)
             value = 0
             for weight, text in zip(_WEIGHTS.values(), columns, strict=True):
                 terms = text.split()

@@ -8,7 +8,6 @@ index in the same transaction.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,6 +16,7 @@ from operator import index
 from msgspec import Struct
 
 from hansard.analysis import VERSION, columns, searchable, searchable_text
+from hansard.backends.shared.full_text import columns_of, owner_terms
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
@@ -96,24 +96,6 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
     return found
 
 
-@lru_cache(1024)
-def user_term(user_id: str) -> str:
-    return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
-
-
-def conversation_term(pk: int) -> str:
-    return f"c{pk}"
-
-
-def columns_of(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
-    return (*columns(searchable(message)), _owner(user_id, conversation))
-
-
-def _owner(user_id: str | None, conversation: int) -> str:
-    owner = conversation_term(conversation)
-    return owner if user_id is None else f"{owner} {user_term(user_id)}"
-
-
 def _text(row: Row) -> str:
     """What of a message is searched, from the columns of `tail`. Plain text, which is most, by the short way."""
     *_, format, body, _, extra = row
@@ -136,7 +118,7 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     entries, places = [], []
     here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
     tenants = {tenant: _tenant(writer, tenant) << N_BITS for tenant in {row[1] for row in here}}
-    owner = lru_cache(64)(_owner)
+    owner = lru_cache(64)(owner_terms)
     for row in here:
         n, tenant, user_id, conversation, key, *_, created_at, _ = row
         entry = tenants[tenant] | n

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +13,8 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import VERSION, Clause, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
-from hansard.analysis.queries import Row as TermRow
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.backends.shared.full_text import conversation_term, expression, user_term
 from hansard.backends.sqlite import facts, indexing, reading, rows
 from hansard.backends.sqlite.facts import Home, Reader
 from hansard.backends.sqlite.queries import QUERIES
@@ -31,8 +30,6 @@ _WALKED = 20_000
 _FEW = 100
 """So many hits may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
-_LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
-"""Words that look like the terms of owners, which lie in a column of their own."""
 
 # The columns of a row here: those of `tail`, then the conversation, unless it is known.
 _COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
@@ -239,8 +236,8 @@ class Search:
     def _owner(self) -> str | None:
         """The term that every entry of the owner has; None for all of the tenant."""
         if self.pk is not None:
-            return indexing.conversation_term(self.pk)
-        return None if self.user is None else indexing.user_term(self.user)
+            return conversation_term(self.pk)
+        return None if self.user is None else user_term(self.user)
 
     # The tail
 
@@ -321,34 +318,3 @@ def _filters(lookup: Lookup, values: list[Any]) -> str:
             values.append(value)
             sql += f" AND {condition}"
     return sql
-
-
-# The language of FTS5. Terms hold no character that it knows, and each stands in quotes.
-
-
-@lru_cache(1024)
-def expression(query: Query, owner: str | None) -> str:
-    wanted = " AND ".join(f"({_either(group)})" for group in query.groups)
-    if query.excluded:
-        wanted = f"({wanted}) NOT ({_either(query.excluded)})"
-    return _and(wanted, owner)
-
-
-def _and(wanted: str, owner: str | None) -> str:
-    return wanted if owner is None else f'(owner: "{owner}") AND ({wanted})'
-
-
-def _either(clauses: Sequence[Clause]) -> str:
-    return " OR ".join(map(_clause, clauses))
-
-
-def _clause(clause: Clause) -> str:
-    return " OR ".join(map(_row, clause.rows))
-
-
-def _row(row: TermRow) -> str:
-    terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
-    if len(row.parts) > 1:
-        return f"{{words}}: ({terms})"
-    # Without columns it is quicker.
-    return f"{{words more}}: {terms}" if row.prefix or _LIKE_AN_OWNER.fullmatch(row.parts[0]) else terms

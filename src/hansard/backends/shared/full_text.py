@@ -1,0 +1,68 @@
+"""Full text over SQLite: what is stored of a message in an FTS5 table, and how a query is asked of it.
+
+The table has the columns `words` and `more`, which hold the terms of the text (see `hansard.analysis`), and `owner`,
+which holds a term for the conversation and one for its user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hansard.analysis import Clause, Query, columns, searchable
+from hansard.analysis.queries import Row
+from hansard.model import Message
+
+_LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
+"""Words that look like the terms of owners, which lie in a column of their own."""
+
+
+@lru_cache(1024)
+def user_term(user_id: str) -> str:
+    return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
+
+
+def conversation_term(pk: int) -> str:
+    return f"c{pk}"
+
+
+def owner_terms(user_id: str | None, conversation: int) -> str:
+    owner = conversation_term(conversation)
+    return owner if user_id is None else f"{owner} {user_term(user_id)}"
+
+
+def columns_of(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+    return (*columns(searchable(message)), owner_terms(user_id, conversation))
+
+
+# The language of FTS5. Terms hold no character that it knows, and each stands in quotes.
+
+
+@lru_cache(1024)
+def expression(query: Query, owner: str | None) -> str:
+    wanted = " AND ".join(f"({_either(group)})" for group in query.groups)
+    if query.excluded:
+        wanted = f"({wanted}) NOT ({_either(query.excluded)})"
+    return _and(wanted, owner)
+
+
+def _and(wanted: str, owner: str | None) -> str:
+    return wanted if owner is None else f'(owner: "{owner}") AND ({wanted})'
+
+
+def _either(clauses: Sequence[Clause]) -> str:
+    return " OR ".join(map(_clause, clauses))
+
+
+def _clause(clause: Clause) -> str:
+    return " OR ".join(map(_row, clause.rows))
+
+
+def _row(row: Row) -> str:
+    terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
+    if len(row.parts) > 1:
+        return f"{{words}}: ({terms})"
+    # Without columns it is quicker.
+    return f"{{words more}}: {terms}" if row.prefix or _LIKE_AN_OWNER.fullmatch(row.parts[0]) else terms
