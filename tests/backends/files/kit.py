@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -47,3 +48,8 @@ def everything(root: Path) -> bytes:
 
 def contents(store: sync.Store, id: str, **options: Any) -> list[Any]:
     return [message.content for message in store.iter_messages(id, **options)]
+
+
+def let_time_pass() -> None:
+    """So that the next change of a file is not of the same moment as the last: the system's clock has a grain."""
+    time.sleep(0.05)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from hansard.backends.files import changes, checkpoint, records, writing
+from hansard.backends.files import records, writing
 from hansard.testing import Target
 from hansard.testing.machine import LIMITS, WAITS, Comparison, outcome
 from hansard.testing.operations import CONVERSATIONS, Operation
@@ -43,7 +43,8 @@ class Machine(Comparison):
             self.target.where = f"file://{self.target.folder}?durability=process&mode={mode}"
             handle = self.target.open(self.colour, clock=self.clock, limits=LIMITS)
             common = handle.backend.storage.common  # type: ignore[attr-defined]
-            common.journals._most = common.spaces._most = 60
+            common.spaces._most = 60
+            common.tenants._most = 1
             self.handles.append(handle)
 
     @rule(conversation=CONVERSATIONS, agent=AGENTS, handle=st.integers(0, 1), wait=st.sampled_from(WAITS))
@@ -64,8 +65,6 @@ def test_files_answer_as_memory_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Machine, "make", lambda: Folder(tmp_path), raising=False)
     monkeypatch.setattr(writing, "_LEAST_WASTE", 300)
     monkeypatch.setattr(records, "_LEAST_WASTE", 300)
-    monkeypatch.setattr(changes, "_LONGEST", 300)
-    monkeypatch.setattr(checkpoint, "WORTH", 300)
     run_state_machine_as_test(
         Machine,
         settings=settings(

@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE
 
 from hansard import ConversationNotFound, Limits, Message, Unavailable, sync
 from hansard.backends.files import FilesBackend, lifecycle
+from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.locks import Locks
 from hansard.store.core import utc_now
 from hansard.testing import processes
@@ -111,7 +112,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
     with kit.connect(tmp_path) as store, ThreadPoolExecutor(1) as pool:
         backend = cast("FilesBackend", store.backend)
         tenant = backend.storage.common.tenant("default")
-        with tenant.writing("c"), tenant.shelf.changes.announced("c"):
+        with tenant.writing("c"):
             # Between two folders, at the worst moment.
             journal, away = kit.journal(tmp_path, "c"), tmp_path / "away"
             journal.rename(away)
@@ -119,7 +120,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.5)
             assert tenant.records("").forget("c", utc_now()) == 1
-            with tenant.ledger._file.writing(), tenant._catalog.mutex:
+            with tenant.ledger._file.writing(), tenant.index.writing():
                 away.rename(journal)
         waiting.result()
         assert len(store.list_conversations().items) == 2
@@ -204,19 +205,28 @@ def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytes
         assert not temporary.exists()
 
 
-def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(tmp_path: Path) -> None:
+def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, looked = threading.Event(), threading.Event()
+    compare = Catalog._compare
+
+    def slowly(catalog: Catalog) -> None:
+        # As if a look at very many conversations were under way.
+        looks.set()
+        assert looked.wait(PATIENCE)
+        compare(catalog)
+
     def picture(letter: str) -> list[Message]:
         return [Message("user", {"image": letter * 400})]
 
     with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store, ThreadPoolExecutor(2) as pool:
         store.append("c", picture("A"))
-        tenant = cast("FilesBackend", store.backend).storage.common.tenant("default")
-        with tenant._catalog.mutex:
-            # As if a first look at very many conversations were under way.
-            going = pool.submit(store.delete_conversation, "c")
-            with pytest.raises(TimeoutError):
-                going.result(timeout=0.5)
-            pool.submit(store.append, "d", picture("B")).result(PATIENCE)
+        monkeypatch.setattr(Catalog, "_compare", slowly)
+        going = pool.submit(store.delete_conversation, "c")
+        assert looks.wait(PATIENCE)
+        pool.submit(store.append, "d", picture("B")).result(PATIENCE)
+        looked.set()
         assert going.result().blobs == 1
 
 

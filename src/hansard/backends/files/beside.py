@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Sequence
 
 from hansard import rules
-from hansard.backends.files import ledger, names, reading
+from hansard.backends.files import ledger, names
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writing import Writer
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
-from hansard.model import Message, Receipt, Record, UsageRow
+from hansard.model import Receipt, Record, UsageRow
 
 # --- records ----------------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
         pen = stack.enter_context(space.writing())
         line, results = space.plan(pen, context, writes, tenant.lives(context))
         for writer in writers:
-            if owner not in writer.index.owners:
+            if owner not in writer.state.rest.owners:
                 writer.commit(Entry(what="records", at=context.now, owners=[owner]))
         if line.records or line.deleted:
             space.commit(pen, line)
@@ -68,33 +68,7 @@ def record_owners(tenant: Tenant) -> list[str]:
 
 
 def participations(tenant: Tenant, context: Context, participant_id: str, limit: int) -> list[Participation]:
-    with tenant.catalog() as catalog:
-        ids = [card.id for card in catalog.cards.values() if card.conversation and participant_id in card.users]
-    found = []
-    for id in ids:
-        if limit <= 0:
-            break
-        said = _said(tenant, context, id, participant_id, limit)
-        limit -= len(said)
-        if said:
-            found.append(Participation(id, said))
-    return found
-
-
-def _said(tenant: Tenant, context: Context, id: str, participant_id: str, limit: int) -> list[str]:
-    said: list[str] = []
-    with tenant.shelf.reading(context, id) as book:
-        for _, message in reading.each_message(book) if book else ():
-            if len(said) == limit:
-                break
-            if _is_by(message, participant_id):
-                said.append(message.id)
-    return said
-
-
-def _is_by(message: Message, participant_id: str) -> bool:
-    who = message.participant
-    return who is not None and who.kind == "user" and who.id == participant_id
+    return tenant.catalog().participations(context, participant_id, limit)
 
 
 def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
@@ -105,8 +79,8 @@ def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
 def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
     records = tenant.records(user_id).erase()
     rows = [key for key in _usage(tenant) if key[1] == user_id]
-    with tenant.catalog() as catalog:
-        ids = [card.id for card in catalog.cards.values() if any(row.user_id == user_id for row in card.usage)]
+    found = tenant.catalog().usage()
+    ids = [id for id, _, usage in found if any(row.user_id == user_id for row in usage)]
     for id in ids:
         with tenant.writing(id) as writer:
             if writer is not None and writer.book is not None:
@@ -114,7 +88,7 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
     tenant.ledger.erase(user_id)
     # Records of the tenant that belonged to the user's conversations and messages, their vectors among them.
     tenant.records("").drop_waste()
-    tenant.forget_gone()
+    tenant.index.scrub(whole=True)
     return Receipt(records=records, usage_rows=len(rows), at=context.now)
 
 
@@ -124,10 +98,9 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
 def _usage(tenant: Tenant) -> ledger.Rows:
     """By day, user, agent and model: of the conversations, and of those that were deleted."""
     # In this order: what is deleted in between is in both, and is counted once.
-    with tenant.catalog() as catalog:
-        cards = [(card.journal, card.usage) for card in catalog.cards.values() if card.usage]
+    found = tenant.catalog().usage()
     rows, taken = tenant.ledger.usage()
-    for journal, usage in cards:
+    for _, journal, usage in found:
         if journal not in taken:
             ledger.add_rows(rows, usage)
     return rows
@@ -147,13 +120,3 @@ def usage(tenant: Tenant, context: Context, since: str | None, until: str | None
         and (context.user is None or row.user_id == context.user)
     ]
     return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
-
-
-def overdue(tenant: Tenant, context: Context) -> list[str]:
-    """Conversations that have expired, and deletions that somebody began and did not finish."""
-    with tenant.catalog() as catalog:
-        return [
-            card.id
-            for card in catalog.cards.values()
-            if card.conversation is None or not rules.is_visible(card.conversation, Context(tenant.id, context.now))
-        ]

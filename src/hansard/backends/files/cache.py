@@ -13,8 +13,9 @@ V = TypeVar("V")
 class Lru(Generic[V]):
     """Things by key; the ones not used for long go when all together weigh too much. The last one always stays."""
 
-    def __init__(self, most: int, least: int) -> None:
+    def __init__(self, most: int, least: int, drop: Callable[[V], None] | None = None) -> None:
         self._most = most
+        self._let_go = drop
         self._least = least
         """What a thing weighs until somebody says more."""
         self._things: OrderedDict[Hashable, V] = OrderedDict()
@@ -31,9 +32,6 @@ class Lru(Generic[V]):
         self.weigh(key, self._least)
         return thing
 
-    def peek(self, key: Hashable) -> V | None:
-        return self._things.get(key)
-
     def weigh(self, key: Hashable, weight: int) -> None:
         with self._lock:
             if key in self._things:
@@ -47,13 +45,11 @@ class Lru(Generic[V]):
             self._drop(key)
 
     def _drop(self, key: Hashable) -> None:
-        self._things.pop(key, None)
+        thing = self._things.pop(key, None)
+        if thing is not None and self._let_go is not None:
+            self._let_go(thing)
         self._total -= self._weights.pop(key, 0)
 
     def values(self) -> list[V]:
         with self._lock:
             return list(self._things.values())
-
-    def items(self) -> list[tuple[Hashable, V]]:
-        with self._lock:
-            return list(self._things.items())

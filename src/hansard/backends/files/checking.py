@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hansard import rules
 from hansard.backends.files import disk, lifecycle, lines, names
-from hansard.backends.files.index import Index
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
 from hansard.backends.files.ledger import Estate, tenant_at
 from hansard.backends.files.lines import R
 from hansard.backends.files.records import Space
+from hansard.backends.files.replay import Place, Replay
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Message, Problem, from_micros
@@ -71,29 +71,31 @@ def _settled(tenant: Tenant, name: str, look: Callable[[], Iterator[Problem]]) -
 
 def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
     path = tenant.layout.journal(folder, name)
-    problems, index = _replay(path, Index)
+    problems, replayed = _replay(path, Replay)
     yield from problems
-    if index is None or not index.spot.lines:
+    if replayed is None or not replayed.spot.lines:
         return
-    if names.escape(index.id) != name:
-        yield Problem(str(path), f"it holds conversation {index.id!r}, which belongs into another file")
-    if index.deleted is not None:
+    state = replayed.state
+    if names.escape(state.id) != name:
+        yield Problem(str(path), f"it holds conversation {state.id!r}, which belongs into another file")
+    if state.deleted_at is not None:
         yield Problem(str(path), "the conversation was deleted, but not to the end: purge() does the rest")
-    elif index.head is None:
+    elif state.head is None:
         yield Problem(str(path), "it ends before it says what it holds")
     else:
-        yield from rules.audit(f"{tenant.id}/{index.id}", index.head, _as_messages(index))
-        for sha256 in sorted(index.digests()):
+        places = {id: place for id, place in replayed.places.items() if place is not None}
+        yield from rules.audit(f"{tenant.id}/{state.id}", state.head, _as_messages(places))
+        for sha256 in sorted({digest for place in places.values() for digest in place.digests}):
             if not tenant.layout.blob(sha256).exists():
-                yield Problem(f"{tenant.id}/{index.id}", f"blob {sha256} is missing")
+                yield Problem(f"{tenant.id}/{state.id}", f"blob {sha256} is missing")
 
 
-def _as_messages(index: Index) -> list[tuple[int, Message]]:
+def _as_messages(places: dict[str, Place]) -> list[tuple[int, Message]]:
     """What an audit looks at."""
-    ids = {place: id for id, place in index.places.items()}
+    ordered = sorted(places.items(), key=lambda each: each[1].seq)
     return [
-        (row.line, Message("", None, ids[index.place(row)], seq=row.seq, created_at=from_micros(row.created)))
-        for row in index.all_rows()
+        (place.segment, Message("", None, id, seq=place.seq, created_at=from_micros(place.created)))
+        for id, place in ordered
     ]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from hansard.backends.files import disk, lifecycle
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import ROOT, Layout
-from hansard.backends.files.shelf import Journal
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.errors import ValidationError
 
@@ -40,8 +39,7 @@ def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
     writes.make_folder(target.locks)
     # As long as this is held, no blob goes.
     with tenant.blobs.staying():
-        with tenant.catalog() as catalog:
-            names = list(catalog.cards)
+        names = tenant.catalog().names()
         tenant.ledger.copy_to(target.ledger, writes)
         for space in tenant.spaces():
             space.copy_to(target.space(space.owner), writes)
@@ -52,14 +50,13 @@ def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
 
 
 def _copy_journal(tenant: Tenant, name: str, target: Layout, writes: Disk) -> None:
-    journal = tenant.shelf.known(name) or Journal(name)
-    with tenant.shelf.opened(journal) as found:
+    with tenant.shelf.opened(name) as found:
         if found is None:
             return
-        fd, path, index = found
-        copy = target.journal(path.parent.name, name)
+        source, card = found
+        copy = target.journal(source.folder, name)
         writes.make_folder(copy.parent)
-        writes.replace(copy, disk.prefix(fd, index.spot.size))
+        writes.replace(copy, disk.prefix(source.fd, card.state.spot.size))
 
 
 def _copy_blob(path: Path, copy: Path, writes: Disk) -> None:

@@ -128,6 +128,7 @@ class Stub(Struct):
     id: str
     seq: int
     size: int
+    role: str
     created_at: datetime
     line: int = 1
     participant: Participant | None = None

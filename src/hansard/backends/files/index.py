@@ -1,253 +1,419 @@
-"""A conversation as its journal tells it: the head, and where each message stands.
+"""The index of a tenant: one SQLite file, made from the journals, which may be lost or removed at any time.
 
-Messages stay in the file. For each line of messages there is a table of numbers, in the order of seq; so the newest N
-are found, and read, at the cost of N. What a write does here is exactly what reading its line again would do.
+The journals are the truth. A writer updates the index after its line is in the journal, so the index may be behind one
+(a writer was killed in between) but never ahead. Whoever uses a conversation compares its row with the file first; see
+`journals`. So the index need not be durable: a commit waits for no disk.
+
+It is replaced when it is damaged, of an older format, or gone. Where it cannot be written (a read-only or full disk, a
+newer format) this process uses a private one in memory, which is filled the same way, and tries again later.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime
-from heapq import merge
-from itertools import chain
+import contextlib
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
 
-from msgspec import UNSET, structs
+from hansard.backends.files.disk import Disk
+from hansard.backends.files.layout import Layout
+from hansard.backends.files.lines import inode_of
+from hansard.backends.files.locks import Locks
+from hansard.errors import TimedOut, Unavailable
 
-from hansard import rules
-from hansard.backends.files import entries, lines
-from hansard.backends.files.entries import Entry, Stub
-from hansard.backends.files.lines import Piece, Spot
-from hansard.backends.files.tables import Row, Table
-from hansard.contract.storage import Run, Span
-from hansard.contract.types import Head
-from hansard.model import NOT_YET, Summary, UsageRow, from_micros, to_micros
+FORMAT = 1
+"""Of the index alone. Another number makes this version build it anew."""
 
-_LINE_SHIFT = 40
-_SEQ_MASK = (1 << _LINE_SHIFT) - 1
+_SCHEMA = resources.files(__package__).joinpath("index.sql").read_text("utf-8")
+_IDLE = 8
+"""Connections that a tenant keeps open when nobody uses them."""
+_RETRY = 30.0
+"""Seconds until a process that could not write the index tries again."""
+_PATIENCE = 10.0
+_SCRUB_MILLISECONDS = 1000
+_MERGES, _MANY_MERGES = 4, 100_000
+_PAGES = 64
+"""Pages of the search index that are merged at once."""
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_UNUSABLE = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+)
+
+
+class IndexFailure(Exception):
+    """The index cannot be used as it is. `recover` sees to it that the next attempt uses another one, or raises."""
+
+    def __init__(self, index: Index, inode: int | None, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self._index = index
+        self._inode = inode
+
+    @property
+    def code(self) -> int:
+        return getattr(self.error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+
+    def recover(self) -> None:
+        if self.code in _BUSY:
+            raise TimedOut(
+                f"other processes have used the index for too long ({self._index.path}): nothing was written, try again"
+            ) from self.error
+        self._index.renew(self._inode, private=self.code in _UNUSABLE)
 
 
 class Index:
-    """All that a journal says about its conversation."""
+    def __init__(self, layout: Layout, writes: Disk, locks: Locks, timeout: float) -> None:
+        self.path = layout.index
+        self._layout = layout
+        self._disk = writes
+        self._locks = locks
+        self._timeout = timeout
+        self._pool: _Pool | None = None
+        self._opening = threading.Lock()
+        self._turn = threading.RLock()
+        self._here = threading.local()
 
-    def __init__(self) -> None:
-        self.spot = Spot()
-        self.id = ""
-        self.journal = ""
-        self.head: Head | None = None
-        self.deleted: Entry | None = None
-        self.tables: dict[int, Table] = {}
-        self.places: dict[str, int] = {}
-        self.summaries: list[Summary] = []
-        self.usage: dict[rules.UsageKey, UsageRow] = {}
-        self.refs: dict[int, tuple[str, ...]] = {}
-        """By seq, the blobs of messages that have any."""
-        self.pinned: set[int] = set()
-        """The seqs of pinned messages."""
-        self.users: set[str] = set()
-        """Participants of kind user, and perhaps some who have left."""
-        self.owners: set[str] = set()
-        self.top = 0
-        self.waste = 0
-        """Bytes in the journal that a rewrite would leave out."""
+    # Connections
 
-    # Finding
+    @contextlib.contextmanager
+    def connection(self, *, current: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection for this thread. Nobody waits for the lock of a file while holding one.
 
-    def find(self, message_id: str) -> Row | None:
-        place = self.places.get(message_id)
-        if place is None:
-            return None
-        table = self.tables[place >> _LINE_SHIFT]
-        return table.row(table.find(place & _SEQ_MASK))
-
-    def place(self, row: Row) -> int:
-        """What `places` says of the message in that row."""
-        return row.line << _LINE_SHIFT | row.seq
-
-    def spans(self, branch: str | None) -> list[tuple[Table, int]]:
-        """The tables that a branch reads, oldest first, and how many messages of each."""
-        assert self.head is not None
-        parts = rules.segments(self.head.lane(branch))
-        return [
-            (table, table.upto(seq)) for line, seq in parts if (table := self.tables.get(line)) is not None and table
-        ]
-
-    def between(self, runs: Sequence[Run], newest: int | None = None) -> list[Row]:
-        """The messages of these runs in order: all, or only so many from the end."""
-        found: list[Row] = []
-        for run in reversed(runs):
-            table, start, end = self._part(run)
-            if newest is not None:
-                start = max(start, end - (newest - len(found)))
-            found[:0] = table.rows(start, end)
-        return found
-
-    def span(self, run: Run) -> Span:
-        table, start, end = self._part(run)
-        return Span(end - start, table.seq[start], table.seq[end - 1]) if start < end else Span()
-
-    def _part(self, run: Run) -> tuple[Table, int, int]:
-        """The table of a run's segment, and where in it the run begins and ends."""
-        table = self.tables.get(run.segment) or Table(run.segment)
-        start = table.upto(run.after)
-        return table, start, max(start, table.upto(run.upto))
-
-    def ids(self, runs: Sequence[Run]) -> list[str]:
-        """The ids of the messages of these runs."""
-        wanted = {self.place(row) for row in self.between(runs)}
-        return [id for id, place in self.places.items() if place in wanted] if wanted else []
-
-    def all_rows(self, after: int = 0) -> Iterator[Row]:
-        """Of every line, in the order of seq."""
-        tables = self.tables.values()
-        return merge(*(table.rows(table.upto(after), len(table)) for table in tables), key=lambda row: row.seq)
-
-    def last_time(self, without: Collection[str]) -> datetime | None:
-        """The time of the last message, the ones of these ids aside."""
-        gone = {self.places[id] & _SEQ_MASK for id in without if id in self.places}
-        last = max((table.last(gone) for table in self.tables.values()), default=None)
-        return from_micros(last[1]) if last and last[0] else None
-
-    def last_segment(self) -> int:
-        """The highest number that a segment of this conversation has, or had."""
-        assert self.head is not None
-        return max(self.top, *(lane.line for lane in self.head.lanes.values()))
-
-    def digests(self, ids: Iterable[str] | None = None) -> set[str]:
-        """Blobs that these messages refer to, or all."""
-        if ids is None:
-            return set(chain.from_iterable(self.refs.values()))
-        return {digest for id in ids for digest in self.refs.get(self.places[id] & _SEQ_MASK, ())}
-
-    # Reading on
-
-    def apply(self, line: bytes, at: int) -> None:
-        entry = entries.decode_entry(line)
-        if entry.hansard:
-            lines.check_format(entry.hansard, f"the journal of conversation {entry.id!r}")
-            self.id, self.journal = entry.id, entry.journal
-        grown = len(self.places)
-        self._remove(entry)
-        if entry.messages:
-            for raw, piece in lines.pieces(line, at, entries.MESSAGES, entry.messages):
-                self._put(entries.decode_stub(raw), piece)
-        if len(self.places) <= grown:
-            self.waste += len(line)
-        self.change(entry)
-
-    def change(self, entry: Entry) -> None:
-        """Takes in everything but messages."""
-        self._change_head(entry)
-        self._change_rest(entry)
-
-    def _remove(self, entry: Entry) -> None:
-        if entry.cleared:
-            self.waste += sum(sum(table.length) for table in self.tables.values())
-            self.tables, self.places, self.refs, self.pinned, self.top = {}, {}, {}, set(), 0
-        for id in entry.removed:
-            place = self.places.pop(id)
-            table = self.tables[place >> _LINE_SHIFT]
-            at = table.find(place & _SEQ_MASK)
-            self.waste += table.length[at]
-            table.remove(at)
-            self.refs.pop(place & _SEQ_MASK, None)
-            self.pinned.discard(place & _SEQ_MASK)
-
-    def _put(self, stub: Stub, piece: Piece) -> None:
-        place = self.places.get(stub.id)
-        if place is None:
-            table = self.tables.get(stub.line)
-            if table is None:
-                table = self.tables[stub.line] = Table(stub.line)
-                self.top = max(self.top, stub.line)
-            table.add(stub.seq, to_micros(stub.created_at), stub.size, piece)
-            self.places[stub.id] = stub.line << _LINE_SHIFT | stub.seq
-        else:
-            table = self.tables[place >> _LINE_SHIFT]
-            at = table.find(place & _SEQ_MASK)
-            self.waste += table.length[at]
-            table.put(at, stub.size, piece)
-            self.refs.pop(stub.seq, None)
-            self.pinned.discard(stub.seq)
-        if stub.blobs:
-            self.refs[stub.seq] = tuple({ref.sha256 for ref in stub.blobs})
-        if stub.pinned:
-            self.pinned.add(stub.seq)
-        self._meet(stub)
-
-    def _meet(self, stub: Stub) -> None:
-        if stub.participant is not None and stub.participant.kind == "user":
-            self.users.add(stub.participant.id)
-
-    def _change_head(self, entry: Entry) -> None:
-        head = self.head
-        conversation = head.conversation if head else None
-        if entry.conversation is not UNSET:
-            conversation = entries.with_facts(conversation, self.id, entry.conversation)
-        if conversation is None:
+        With `current`, it is to the file that other processes use now. Without it, it may be to one that was removed:
+        for those who compare what they find with the journal.
+        """
+        held: sqlite3.Connection | None = getattr(self._here, "connection", None)
+        if held is not None:
+            yield held
             return
-        if conversation.message_count != len(self.places):
-            raise ValueError(f"it counts {conversation.message_count} messages, and there are {len(self.places)}")
-        lanes = dict(head.lanes) if head else {}
-        for id in entry.dropped:
-            del lanes[id]
-        lanes.update((lane.id, lane) for lane in entry.branches)
-        for id, count in entry.counts.items():
-            lanes[id] = structs.replace(lanes[id], count=count)
-        seq = entry.seq if entry.seq is not UNSET else head.seq if head else 0
-        buried = entry.buried if entry.buried is not UNSET else head is not None and head.buried
-        self.head = Head(conversation, seq, lanes, buried)
+        pool = self._pool
+        if current or pool is None or pool.is_private or pool.pid != os.getpid():
+            pool = self._current()
+        try:
+            connection = self._here.connection = pool.take()
+            try:
+                yield connection
+            finally:
+                self._here.connection = None
+                if connection.in_transaction:
+                    connection.rollback()
+                pool.give(connection)
+        except (sqlite3.Error, IndexDamage) as error:
+            raise IndexFailure(self, pool.inode, error) from error
 
-    def _change_rest(self, entry: Entry) -> None:
-        self.top = max(self.top, entry.top)
-        if entry.summaries is not UNSET:
-            self.summaries = entry.summaries
-        if entry.summary is not UNSET:
-            self.summaries.append(entry.summary)
-        for row in entry.usage:
-            key = (row.day, row.user_id, row.agent_id, row.model)
-            self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
-        if entry.erased:
-            self.usage = {key: row for key, row in self.usage.items() if key[1] != entry.erased}
-        self.owners.update(entry.owners)
-        if entry.deleted:
-            self.deleted = entry
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads: everything of one moment."""
+        with self.connection() as connection:
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
 
-    # Writing anew
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that writes."""
+        # Threads of one process hand over at once; SQLite would let them sleep.
+        with self._turn, self.connection(current=True) as connection:
+            if connection.in_transaction:
+                yield connection  # the outermost one commits
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
 
-    def copy(self) -> Index:
-        """A twin that may change without changing this one."""
-        twin = Index()
-        for name, value in vars(self).items():
-            setattr(twin, name, value)
-        twin.spot = structs.replace(self.spot)
-        twin.tables = {line: table.copy() for line, table in self.tables.items()}
-        twin.places, twin.usage, twin.refs = dict(self.places), dict(self.usage), dict(self.refs)
-        twin.summaries, twin.users, twin.owners = list(self.summaries), set(self.users), set(self.owners)
-        twin.pinned = set(self.pinned)
-        return twin
+    @contextlib.contextmanager
+    def synchronising(self) -> Iterator[None]:
+        """While all journals are compared with this index."""
+        pool = self._current()
+        pool.is_synced = True
+        try:
+            yield
+        except BaseException:
+            pool.is_synced = False
+            raise
 
-    def whole(self, at: datetime = NOT_YET) -> Entry:
-        """Everything but the messages. The nonce tells a file that ends with it from another of the same length."""
-        entry = Entry(
-            what="snapshot",
-            at=at,
-            nonce=secrets.token_hex(4),
-            top=self.top,
-            summaries=self.summaries,
-            usage=list(self.usage.values()),
-            owners=sorted(self.owners),
+    @property
+    def is_synced(self) -> bool:
+        """Every journal was compared with its row since this index was opened, and writers keep it up to date."""
+        pool = self._current()
+        return pool.is_synced and not pool.is_private
+
+    @property
+    def token(self) -> object:
+        """Another one when another database is used."""
+        return self._pool
+
+    def failed(self) -> None:
+        """A line is in its journal and not in the index: listings compare all journals again."""
+        if self._pool is not None:
+            self._pool.is_synced = False
+
+    def close(self) -> None:
+        with self._opening:
+            if self._pool is not None:
+                self._pool.close()
+            self._pool = None
+
+    def scrub(self, *, whole: bool = False) -> None:
+        """Takes what was deleted out of the search index and the write-ahead log, as far as that is soon done.
+
+        The rest stays until a purge, which asks for the `whole`, and unless others are using the file for longer.
+        """
+        with contextlib.suppress(IndexFailure):
+            with self.writing() as connection:
+                _merge(connection, _MANY_MERGES if whole else _MERGES)
+            with self.connection() as connection:
+                connection.execute(f"PRAGMA busy_timeout = {_SCRUB_MILLISECONDS}")
+                try:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
+
+    # Opening
+
+    def _current(self) -> _Pool:
+        pool = self._pool
+        inode = _inode(self.path)
+        if pool is not None and self._fits(pool, inode):
+            return pool
+        with self._opening:
+            inode = _inode(self.path)
+            if self._pool is None or not self._fits(self._pool, inode):
+                self._replace(self._open())
+            assert self._pool is not None
+            return self._pool
+
+    def _fits(self, pool: _Pool, inode: int | None) -> bool:
+        if pool.pid != os.getpid():
+            return False
+        if not pool.is_private:
+            return pool.inode == inode
+        # Where there was no tenant there may be one now.
+        return time.monotonic() < pool.until and (not pool.is_empty or not self._layout.home.is_dir())
+
+    def _replace(self, pool: _Pool) -> None:
+        old, self._pool = self._pool, pool
+        if old is not None:
+            old.close()
+
+    def renew(self, inode: int | None, *, private: bool) -> None:
+        """Gives up the database of that number: for a private one, or for a new file in its place."""
+        with self._opening:
+            if self._pool is not None and self._pool.inode != inode:
+                return  # another thread was first
+            if private:
+                self._replace(self._private())
+                return
+            self._remove(inode)
+            self._replace(self._open())
+
+    def rebuild(self) -> None:
+        """Begins anew with an empty file."""
+        pool = self._current()
+        if not pool.is_empty:
+            self.renew(pool.inode, private=False)
+
+    def _open(self) -> _Pool:
+        home = self._layout.home
+        if not home.is_dir():
+            return self._private(is_empty=True)
+        try:
+            self._disk.make_folder(self._layout.locks, within=home)
+            self._disk.make_folder(self._layout.cache, within=home)
+            for _ in range(2):
+                with self._locks.hold(self._layout.lock("_index"), "the index", shared=True):
+                    version = self._version()
+                    if version == FORMAT:
+                        self._remove_older()
+                        return _Pool(self._connect, _inode(self.path))
+                if version > FORMAT:
+                    break  # a newer Hansard uses this folder, too
+                self._remove(_inode(self.path))
+        except FileNotFoundError:
+            return self._private(is_empty=True)
+        except (OSError, sqlite3.Error, Unavailable):
+            pass  # it cannot be used, so we do without it
+        return self._private()
+
+    def _remove_older(self) -> None:
+        """Removes what versions before the index kept in its folder."""
+        for name in ("changes.log", "catalog.json"):
+            (self._layout.cache / name).unlink(missing_ok=True)
+        shutil.rmtree(self._layout.cache / "index", ignore_errors=True)
+
+    def _version(self) -> int:
+        """Of the database, which is made if it is missing; 0 when it is damaged."""
+        with contextlib.closing(self._connect()) as connection:
+            try:
+                return _prepare(connection)
+            except sqlite3.Error as error:
+                if error.sqlite_errorcode & 0xFF in (*_BUSY, *_UNUSABLE):
+                    raise
+                return 0
+
+    def _connect(self, path: str | None = None) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            path or str(self.path),
+            timeout=self._timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
-        assert self.head is not None
-        entries.set_head(entry, None, self.head)
-        return entry
+        try:
+            # NORMAL waits for the disk at checkpoints only, so that a crash of the machine leaves a sound file.
+            connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._disk.durable else 'OFF'}")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def begin(self) -> None:
-        """Before it is led along a new file: nothing is read, nothing is waste."""
-        self.spot, self.waste, self.users = Spot(), 0, set()
+    def _private(self, *, is_empty: bool = False) -> _Pool:
+        def connect() -> sqlite3.Connection:
+            connection = self._connect(":memory:")
+            _prepare(connection)
+            return connection
 
-    def moved(self, row: Row, offset: int, stub: Stub) -> None:
-        """A message stands elsewhere in the new file."""
-        table = self.tables[row.line]
-        table.offset[table.find(row.seq)] = offset
-        self._meet(stub)
+        return _Pool(connect, None, self._turn, is_empty=is_empty)
+
+    def _remove(self, inode: int | None) -> None:
+        """Removes the database of that number."""
+        # Nobody opens it meanwhile: its other files are found by their names.
+        with contextlib.suppress(OSError, TimedOut), self._locks.hold(self._layout.lock("_index"), "the index"):
+            if _inode(self.path) == inode:
+                for ending in ("-wal", "-shm", ""):
+                    self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+
+
+class IndexDamage(Exception):
+    """A row of the index says what no journal could have said."""
+
+
+class _Pool:
+    """Connections to one database file; or the only one to a private database, which threads use in turn."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        inode: int | None,
+        turn: threading.RLock | None = None,  # type: ignore[valid-type,unused-ignore]
+        *,
+        is_empty: bool = False,
+    ) -> None:
+        self.inode = inode
+        self.pid = os.getpid()
+        self.is_private = turn is not None
+        self.is_empty = is_empty
+        """There is no such tenant."""
+        self.is_synced = False
+        self.until = time.monotonic() + _RETRY
+        """When a private one should be replaced by the shared one."""
+        self._connect = connect
+        self._idle = [connect()]
+        self._turn = turn
+        self._is_closed = False
+
+    def take(self) -> sqlite3.Connection:
+        if self._turn is not None:
+            self._turn.acquire()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def give(self, connection: sqlite3.Connection) -> None:
+        if self._is_closed or len(self._idle) >= _IDLE:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        if self._turn is not None:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Closes what nobody uses; the others are closed when they are given back."""
+        self._is_closed = True
+        if self.pid != os.getpid():
+            _inherited.append(self)  # a forked child must not touch its parent's connections
+            return
+        while self._idle:
+            self._idle.pop().close()
+
+
+_inherited: list[_Pool] = []
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return inode_of(path.stat())
+    except OSError:
+        return None
+
+
+def _prepare(connection: sqlite3.Connection) -> int:
+    """Makes the tables of a new database. Returns the format of what is there."""
+    version = _version(connection)
+    if version:
+        return version
+    _enter_wal(connection)
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+    except sqlite3.OperationalError:
+        # Another process may have been first.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if not _version(connection):
+            raise
+    return _version(connection)
+
+
+def _merge(connection: sqlite3.Connection, rounds: int) -> None:
+    """Merges the parts of the search index: what was deleted lies in old ones until then."""
+    if not connection.execute("SELECT unclean FROM search_state").fetchone()[0]:
+        return
+    for _ in range(rounds):
+        before = connection.total_changes
+        connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (-_PAGES,))
+        # The documented sign that there was nothing to merge.
+        if connection.total_changes - before < 2:
+            connection.execute("UPDATE search_state SET unclean = 0")
+            return
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Two processes that make a file at once collide here without SQLite waiting, so we do."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return

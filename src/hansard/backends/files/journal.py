@@ -65,7 +65,7 @@ class Known(Generic[R]):
         fd = writes.replace_open(path, content)
         if state is None:
             return fd, self.read_on(fd, path)
-        state.spot.inode = os.fstat(fd).st_ino
+        state.spot.inode = lines.inode_of(os.fstat(fd))
         with self.mutex:
             self.state = state
         return fd, state

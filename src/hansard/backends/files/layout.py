@@ -9,9 +9,7 @@ hansard.json                       the format of this folder
   _blobs/<ab>/<sha256>
   _locks/                          not to be removed while anybody uses the store
   _cache/                          may be removed at any time: it is made again
-    changes.log                    which conversations have changed
-    catalog.json                   what listings need of each conversation
-    index/<conversation>.index     where the messages of a long journal stand
+    index.sqlite                   what listings, searches and readers need of each journal
 _gone.<random>/                    a tenant that is being deleted
 """
 
@@ -27,7 +25,6 @@ from hansard.backends.files import names
 ROOT = "hansard.json"
 TENANT = "_tenant.jsonl"
 ENDING = ".jsonl"
-INDEX = ".index"
 
 
 @lru_cache(maxsize=10_000)
@@ -47,9 +44,7 @@ class Layout:
         self.blobs = self.home / "_blobs"
         self.locks = self.home / "_locks"
         self.cache = self.home / "_cache"
-        self.changes = self.cache / "changes.log"
-        self.catalog = self.cache / "catalog.json"
-        self.indexes = self.cache / "index"
+        self.index = self.cache / "index.sqlite"
 
     def journal(self, folder: str, name: str) -> Path:
         return _inside(_inside(self.home, folder), name + ENDING)
@@ -62,9 +57,6 @@ class Layout:
 
     def blob(self, sha256: str) -> Path:
         return self.blobs / sha256[:2] / sha256
-
-    def index(self, name: str) -> Path:
-        return self.indexes / f"{name}{INDEX}"
 
     def folders(self) -> list[str]:
         """Those that hold conversations."""

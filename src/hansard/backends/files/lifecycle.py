@@ -53,15 +53,14 @@ def chosen(common: Common, tenant: str | None) -> list[Tenant]:
 
 
 def stats(common: Common, tenant: str | None) -> Stats:
-    total = Stats(backend="files", bytes=0)
+    total = Stats(backend="files", bytes=0, unindexed=0)
     for each in chosen(common, tenant):
         total = _add(total, _stats(each))
     return total
 
 
 def _stats(tenant: Tenant) -> Stats:
-    with tenant.catalog() as catalog:
-        conversations = list(catalog.conversations.values())
+    conversations = [conversation for conversation, _, _ in tenant.catalog().conversations()]
     sizes = [size for _, size in tenant.blobs.all()]
     return Stats(
         backend="files",
@@ -72,13 +71,14 @@ def _stats(tenant: Tenant) -> Stats:
         blobs=len(sizes),
         blob_bytes=sum(sizes),
         bytes=_size(tenant.layout.home),
+        unindexed=tenant.catalog().unindexed(),
         active=rules.active_days(conversations),
     )
 
 
 def _add(one: Stats, other: Stats) -> Stats:
-    fields = ("tenants", "conversations", "messages", "records", "blobs", "blob_bytes", "bytes")
-    sums = {name: getattr(one, name) + getattr(other, name) for name in fields}
+    fields = ("tenants", "conversations", "messages", "records", "blobs", "blob_bytes", "bytes", "unindexed")
+    sums = {name: (getattr(one, name) or 0) + (getattr(other, name) or 0) for name in fields}
     active = rules.newest_days(Counter(one.active) + Counter(other.active))
     return structs.replace(one, active=active, **sums)
 
@@ -100,7 +100,7 @@ def sweep(common: Common, context: Context, limit: int) -> Swept:
     total = Receipt(at=context.now)
     tombstones = 0
     for tenant in tenants(common):
-        over = beside.overdue(tenant, context)
+        over = tenant.catalog().overdue(context)
         for id in over[:limit]:
             total += _sweep_conversation(tenant, context, id)
         limit -= len(over)
@@ -126,7 +126,7 @@ def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
 def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
     records = sum(space.sweep(context.now) for space in tenant.spaces())
     blobs = tenant.drop_blobs({sha256 for sha256, _ in tenant.blobs.all()}, context.now)
-    tenant.forget_gone()
+    tenant.index.scrub(whole=True)
     return Receipt(records=records, blobs=blobs, at=context.now)
 
 
@@ -168,13 +168,12 @@ def _remove(folder: Path) -> None:
 
 
 def _everything(tenant: Tenant, context: Context) -> Receipt:
-    with tenant.catalog() as catalog:
-        cards = [card for card in catalog.cards.values() if card.conversation]
+    found = tenant.catalog().conversations()
     return Receipt(
-        conversations=len(cards),
-        messages=sum(card.conversation.message_count for card in cards if card.conversation),
-        branches=sum(card.branches for card in cards),
-        summaries=sum(card.summaries for card in cards),
+        conversations=len(found),
+        messages=sum(conversation.message_count for conversation, _, _ in found),
+        branches=sum(branches for _, branches, _ in found),
+        summaries=sum(summaries for _, _, summaries in found),
         records=sum(space.count() for space in tenant.spaces()),
         blobs=sum(1 for _ in tenant.blobs.all()),
         usage_rows=beside.count_usage(tenant),

@@ -29,6 +29,7 @@ FORMAT = 1
 _SEAL = b',"check":"%08x"}\n'
 _SEAL_LENGTH = 21
 _TAIL_LENGTH = 11
+_INODE_MASK = (1 << 63) - 1
 
 
 def seal(body: bytes, number: int) -> bytes:
@@ -50,11 +51,18 @@ class Spot(Struct):
     lines: int = 0
     tail: bytes = b""
     """The end of the last line, checksum and all: a file of the same number and length may be another one."""
+    mtime: int = -1
+    """When the file was last changed, if it was read to its end."""
 
     def step(self, line: bytes) -> None:
         self.size += len(line)
         self.lines += 1
         self.tail = line[-_TAIL_LENGTH:]
+
+
+def inode_of(facts: os.stat_result) -> int:
+    """A file's number, as SQLite can keep it."""
+    return facts.st_ino & _INODE_MASK
 
 
 def end_of(fd: int) -> tuple[int, bytes]:
@@ -66,7 +74,8 @@ def end_of(fd: int) -> tuple[int, bytes]:
 class Replay(Protocol):
     """What is known of a journal by having read it."""
 
-    spot: Spot
+    @property
+    def spot(self) -> Spot: ...
 
     def apply(self, line: bytes, at: int) -> None:
         """Takes in the line that begins at `at`."""
@@ -78,21 +87,25 @@ R = TypeVar("R", bound=Replay)
 def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
     """The state of an open journal: `state` read on, or `fresh` when it belongs to another file."""
     facts = os.fstat(fd)
-    if not _goes_on(fd, facts, state.spot):
+    if not goes_on(fd, facts, state.spot):
         state = fresh()
-        state.spot.inode = facts.st_ino
+        state.spot.inode = inode_of(facts)
     if facts.st_size > state.spot.size:
-        _read_on(fd, state, path)
+        read_on(fd, state, path)
     return state
 
 
-def _goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
-    if facts.st_ino != spot.inode or facts.st_size < spot.size:
+def goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
+    """Whether a file is the one that was read, perhaps with more at its end."""
+    if inode_of(facts) != spot.inode or facts.st_size < spot.size:
+        return False
+    if facts.st_size == spot.size and spot.mtime not in (-1, facts.st_mtime_ns):
         return False
     return not spot.size or disk.read(fd, spot.size - _TAIL_LENGTH, _TAIL_LENGTH) == spot.tail
 
 
-def _read_on(fd: int, state: Replay, path: Path) -> None:
+def read_on(fd: int, state: Replay, path: Path) -> None:
+    """Takes in the lines that follow, as far as they are whole."""
     # Twice, because what looks damaged may be a torn tail that a writer is replacing just now.
     if not _read_sound(fd, state, path) and not _read_sound(fd, state, path):
         raise damaged(path, state.spot.lines + 1, "its checksum does not fit")

@@ -1,7 +1,7 @@
 """Files: a folder for each agent, a journal of JSON lines for each conversation.
 
 The storage hands each call to functions that block: directly in blocking mode, otherwise on threads of its own. Begin
-with `layout`, then `lines`, `entries`, `index`, `writing` and `transaction`.
+with `layout`, then `lines`, `entries`, `state`, `index`, `replay`, `writing` and `transaction`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hansard.backends.files import beside, checking, copying, lifecycle, names, reading
+from hansard.analysis import Lookup, Matches
+from hansard.backends.files import beside, checking, copying, lifecycle, names, reading, search
 from hansard.backends.files.disk import map_errors
+from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.shelf import Busy
 from hansard.backends.files.tenant import Common, Tenant
-from hansard.backends.files.transaction import FilesTransaction, answer
+from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answer
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.signals import Signals
 from hansard.backends.stored import StoredBackend
-from hansard.backends.values import own_conversation
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -39,7 +40,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.driving import step
-from hansard.errors import Closed
+from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
 from hansard.threads import aside
 
@@ -47,6 +48,7 @@ _THREADS = 16
 _POLL = 0.075
 """How often, in seconds, a watcher looks for what other processes wrote."""
 _BATCH = 100
+_ATTEMPTS = 3
 
 
 class FilesStorage:
@@ -63,6 +65,7 @@ class FilesStorage:
             name="files",
             durability="machine" if self.common.disk.durable else "process",
             shared=True,
+            search="index",
             watch="poll",
             backup=True,
             remnants="in blocks of the disk that were freed and not overwritten, and some in caches and in journals "
@@ -73,15 +76,15 @@ class FilesStorage:
     async def close(self) -> None:
         if self._closed:
             return
-        await self._run(self._save)
+        await self._run(self._let_go)
         self._closed = True
         self._signals.notify_all()
         if self._pool is not None:
             await aside(self._pool.shutdown)
 
-    def _save(self) -> None:
+    def _let_go(self) -> None:
         for tenant in self.common.tenants.values():
-            tenant.save()
+            tenant.close()
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         if self._closed:
@@ -111,7 +114,7 @@ class FilesStorage:
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
         def read() -> tuple[Head, Found] | None:
             tenant = self._tenant(context)
-            with tenant.shelf.reading(context, id) as book:
+            with tenant.shelf.reading(context, id, rows=wants != HEAD_ONLY) as book:
                 return (book.head, answer(tenant, book, wants)) if book else None
 
         return await self._run(read)
@@ -128,7 +131,7 @@ class FilesStorage:
             with self._tenant(context).shelf.reading(context, id) as book:
                 rows = reading.rows_after(book, after_seq, limit, max_bytes) if book else []
                 messages = book.read(rows) if book else []
-            return [Row(row.line, message) for row, message in zip(rows, messages, strict=True)]
+            return [Row(row.segment, message) for row, message in zip(rows, messages, strict=True)]
 
         return await self._run(read)
 
@@ -160,14 +163,30 @@ class FilesStorage:
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         def select() -> tuple[list[Conversation], bool]:
-            with self._tenant(context).catalog() as catalog:
-                page, more = catalog.select(context, query)
-            return [own_conversation(each) for each in page], more
+            return self._tenant(context).catalog().select(context, query)
 
         return await self._run(select)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         return await self._run(beside.participations, self._tenant(context), context, participant_id, limit)
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        return await self._run(search.search, self._tenant(context), context, lookup)
+
+    async def catch_up(self) -> None:
+        for tenant in await self._run(lifecycle.tenants, self.common):
+            await self._run(tenant.catalog)
+            while await self._run(search.index_some, tenant):
+                pass
+
+    async def reindex(self) -> AsyncIterator[int]:
+        done = 0
+        for tenant in await self._run(lifecycle.tenants, self.common):
+            await self._run(search.begin_anew, tenant)
+            while more := await self._run(search.index_some, tenant):
+                done += more
+                yield done
+        yield done
 
     # Beside conversations
 
@@ -233,5 +252,16 @@ class FilesBackend(StoredBackend[FilesStorage]):
 
 
 def _mapped(function: Callable[..., T], args: tuple[Any, ...]) -> T:
-    with map_errors():
-        return function(*args)
+    """Runs it, again where the index turned out to be unusable: what fails for that reason has written nothing."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with map_errors():
+                return function(*args)
+        except IndexFailure as failure:
+            if attempt == _ATTEMPTS:
+                if isinstance(failure.error, HansardError):
+                    raise failure.error from failure
+                raise Unavailable(f"the index of this folder cannot be used: {failure}") from failure
+            with map_errors():
+                failure.recover()
+    raise AssertionError("the last attempt returns or raises")

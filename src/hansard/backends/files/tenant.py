@@ -15,19 +15,20 @@ from hansard.backends.files.cache import Lru
 from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.entries import Entry
+from hansard.backends.files.index import Index, IndexFailure
 from hansard.backends.files.layout import ENDING, Layout, files_in
 from hansard.backends.files.ledger import Ledger
 from hansard.backends.files.locks import Locks
 from hansard.backends.files.records import Records, owner_at
-from hansard.backends.files.shelf import Busy, Journal, Shelf
+from hansard.backends.files.shelf import Busy, Shelf
 from hansard.backends.files.writing import Writer
 from hansard.contract.types import Context
-from hansard.errors import Corrupt, TimedOut, Unavailable
+from hansard.errors import Corrupt, FormatMismatch, TimedOut, Unavailable
 from hansard.model import Receipt
 
-_MOST_MESSAGES = 300_000
 _MOST_RECORDS = 200_000
-_MOST_CARDS = 200_000
+_MOST_TENANTS = 64
+"""Tenants whose indexes are kept open."""
 
 
 class Common:
@@ -38,9 +39,9 @@ class Common:
         self.disk = Disk(durable=durable)
         self.snapshots = snapshots
         self.locks = Locks(timeout)
-        self.journals: Lru[Journal] = Lru(_MOST_MESSAGES, 50)
+        self.timeout = timeout
         self.spaces: Lru[Records] = Lru(_MOST_RECORDS, 50)
-        self.tenants: Lru[Tenant] = Lru(_MOST_CARDS, 50)
+        self.tenants: Lru[Tenant] = Lru(_MOST_TENANTS, 1, Tenant.close)
 
     def tenant(self, name: str) -> Tenant:
         return self.tenants.get(name, lambda: Tenant(name, self))
@@ -51,7 +52,8 @@ class Tenant:
         self.id = id
         self.layout = Layout(common.root, id)
         self.disk = common.disk
-        self.shelf = Shelf(self.layout, common.disk, common.locks, common.journals)
+        self.index = Index(self.layout, common.disk, common.locks, common.timeout)
+        self.shelf = Shelf(self.layout, common.disk, common.locks, self.index)
         self.ledger = Ledger(self.layout, common.disk, common.locks)
         self.blobs = Blobs(self.layout, common.disk, common.locks)
         self._catalog = Catalog(self.shelf)
@@ -105,27 +107,28 @@ class Tenant:
         """The conversation under its lock; without `create`, None when there is nothing to lock."""
         with contextlib.ExitStack() as stack:
             is_there = stack.enter_context(self.staying(create=create))
-            lock = self._lock(stack, id, create=create) if is_there else None
-            if lock is None:
+            if not is_there or not self._lock(stack, id, create=create):
                 yield None
                 return
-            writer = Writer(self.shelf, self.blobs, id, lock, snapshots=self._common.snapshots)
+            writer = Writer(self.shelf, self.blobs, id, snapshots=self._common.snapshots)
             try:
-                if writer.index.deleted is not None:
-                    self._clean(writer, writer.index.deleted.at)
+                if writer.state.deleted_at is not None:
+                    self._clean(writer, writer.state.deleted_at)
                 yield writer
             finally:
                 writer.close()
 
-    def _lock(self, stack: contextlib.ExitStack, id: str, *, create: bool) -> int | None:
+    def _lock(self, stack: contextlib.ExitStack, id: str, *, create: bool) -> bool:
+        """False where there is nothing to lock."""
         name = names.escape(id)
         what = f"conversation {id!r}"
         while True:
             flags = disk.CREATE if create else disk.UPDATE
             with contextlib.suppress(FileNotFoundError):
-                return stack.enter_context(self._common.locks.hold(self.layout.lock(name), what, flags=flags))
+                stack.enter_context(self._common.locks.hold(self.layout.lock(name), what, flags=flags))
+                return True
             if not create and self.shelf.locate(name) is None:
-                return None
+                return False
             create = True
             self.ledger.establish()
 
@@ -134,16 +137,10 @@ class Tenant:
 
     # Beside them
 
-    @contextlib.contextmanager
-    def catalog(self, *, wait: bool = True) -> Iterator[Catalog]:
+    def catalog(self, *, wait: bool = True, again: bool = False) -> Catalog:
         """The catalogue, up to date."""
-        self._catalog.sync(wait=wait)
-        self._common.tenants.weigh(self.id, 50 + len(self._catalog))
-        with self._catalog.mutex:
-            yield self._catalog
-
-    def forget_gone(self) -> None:
-        self._catalog.forget_gone()
+        self._catalog.sync(wait=wait, again=again)
+        return self._catalog
 
     def records(self, owner: str) -> Records:
         path = self.layout.space(owner)
@@ -160,49 +157,51 @@ class Tenant:
         """Removes those of these blobs that nothing needs; what cannot be decided now is left to the next sweep."""
         if not candidates:
             return 0
-        with contextlib.suppress(Busy, TimedOut, Corrupt, OSError):
+        with contextlib.suppress(Busy, TimedOut, Corrupt, FormatMismatch, IndexFailure, OSError):
             # What may take long is done before others have to wait for the blobs.
-            self._needed()
-            return self.blobs.drop(candidates, now, self._needed)
+            self._held(candidates)
+            return self.blobs.drop(candidates, now, lambda: self._held(candidates))
         return 0
 
-    def _needed(self) -> set[str]:
-        with self.catalog(wait=False) as catalog:
-            return set(catalog.holders)
+    def _held(self, candidates: Collection[str]) -> Collection[str]:
+        # A writer that was killed may have left a reference that the index does not know: that would be lost data.
+        return self.catalog(wait=False, again=True).held(candidates)
 
     # Deleting
 
     def drop(self, writer: Writer, now: datetime, *, tombstone: bool) -> Receipt:
         """Deletes a conversation whose lock is held. With the line that says so it is gone; the rest is cleaning."""
-        index = writer.index
-        assert index.head is not None
-        messages, branches, summaries = len(index.places), len(index.head.lanes), len(index.summaries)
+        state = writer.state
+        assert state.head is not None
+        gone = Receipt(
+            conversations=1,
+            messages=state.count,
+            branches=len(state.head.lanes),
+            summaries=len(state.rest.summaries),
+            at=now,
+        )
         writer.commit(Entry(what="delete", at=now, deleted=True, tombstone=tombstone))
         try:
-            rest = self._clean(writer, now)
-        except OSError as error:
+            return self._clean(writer, now) + gone
+        except (OSError, TimedOut, IndexFailure) as error:
             what = f"conversation {writer.id!r} is deleted, but not all that belonged to it: purge does the rest"
-            raise Unavailable(f"{what} ({error.strerror})", outcome="unknown") from error
-        return rest + Receipt(conversations=1, messages=messages, branches=branches, summaries=summaries, at=now)
+            raise Unavailable(f"{what} ({error})", outcome="unknown") from error
 
     def _clean(self, writer: Writer, now: datetime) -> Receipt:
         """Removes what a deleted conversation leaves. Whoever finds it begun, by one who died, does the rest."""
-        index = writer.index
-        assert index.deleted is not None
-        assert index.head is not None
-        at = index.deleted.at
-        tombstones = dict.fromkeys(rules.graves(index.head.conversation), at) if index.deleted.tombstone else {}
-        self.ledger.inherit(index.journal, list(index.usage.values()), tombstones, at)
-        records = sum(self.records(owner).forget(writer.id, at) for owner in index.owners)
-        blobs = self.drop_blobs(index.digests(), now)
+        state = writer.state
+        at = state.deleted_at
+        assert at is not None
+        assert state.head is not None
+        tombstones = dict.fromkeys(rules.graves(state.head.conversation), at) if state.tombstone else {}
+        self.ledger.inherit(state.journal, list(state.usage.values()), tombstones, at)
+        records = sum(self.records(owner).forget(writer.id, at) for owner in state.rest.owners)
+        blobs = self.drop_blobs(writer.digests(), now)
         writer.unlink()
         return Receipt(records=records, blobs=blobs, at=at)
 
-    def save(self) -> None:
-        """Writes down what the next process would else have to find out again."""
-        if self.layout.home.is_dir():
-            self._catalog.save()
-            self.shelf.save_all()
+    def close(self) -> None:
+        self.index.close()
 
 
 class _Lives:

@@ -12,14 +12,16 @@ from msgspec import Raw, structs
 
 from hansard.backends.files import entries
 from hansard.backends.files.entries import Entry
+from hansard.backends.files.rows import Row
 from hansard.backends.files.shelf import Book
-from hansard.backends.files.tables import Row
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writing import Writer
 from hansard.backends.optimistic import Overtaken
-from hansard.contract.storage import Applied, Changes, Found, Placed, Wants
+from hansard.contract.storage import NOTHING, Applied, Changes, Found, Placed, Wants
 from hansard.contract.types import Context, Head
 from hansard.errors import Unsupported
+
+HEAD_ONLY = Wants()
 
 
 class FilesTransaction:
@@ -42,7 +44,7 @@ class FilesTransaction:
 
     def new_segment(self) -> int:
         self._segments += 1
-        return self._segments + (self._book.index.last_segment() if self._book else 0)
+        return self._segments + (self._book.state.last_segment() if self._book else 0)
 
     async def get(self, wants: Wants) -> Found:
         if self._writer is None and wants.tombstones:
@@ -101,7 +103,9 @@ class FilesTransaction:
         ]
 
     def _size(self, message_id: str) -> int:
-        row = self._book.index.find(message_id) if self._book else None
+        assert self._book is not None
+        with self._book.rows() as rows:
+            row = rows.find(message_id)
         assert row is not None, "an update is of a message that is stored"
         return row.size
 
@@ -111,15 +115,19 @@ class FilesTransaction:
             entry.summary = changes.new_summary
         if self._book is None:
             return Applied(), set()
-        index = self._book.index
-        if changes.wipes == "messages":
-            entry.cleared, entry.summaries = True, []
-            return Applied(messages=len(index.places), summaries=len(index.summaries)), index.digests()
-        entry.removed = [message.id for _, message in changes.remove] or index.ids(changes.remove_runs)
+        taken = (changes.remove, changes.remove_runs, changes.lost_summaries, changes.update)
+        if changes.wipes != "messages" and not any(taken):
+            return Applied(), set()
+        summaries = self._book.state.rest.summaries
+        with self._book.rows() as rows:
+            if changes.wipes == "messages":
+                entry.cleared, entry.summaries = True, []
+                return Applied(messages=self._book.state.count, summaries=len(summaries)), rows.digests()
+            entry.removed = [message.id for _, message in changes.remove] or rows.ids(changes.remove_runs)
+            changed = [changes.update.before.id] if changes.update else []
+            released = rows.digests([*entry.removed, *changed])
         if lost := changes.lost_summaries:
-            entry.summaries = [each for position, each in enumerate(index.summaries) if position not in lost]
-        changed = [changes.update.before.id] if changes.update else []
-        released = index.digests([*entry.removed, *changed])
+            entry.summaries = [each for position, each in enumerate(summaries) if position not in lost]
         return Applied(messages=len(entry.removed), summaries=len(lost)), released
 
 
@@ -158,16 +166,18 @@ def answer(tenant: Tenant, book: Book | None, wants: Wants) -> Found:
     blobs = tenant.blobs.get(wants.blobs)
     if book is None:
         return Found(tombstones=tombstones, blobs=blobs)
-    with book.mutex:
-        index, without = book.index, wants.last_time_without
-        named = [row for each in wants.ids if (row := index.find(each))]
-        rows = index.between(wants.runs, wants.newest)
-        spans = [index.span(run) for run in wants.spans]
-        last_time = index.last_time({*without.ids, *index.ids(without.runs)}) if without else None
-        summaries = list(index.summaries) if wants.summaries else []
+    if wants == HEAD_ONLY:
+        return NOTHING
+    with book.rows() as rows:
+        named = [row for each in wants.ids if (row := rows.find(each))]
+        found = rows.between(wants.runs, wants.newest)
+        spans = [rows.span(run) for run in wants.spans]
+        without = wants.last_time_without
+        last_time = rows.last_time({*without.ids, *rows.ids(without.runs)}) if without else None
+        summaries = list(rows.rest().summaries) if wants.summaries else []
     return Found(
         by_id={placed[1].id: placed for placed in _placed(book, named)},
-        messages=_placed(book, rows),
+        messages=_placed(book, found),
         spans=spans,
         last_time=last_time,
         summaries=summaries,
@@ -177,7 +187,7 @@ def answer(tenant: Tenant, book: Book | None, wants: Wants) -> Found:
 
 
 def _placed(book: Book, rows: Sequence[Row]) -> list[Placed]:
-    return [(row.line, message) for row, message in zip(rows, book.read(rows), strict=True)] if rows else []
+    return [(row.segment, message) for row, message in zip(rows, book.read(rows), strict=True)] if rows else []
 
 
 def _no_records() -> Unsupported:

@@ -12,16 +12,16 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 
-from msgspec import Raw
-
-from hansard.backends.files import disk, entries, lines, names
+from hansard.backends.files import disk, entries, lines, names, replay
 from hansard.backends.files.blobs import Blobs
 from hansard.backends.files.entries import Entry
-from hansard.backends.files.index import Index
+from hansard.backends.files.index import IndexFailure
+from hansard.backends.files.lines import Spot
+from hansard.backends.files.replay import Place, Replay, Target
+from hansard.backends.files.rows import Card, Rows
 from hansard.backends.files.shelf import Book, Shelf, is_there
-from hansard.backends.files.tables import Row
+from hansard.backends.files.state import State
 
 _LEAST_WASTE = 1 << 18
 _HERE = -(1 << 60)
@@ -32,21 +32,20 @@ _CHUNK = 256
 class Writer:
     """A conversation whose lock is held, as far as it exists."""
 
-    def __init__(self, shelf: Shelf, blobs: Blobs, id: str, lock: int, *, snapshots: bool) -> None:
+    def __init__(self, shelf: Shelf, blobs: Blobs, id: str, *, snapshots: bool) -> None:
         self.id = id
         self._name = names.escape(id)
         self._shelf = shelf
         self._layout = shelf.layout
         self._disk = shelf.disk
+        self._index = shelf.index
         self._blobs = blobs
-        self._lock = lock
         self._snapshots = snapshots
-        self._journal = shelf.journal(self._name)
-        self._folder = ""
-        self.path = Path()
-        """Where the journal lies, or will lie; nowhere, where there is none."""
-        self.index: Index
-        self._fd: int | None = None
+        self._target: Target | None = None
+        """The open journal; None where there is none."""
+        self.card: Card | None = None
+        self._is_sound = True
+        """The card is what both the journal and the index say."""
         try:
             self._open()
         except BaseException:
@@ -55,74 +54,86 @@ class Writer:
 
     # What there is
 
-    def _lies_in(self, folder: str) -> Path:
-        self._folder, self.path = folder, self._layout.journal(folder, self._name)
-        return self.path
+    @property
+    def state(self) -> State:
+        return self.card.state if self.card else State()
 
     @property
     def book(self) -> Book | None:
         """The conversation, or None when it does not exist."""
-        if self._fd is None or not is_there(self.index, self.path, self.id):
+        target, card = self._target, self.card
+        if target is None or card is None or not is_there(card.state, target.path, self.id):
             return None
-        return Book(self._fd, self.path, self._journal.mutex, self.index)
+        return Book(self._index, target, card)
+
+    def digests(self) -> set[str]:
+        """The blobs that it refers to."""
+        if self.card is None:
+            return set()
+        with self._index.connection() as connection:
+            return Rows(connection, self.card.pk).digests()
 
     # Opening and closing
 
     def _open(self) -> None:
-        for folder in self._folders():
+        for folder in self._shelf.folders(self._name):
+            path = self._layout.journal(folder, self._name)
             with contextlib.suppress(FileNotFoundError):
-                self._fd = os.open(self._lies_in(folder), disk.UPDATE)
-                self._journal.folder = folder
-                self._shelf.recall(self._journal, self._fd)
-                self.index = self._journal.mend(self._fd, self.path, self._disk)
+                target = self._target = Target(self._name, folder, os.open(path, disk.UPDATE), path)
+                self._shelf.lies_in(self._name, folder)
+                self.card = self._shelf.take_card(target) or replay.catch_up(self._index, target)
+                self._mend(target, self.card)
                 return
-        self._forget()
+        self._shelf.lies_in(self._name, None)
 
-    def _folders(self) -> Iterator[str]:
-        """Where the journal may lie, most likely first."""
-        if known := self._journal.folder:
-            yield known
-        hint = self._journal.hint = self._shelf.hint(self._name)
-        if hint:
-            yield hint
-        if found := self._shelf.search(self._name):
-            yield found
+    def _mend(self, target: Target, card: Card) -> None:
+        """Takes away a torn tail: what was cut off was never acknowledged."""
+        if os.fstat(target.fd).st_size > card.state.spot.size:
+            self._disk.cut(target.fd, card.state.spot.size)
+            replay.note_time(self._index, target, card)
 
     def close(self) -> None:
-        if self.index.spot.lines:
-            self._shelf.weigh(self._journal)
-        else:
+        if not self.state.spot.lines:
             # An empty journal or a lock without a conversation is of no use to anybody.
             with contextlib.suppress(OSError):
-                if self._fd is not None and not os.fstat(self._fd).st_size:
-                    self._remove()
+                if self._target is not None and not os.fstat(self._target.fd).st_size:
+                    self._remove(self._target)
                 self._layout.lock(self._name).unlink()
-            self._shelf.forget(self._name)
+            self._shelf.lies_in(self._name, None)
+        elif self._is_sound and self.card is not None:
+            self._shelf.keep_card(self._name, self.card)
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._target is not None:
+            os.close(self._target.fd)
+            self._target = None
 
     def unlink(self) -> None:
-        """Removes the journal of a deleted conversation, and what lies beside it."""
-        with self._shelf.changes.announced(self._name):
-            self._remove()
-            # Last: a reader that writes it down now finds the journal gone, and takes it away itself.
-            self._layout.index(self._name).unlink(missing_ok=True)
+        """Removes the journal of a deleted conversation, and what the index says of it."""
+        if self._target is not None:
+            self._remove(self._target)
+        self._index.scrub()
 
-    def _remove(self) -> None:
-        self._disk.remove(self.path)
+    def _remove(self, target: Target) -> None:
+        self._disk.remove(target.path)
         with contextlib.suppress(OSError):
-            self.path.parent.rmdir()
+            target.path.parent.rmdir()
         self._let_go()
-        self._forget()
+        self.card = None
+        self._shelf.lies_in(self._name, None)
+        with self._indexing():
+            replay.drop(self._index, self._name)
 
-    def _forget(self) -> None:
-        self._folder = ""
-        self._journal.folder = self._journal.hint = None
-        self.index = self._journal.reset()
+    @contextlib.contextmanager
+    def _indexing(self) -> Iterator[None]:
+        """What the journal has taken is stored, whatever becomes of the index."""
+        self._is_sound = False
+        try:
+            yield
+            self._is_sound = True
+        except IndexFailure:
+            self._index.failed()
 
     # Committing
 
@@ -132,109 +143,132 @@ class Writer:
         """Stores an entry. `whole` leaves out of the journal what the entry removes."""
         with contextlib.ExitStack() as stack:
             if blobs or refers:
+                # Until the index has the references: whoever removes blobs asks it.
                 stack.enter_context(self._blobs.adding(blobs or {}))
-            stack.enter_context(self._shelf.changes.announced(self._name))
-            is_new = self._fd is None
-            fd = self._fd = self._create(entry) if self._fd is None else self._fd
-            if not self.index.spot.lines:
+            is_new = self._target is None
+            target = self._target = self._target or self._create(entry)
+            if not self.state.spot.lines:
                 entry.hansard, entry.kind, entry.tenant = lines.FORMAT, "conversation", self._layout.tenant
                 entry.id, entry.journal = self.id, secrets.token_hex(8)
             if not entry.deleted and (whole or self._snapshots or self._is_wasteful()):
-                self._rewrite(fd, entry)
+                self._rewrite(target, entry)
             else:
-                self.index = self._journal.append(fd, self.path, self._disk, entries.encode(entry), self.index)
+                self._append(target, entry)
                 if is_new:
-                    self._disk.sync_folder(self.path.parent)
+                    self._disk.sync_folder(target.path.parent)
             self._settle()
+        if whole:
+            self._index.scrub()
+
+    def _append(self, target: Target, entry: Entry) -> None:
+        spot = self.state.spot
+        line = lines.seal(entries.encode(entry), spot.lines + 1)
+        self._disk.append(target.fd, spot.size, line)
+        with self._indexing():
+            if self.card is None:
+                self.card = replay.catch_up(self._index, target)
+            else:
+                self.card = replay.advance(self._index, target, self.card, line)
 
     def _is_wasteful(self) -> bool:
-        return self.index.waste > max(_LEAST_WASTE, self.index.spot.size // 2)
+        return self.state.waste > max(_LEAST_WASTE, self.state.spot.size // 2)
 
-    def _create(self, entry: Entry) -> int:
+    def _create(self, entry: Entry) -> Target:
         """An empty journal, which is no conversation yet."""
         facts = entry.conversation
-        self._lies_in(names.folder_of((facts.agent_id or None) if facts else None))
-        # Whoever deleted an earlier one of this name may not have lived to remove it.
-        self._layout.index(self._name).unlink(missing_ok=True)
+        folder = names.folder_of((facts.agent_id or None) if facts else None)
+        path = self._layout.journal(folder, self._name)
         while True:
-            self._disk.make_folder(self.path.parent)
+            self._disk.make_folder(path.parent)
             # Whoever takes the last journal out of a folder removes the folder.
             with contextlib.suppress(FileNotFoundError):
-                return os.open(self.path, disk.CREATE, 0o666)
+                return Target(self._name, folder, os.open(path, disk.CREATE, 0o666), path)
 
     # Writing anew
 
-    def _rewrite(self, fd: int, entry: Entry) -> None:
-        index = self.index.copy()
-        line = lines.seal(entries.encode(entry), index.spot.lines + 1)
-        index.apply(line, _HERE)
-        content = self._lines(fd, index, line, entry.at)
-        self._fd, self.index = self._journal.replace(self.path, self._disk, content, index)
-        os.close(fd)
-        # What was written down of the old file is of no use any longer, and may tell what was deleted.
-        with contextlib.suppress(OSError):
-            self._layout.index(self._name).unlink(missing_ok=True)
+    def _rewrite(self, target: Target, entry: Entry) -> None:
+        before = replay.facts_of(self.card)
+        with self._index.reading() as connection:
+            # A copy: should the new file fail, the old one is still as it was.
+            anew = Replay(connection, self.card and self.card._replace(state=self.card.state.copy()))
+            line = lines.seal(entries.encode(entry), anew.spot.lines + 1)
+            anew.apply(line, _HERE)
+            anew.fill()
+        fd = self._disk.replace_open(target.path, self._lines(target, anew, line, entry.at))
+        os.close(target.fd)
+        target = self._target = target._replace(fd=fd)
+        facts = os.fstat(fd)
+        anew.spot.inode, anew.spot.mtime = lines.inode_of(facts), facts.st_mtime_ns
+        with self._indexing():
+            with self._index.writing() as connection:
+                pk = replay.store(connection, target, anew, before)
+            if pk is None:
+                self.card = replay.catch_up(self._index, target)
+            else:
+                self.card = Card(pk, target.folder, anew.state)
 
-    def _lines(self, fd: int, index: Index, line: bytes, at: datetime) -> Iterator[bytes]:
-        """The journal anew. The index is led along, so that in the end it fits the new file."""
-        rows = list(index.all_rows())
-        index.begin()
+    def _lines(self, target: Target, anew: Replay, line: bytes, at: datetime) -> Iterator[bytes]:
+        """The journal anew. The replay is led along, so that in the end it fits the new file."""
+        state = anew.state
+        state.spot, state.waste = Spot(), 0
         first = Entry(
-            hansard=lines.FORMAT, kind="conversation", tenant=self._layout.tenant, id=self.id, journal=index.journal
+            hansard=lines.FORMAT, kind="conversation", tenant=self._layout.tenant, id=self.id, journal=state.journal
         )
-        yield _stepped(index, entries.encode(first))
-        for start in range(0, len(rows), _CHUNK):
-            chunk = rows[start : start + _CHUNK]
-            for row, raw in zip(chunk, self._raw(fd, chunk, line), strict=True):
-                index.moved(row, index.spot.size + 1 + len(entries.MESSAGES), entries.decode_stub(Raw(raw)))
-                yield _stepped(index, b"{%b%b]}" % (entries.MESSAGES, raw))
-        yield _stepped(index, entries.encode(index.whole(at)))
+        yield _stepped(state, entries.encode(first))
+        found = sorted(((id, place) for id, place in anew.places.items() if place), key=lambda each: each[1].seq)
+        for start in range(0, len(found), _CHUNK):
+            chunk = found[start : start + _CHUNK]
+            for (id, place), raw in zip(chunk, self._raw(target, [each for _, each in chunk], line), strict=True):
+                anew.places[id] = place._replace(offset=state.spot.size + 1 + len(entries.MESSAGES))
+                yield _stepped(state, b"{%b%b]}" % (entries.MESSAGES, raw))
+        yield _stepped(state, entries.encode(state.whole(at)))
 
-    def _raw(self, fd: int, rows: list[Row], line: bytes) -> list[bytes]:
+    def _raw(self, target: Target, places: list[Place], line: bytes) -> list[bytes]:
         """Messages as they stand in the old file, or in the line that is to come."""
-        old = [row.piece for row in rows if row.piece.offset >= 0]
-        found = dict(zip(old, lines.read_pieces(fd, old, self.path), strict=True))
-        for row in rows:
-            if row.piece.offset < 0:
-                start = row.piece.offset - _HERE
-                found[row.piece] = line[start : start + row.piece.length]
-        return [found[row.piece] for row in rows]
+        old = [place.piece for place in places if place.offset >= 0]
+        found = dict(zip(old, lines.read_pieces(target.fd, old, target.path), strict=True))
+        for place in places:
+            if place.offset < 0:
+                start = place.offset - _HERE
+                found[place.piece] = line[start : start + place.length]
+        return [found[place.piece] for place in places]
 
     # Where it lies
 
     def _settle(self) -> None:
-        """Moves the journal to its agent's folder, and notes where it lies.
+        """Moves the journal to its agent's folder.
 
         The write is done: should this fail, the next writer tries again.
         """
-        head = self.index.head
+        head, target = self.state.head, self._target
+        if head is None or target is None:
+            return
+        folder = names.folder_of(head.conversation.agent_id)
         with contextlib.suppress(OSError):
-            if head is not None and self._folder != names.folder_of(head.conversation.agent_id):
-                self._move(names.folder_of(head.conversation.agent_id))
-            self._journal.folder = self._folder
-            if self._folder != self._journal.hint:
-                os.ftruncate(self._lock, 0)
-                os.lseek(self._lock, 0, os.SEEK_SET)
-                os.write(self._lock, self._folder.encode("ascii"))
-                self._journal.hint = self._folder
+            if target.folder != folder:
+                target = self._target = self._move(target, folder)
+        self._shelf.lies_in(self._name, target.folder)
 
-    def _move(self, folder: str) -> None:
-        old, new = self.path, self._layout.journal(folder, self._name)
+    def _move(self, target: Target, folder: str) -> Target:
+        new = target._replace(folder=folder, path=self._layout.journal(folder, self._name))
         # One that was put there by hand stays: `check` tells of it.
-        while not new.exists():
-            self._disk.make_folder(new.parent)
+        while not new.path.exists():
+            self._disk.make_folder(new.path.parent)
             try:
-                self._disk.move(old, new)
+                self._disk.move(target.path, new.path)
             except FileNotFoundError:
-                if not old.exists():
+                if not target.path.exists():
                     raise
             else:
-                self._lies_in(folder)
-        with contextlib.suppress(OSError):
-            old.parent.rmdir()
+                with contextlib.suppress(OSError):
+                    target.path.parent.rmdir()
+                with self._indexing():
+                    replay.move(self._index, self._name, folder)
+                return new
+        return target
 
 
-def _stepped(index: Index, body: bytes) -> bytes:
-    line = lines.seal(body, index.spot.lines + 1)
-    index.spot.step(line)
+def _stepped(state: State, body: bytes) -> bytes:
+    line = lines.seal(body, state.spot.lines + 1)
+    state.spot.step(line)
     return line

@@ -1,0 +1,388 @@
+"""From a journal into the index: the lines that the index has not seen, or all of them.
+
+Lines are read first and stored then, in one short transaction, if nobody else has done so meanwhile. What a journal
+that was written anew says as before keeps its rows, so that its messages need not be analysed for search again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hansard.backends.files import entries, lines, rows
+from hansard.backends.files.entries import Entry, Stub
+from hansard.backends.files.index import Index
+from hansard.backends.files.lines import Piece, Spot
+from hansard.backends.files.rows import QUERIES, Card
+from hansard.backends.files.state import State
+from hansard.cursors import sort_time
+from hansard.model import to_micros
+
+
+class Place(NamedTuple):
+    """A message as the index keeps it."""
+
+    segment: int
+    seq: int
+    created: int
+    size: int
+    offset: int
+    length: int
+    crc: int
+    role: str
+    participant: str | None
+    user_id: str | None
+    """Of a participant of kind user."""
+    pinned: int | None
+    digests: tuple[str, ...] = ()
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(self.offset, self.length, self.crc)
+
+
+class Old(NamedTuple):
+    """A message that the index has."""
+
+    segment: int
+    length: int
+    seq: int
+    n: int
+
+
+class Replay:
+    """A journal read on from where the index was, or from its beginning."""
+
+    def __init__(self, connection: sqlite3.Connection | None = None, card: Card | None = None) -> None:
+        self.state = card.state if card else State()
+        self._connection = connection
+        self._card = card
+        self.is_whole = card is None
+        """All messages are in `places`: those that the index has are not looked at."""
+        self.places: dict[str, Place | None] = {}
+        """Messages that came or changed; None for one that went."""
+        self.replaced: dict[str, Old] = {}
+        """Those of them that the index has."""
+
+    @property
+    def spot(self) -> Spot:
+        return self.state.spot
+
+    def apply(self, line: bytes, at: int) -> None:
+        entry = entries.decode_entry(line)
+        state = self.state
+        if entry.hansard:
+            lines.check_format(entry.hansard, f"the journal of conversation {entry.id!r}")
+            state.id, state.journal = entry.id, entry.journal
+        grown = state.count
+        self._remove(entry)
+        if entry.messages:
+            found = [
+                (entries.decode_stub(raw), piece)
+                for raw, piece in lines.pieces(line, at, entries.MESSAGES, entry.messages)
+            ]
+            self._look_up([stub.id for stub, _ in found])
+            for stub, piece in found:
+                self._put(stub, piece)
+        if state.count <= grown:
+            state.waste += len(line)
+        state.change(entry)
+
+    def _remove(self, entry: Entry) -> None:
+        state = self.state
+        if entry.cleared:
+            state.waste += self._length()
+            self.is_whole, self.places, self.replaced = True, {}, {}
+            state.count = state.top = state.latest = 0
+            state.is_in_time = True
+        self._look_up(entry.removed)
+        for id in entry.removed:
+            state.waste += self._find(id)[1]
+            state.count -= 1
+            self.places[id] = None
+
+    def _length(self) -> int:
+        """Bytes of all messages in the journal."""
+        here = sum(place.length for place in self.places.values() if place)
+        if self.is_whole or self._card is None:
+            return here
+        assert self._connection is not None
+        found: int = self._connection.execute(QUERIES["length_of_messages"], (self._card.pk,)).fetchone()[0]
+        return found + here
+
+    def _look_up(self, ids: list[str]) -> None:
+        """Finds those of these messages that the index has."""
+        if ids and not self.is_whole and self._card is not None:
+            assert self._connection is not None
+            query, given = ("find_one", ids[0]) if len(ids) == 1 else ("find_many", msgspec.json.encode(ids).decode())
+            found = self._connection.execute(QUERIES[query], (self._card.pk, given))
+            self.replaced |= {id: Old(*old) for id, *old in found}
+
+    def _find(self, id: str) -> tuple[int, int]:
+        """The segment and the length of a message. `KeyError` when there is none."""
+        if id in self.places:
+            if (place := self.places[id]) is None:
+                raise KeyError(id)
+            return place.segment, place.length
+        return self.replaced[id][:2]
+
+    def _put(self, stub: Stub, piece: Piece) -> None:
+        state = self.state
+        created = to_micros(stub.created_at)
+        try:
+            segment, length = self._find(stub.id)
+        except KeyError:
+            segment = stub.line
+            state.count += 1
+            state.top = max(state.top, segment)
+            state.is_in_time &= created >= state.latest
+            state.latest = max(state.latest, created)
+        else:
+            state.waste += length
+        who = stub.participant
+        self.places[stub.id] = Place(
+            segment,
+            stub.seq,
+            created,
+            stub.size,
+            *piece,
+            role=stub.role,
+            participant=who.id if who is not None else None,
+            user_id=who.id if who is not None and who.kind == "user" else None,
+            pinned=1 if stub.pinned else None,
+            digests=tuple({ref.sha256 for ref in stub.blobs}) if stub.blobs else (),
+        )
+
+    def fill(self) -> None:
+        """Takes in the messages that the index has, so that all are in `places`."""
+        if self.is_whole or self._card is None:
+            return
+        assert self._connection is not None
+        for id, *found, _ in self._connection.execute(QUERIES["known_messages"], (self._card.pk,)):
+            self.places.setdefault(id, Place(*found))
+        self.is_whole = True
+
+
+class Target(NamedTuple):
+    """An open journal."""
+
+    name: str
+    folder: str
+    fd: int
+    path: Path
+
+
+def is_fresh(fd: int, card: Card) -> bool:
+    """Whether the index has all of a journal."""
+    facts = os.fstat(fd)
+    spot = card.state.spot
+    return facts.st_size == spot.size and spot.mtime == facts.st_mtime_ns and lines.goes_on(fd, facts, spot)
+
+
+def catch_up(index: Index, target: Target) -> Card:
+    """What a journal says, as far as it is whole. The index says the same afterwards."""
+    with index.connection() as connection:
+        card = rows.load(connection, target.name, with_rest=True)
+        if card is not None and card.folder == target.folder and is_fresh(target.fd, card):
+            return card
+    while True:
+        with index.reading() as connection:
+            card = rows.load(connection, target.name, with_rest=True)
+            before = facts_of(card)
+            replay = _read(connection, card, target)
+        if card is not None and card.folder == target.folder and facts_of(card) == before and not replay.is_whole:
+            return card
+        with index.writing() as connection:
+            pk = store(connection, target, replay, before)
+        if pk is not None:
+            return Card(pk, target.folder, replay.state)
+
+
+def advance(index: Index, target: Target, card: Card, line: bytes) -> Card:
+    """The same for a writer that has just added a line to the journal of that card."""
+    before = facts_of(card)
+    assert before is not None
+    with index.writing() as connection:
+        replay = Replay(connection, card)
+        lines.take(replay, line, target.path)
+        replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
+        if _store_row(connection, target, replay, before):
+            _store_messages(connection, card.pk, replay)
+            return card
+    # A reader was faster: the index has that line already.
+    return catch_up(index, target)
+
+
+Facts = tuple[int, int, int, int, bytes]
+"""Which row of the index it is, and of which file: number, size, time and end."""
+
+
+def facts_of(card: Card | None) -> Facts | None:
+    if card is None:
+        return None
+    spot = card.state.spot
+    return card.pk, spot.inode, spot.size, spot.mtime, spot.tail
+
+
+def note_time(index: Index, target: Target, card: Card) -> None:
+    """The file was changed without a change of what it says."""
+    before = facts_of(card)
+    card.state.spot.mtime = os.fstat(target.fd).st_mtime_ns
+    with index.writing() as connection:
+        store(connection, target, Replay(None, card), before)
+
+
+def move(index: Index, name: str, folder: str) -> None:
+    """The journal lies in another folder now."""
+    with index.writing() as connection:
+        connection.execute(QUERIES["set_folder"], (folder, name))
+
+
+def _read(connection: sqlite3.Connection, card: Card | None, target: Target) -> Replay:
+    facts = os.fstat(target.fd)
+    if card is None or not lines.goes_on(target.fd, facts, card.state.spot):
+        replay = Replay()
+        replay.spot.inode = lines.inode_of(facts)
+    else:
+        replay = Replay(connection, card)
+    size = replay.spot.size
+    if facts.st_size > size:
+        lines.read_on(target.fd, replay, target.path)
+    if replay.is_whole or replay.spot.size > size or replay.spot.mtime == -1:
+        facts = os.fstat(target.fd)
+        # What was changed while it was read is compared again.
+        replay.spot.mtime = facts.st_mtime_ns if facts.st_size == replay.spot.size else -1
+    return replay
+
+
+# --- storing ----------------------------------------------------------------------------------------------------------
+
+
+def store(connection: sqlite3.Connection, target: Target, replay: Replay, before: Facts | None) -> int | None:
+    """Puts what was read into the index, inside a transaction, if the index still says what it said before.
+
+    Returns the number of the row.
+    """
+    state = replay.state
+    pk: int | None
+    if before is not None:
+        pk = before[0] if _store_row(connection, target, replay, before) else None
+    elif connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is None:
+        values = (*_columns(target, state), target.name, state.id, state.journal, *state.rest_and_usage())
+        pk = connection.execute(QUERIES["add_row"], values).lastrowid
+    else:
+        pk = None
+    if pk is not None:
+        _store_messages(connection, pk, replay)
+    return pk
+
+
+def _store_row(connection: sqlite3.Connection, target: Target, replay: Replay, before: Facts) -> bool:
+    state = replay.state
+    pk, *file = before
+    values = (*_columns(target, state), pk, target.name, *file)
+    if connection.execute(QUERIES["set_row"], values).rowcount != 1:
+        return False
+    if replay.is_whole or state.is_rest_changed:
+        connection.execute(QUERIES["set_rest"], (state.id, state.journal, *state.rest_and_usage(), pk))
+        state.is_rest_changed = False
+    return True
+
+
+def _columns(target: Target, state: State) -> tuple[object, ...]:
+    spot = state.spot
+    file = (target.folder, spot.inode, spot.size, spot.mtime, spot.lines, spot.tail)
+    head = state.head
+    if head is None:
+        return (*file, 0, None, None, 0, 0, None, state.core())
+    conversation = head.conversation
+    expires = conversation.expires_at
+    return (
+        *file,
+        int(state.is_live),
+        conversation.user_id,
+        conversation.agent_id,
+        to_micros(sort_time(conversation, "last_message_at")),
+        to_micros(sort_time(conversation, "updated_at")),
+        to_micros(expires) if expires is not None else None,
+        state.core(),
+    )
+
+
+def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+    if replay.is_whole:
+        _compare(connection, pk, replay)
+    elif replay.replaced:
+        gone = [old for id, old in replay.replaced.items() if id in replay.places]
+        _forget(connection, pk, [(old.n, old.segment, old.seq) for old in gone])
+    _add(connection, pk, [(id, place) for id, place in replay.places.items() if place is not None])
+
+
+def _compare(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+    """Keeps the rows of messages that are as they were, and takes those of all others away."""
+    gone, moved = [], []
+    for id, *found, n in connection.execute(QUERIES["known_messages"], (pk,)).fetchall():
+        place = replay.places.get(id)
+        if place is None or not _is_same(place, found):
+            gone.append((n, found[0], found[1]))
+            continue
+        del replay.places[id]
+        if place.offset != found[4]:
+            moved.append((place.offset, pk, place.segment, place.seq))
+    _forget(connection, pk, gone)
+    connection.executemany(QUERIES["move_message"], moved)
+
+
+def _is_same(place: Place, found: list[object]) -> bool:
+    """Whether a message has the same bytes, whatever their offset: then the rest of the row is the same, too."""
+    return (place.segment, place.seq, place.length, place.crc) == (found[0], found[1], found[5], found[6])
+
+
+def _add(connection: sqlite3.Connection, pk: int, new: list[tuple[str, Place]]) -> None:
+    if not new:
+        return
+    last: int = connection.execute(QUERIES["last_number"]).fetchone()[0]
+    numbered = [(n, id, place) for n, (id, place) in enumerate(new, last + 1)]
+    connection.executemany(
+        QUERIES["add_message"], [(pk, place.segment, place.seq, id, *place[2:11], n) for n, id, place in numbered]
+    )
+    holders = [(digest, n, pk) for n, _, place in numbered for digest in place.digests]
+    if holders:
+        connection.executemany(QUERIES["add_holder"], holders)
+
+
+def _forget(connection: sqlite3.Connection, pk: int, gone: Iterable[tuple[int, int, int]]) -> None:
+    """Takes messages out: `(n, segment, seq)` of each."""
+    gone = list(gone)
+    if not gone:
+        return
+    connection.executemany(QUERIES["delete_message"], [(pk, segment, seq) for _, segment, seq in gone])
+    connection.executemany(QUERIES["delete_holder"], [(pk, n) for n, _, _ in gone])
+    forget_numbers(connection, [n for n, _, _ in gone])
+
+
+def forget_numbers(connection: sqlite3.Connection, numbers: list[int]) -> None:
+    """Takes messages whose rows are gone out of the search index, where they are in it."""
+    indexed, *_ = connection.execute(QUERIES["search_state"]).fetchone()
+    if found := [(n,) for n in numbers if n <= indexed]:
+        connection.executemany(QUERIES["delete_terms"], found)
+        connection.execute(QUERIES["set_unclean"], (1,))
+        connection.execute(QUERIES["set_indexed"], connection.execute(QUERIES["last_number"]).fetchone())
+
+
+def drop(index: Index, name: str, before: Facts | None = None) -> None:
+    """Takes away all that the index says of a journal; only if it still says what it said `before`, where given."""
+    with index.writing() as connection:
+        found: Facts | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+        if found is None or (before is not None and found != before):
+            return
+        pk = found[0]
+        numbers = [n for (n,) in connection.execute(QUERIES["numbers_of"], (pk,)).fetchall()]
+        for query in ("delete_messages", "delete_holders", "delete_row"):
+            connection.execute(QUERIES[query], (pk,))
+        forget_numbers(connection, numbers)

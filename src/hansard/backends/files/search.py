@@ -1,0 +1,220 @@
+"""Search in the index. A message comes into it when somebody first searches, or `catch_up` runs.
+
+Writers only number what they add. A search first indexes the messages whose numbers it does not know, so it misses
+nothing; a message that changed has another number. What goes is taken out together with its row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from hansard import rules
+from hansard.analysis import VERSION, Lookup, Match, Matches, analyse, searchable
+from hansard.backends.files import names, rows
+from hansard.backends.files.rows import QUERIES, Row
+from hansard.backends.files.shelf import Book
+from hansard.backends.files.state import decode_core
+from hansard.backends.files.tenant import Tenant
+from hansard.backends.shared.full_text import columns_of, conversation_term, expression
+from hansard.contract.types import Context, Lane
+from hansard.model import Conversation, Message, to_micros
+
+PASS = 1000
+"""Messages that are indexed in one transaction."""
+_ATTEMPTS = 3
+"""Searches that begin again because what they found was changed before it could be read."""
+
+_FOUND = (
+    "SELECT m.n, m.conversation, m.segment, m.seq, m.id, m.created, c.name, c.head FROM search s "
+    "CROSS JOIN messages m INDEXED BY messages_by_number ON m.n = s.rowid "
+    "CROSS JOIN conversations c ON c.pk = m.conversation "
+    "WHERE search MATCH ? AND c.live{more} ORDER BY m.created DESC, m.seq DESC, c.id DESC"
+)
+
+Terms = tuple[int, str, str, str]
+"""A message's number, and what the search index has of it."""
+
+
+class Hit(NamedTuple):
+    """A message that matches, before it is read."""
+
+    n: int
+    name: str
+    id: str
+    conversation: Conversation
+
+
+def search(tenant: Tenant, context: Context, lookup: Lookup) -> Matches:
+    tenant.catalog()
+    for attempt in range(1, _ATTEMPTS + 1):
+        while index_some(tenant):
+            pass
+        with tenant.index.reading() as connection:
+            hits = _hits(connection, context, lookup)
+        wanted = hits[: lookup.limit]
+        messages = _read(tenant, lookup, wanted)
+        if len(messages) == len(wanted) or attempt == _ATTEMPTS:
+            found = [Match(hit.conversation, messages[hit.n]) for hit in wanted if hit.n in messages]
+            return Matches(found, len(hits) > lookup.limit)
+    raise AssertionError("the last attempt returns")
+
+
+# --- filling ----------------------------------------------------------------------------------------------------------
+
+
+def index_some(tenant: Tenant) -> int:
+    """Indexes the next messages; returns how many, or 0 when there are none."""
+    index = tenant.index
+    with index.connection(current=True) as connection:
+        indexed, version, _ = connection.execute(QUERIES["search_state"]).fetchone()
+        found = connection.execute(QUERIES["to_index"], (indexed, PASS)).fetchall() if version == VERSION else []
+    if version != VERSION:
+        # Its terms are those of another version of the analysis.
+        with index.writing() as connection:
+            connection.execute(QUERIES["empty_search"])
+            connection.execute(QUERIES["set_search_state"], (0, VERSION))
+        return index_some(tenant)
+    if not found:
+        return 0
+    terms = sorted(_terms(tenant, found), key=itemgetter(0))
+    with index.writing() as connection:
+        if connection.execute(QUERIES["search_state"]).fetchone()[:2] == (indexed, version):
+            # Another message may have the number now.
+            new = [
+                values
+                for values, row in terms
+                if connection.execute(QUERIES["bytes_of_number"], values[:1]).fetchone() == (row.length, row.crc)
+            ]
+            connection.executemany(QUERIES["add_terms"], new)
+            connection.execute(QUERIES["set_search_state"], (found[-1][0], VERSION))
+    return len(found)
+
+
+def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[Terms, Row]]:
+    for name, group in groupby(sorted(found, key=itemgetter(1)), itemgetter(1)):
+        numbers = [n for n, _ in group]
+        with tenant.shelf.opened(name) as opened:
+            if opened is None or not opened[1].state.is_live:
+                continue
+            book, pk = Book(tenant.index, *opened), opened[1].pk
+            with book.rows() as known:
+                places = [(n, known.at_number(n)) for n in numbers]
+            here = [(n, row) for n, row in places if row is not None]
+            for (n, row), message in zip(here, book.read([row for _, row in here]), strict=True):
+                yield (n, *columns_of(message, None, pk)), row
+
+
+def begin_anew(tenant: Tenant) -> None:
+    """Builds the index anew from the journals; the messages are to be indexed for search then."""
+    tenant.index.rebuild()
+    tenant.catalog()
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> list[Hit]:
+    """The newest that match, one more than the limit."""
+    owner = None
+    if lookup.conversation_id is not None:
+        only = rows.load(connection, names.escape(lookup.conversation_id))
+        head = only.state.head if only and only.state.is_live else None
+        if only is None or head is None or not rules.is_visible(head.conversation, context):
+            return []
+        head.lane(lookup.branch)  # raises for one that does not exist
+        owner = conversation_term(only.pk)
+    values: list[Any] = [expression(lookup.query, owner)]
+    sql = _sql(_filters(context, lookup, values))
+    home_of = Filter(context, lookup).home
+    found = (Hit(row[0], row[6], row[4], home) for row in connection.execute(sql, values) if (home := home_of(row)))
+    return list(islice(found, lookup.limit + 1))
+
+
+def _filters(context: Context, lookup: Lookup, values: list[Any]) -> str:
+    """Conditions on a message and its conversation, from constant fragments only."""
+    sql = ""
+    for ids, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):
+        if ids is not None:
+            values += sorted(ids)
+            sql += f" AND {column} IN ({', '.join('?' * len(ids))})"
+    for value, condition in (
+        (lookup.since and to_micros(lookup.since), "m.created >= ?"),
+        (lookup.until and to_micros(lookup.until), "m.created < ?"),
+        (context.user if lookup.user_id is None else lookup.user_id, "c.user_id = ?"),
+        (lookup.agent_id, "c.agent_id = ?"),
+    ):
+        if value is not None:
+            values.append(value)
+            sql += f" AND {condition}"
+    if lookup.below is not None:
+        values += lookup.below
+        sql += " AND (m.created, m.seq, c.id) < (?, ?, ?)"
+    return sql
+
+
+@lru_cache(64)
+def _sql(more: str) -> str:
+    return _FOUND.format(more=more)
+
+
+class Filter:
+    """Which of the rows that match lie in conversations and on branches that are searched."""
+
+    def __init__(self, context: Context, lookup: Lookup) -> None:
+        self._context = context
+        self._lookup = lookup
+        self._homes: dict[int, tuple[Conversation, Lane] | None] = {}
+
+    def home(self, row: Sequence[Any]) -> Conversation | None:
+        """The conversation of a row; None when the row is not wanted."""
+        _, pk, segment, seq, *_, head = row
+        if pk not in self._homes:
+            self._homes[pk] = self._home(head)
+        home = self._homes[pk]
+        if home is None or not (self._lookup.all_branches or rules.sees(home[1], segment, seq)):
+            return None
+        return home[0]
+
+    def _home(self, data: bytes) -> tuple[Conversation, Lane] | None:
+        core = decode_core(data)
+        conversation, lookup = core.conversation, self._lookup
+        if conversation is None or not rules.is_visible(conversation, self._context):
+            return None
+        if lookup.metadata and not rules.has_metadata(conversation, lookup.metadata):
+            return None
+        branch = conversation.branch if lookup.branch is None else lookup.branch
+        lane = next((lane for lane in core.lanes if lane.id == branch), None)
+        return (conversation, lane) if lane is not None else None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read(tenant: Tenant, lookup: Lookup, hits: Sequence[Hit]) -> dict[int, Message]:
+    """The messages of the hits by their numbers, those aside that are gone or do not match any longer."""
+    messages: dict[int, Message] = {}
+    for name, group in groupby(sorted(hits, key=_name), _name):
+        with tenant.shelf.opened(name) as opened:
+            if opened is not None and opened[1].state.is_live:
+                messages |= _read_some(Book(tenant.index, *opened), lookup, list(group))
+    return messages
+
+
+def _read_some(book: Book, lookup: Lookup, hits: list[Hit]) -> dict[int, Message]:
+    with book.rows() as known:
+        found = [(hit, at) for hit in hits if (at := known.numbered(hit.id))]
+    read = book.read([row for _, (row, _) in found])
+    return {
+        hit.n: message
+        for (hit, (_, n)), message in zip(found, read, strict=True)
+        if n == hit.n or lookup.query.matches(analyse(searchable(message)))
+    }
+
+
+def _name(hit: Hit) -> str:
+    return hit.name

@@ -1,0 +1,204 @@
+"""A conversation as its journal tells it: its messages aside, which the index has one by one.
+
+What a write does here is exactly what reading its line again would do.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, structs
+
+from hansard import rules
+from hansard.backends.files import entries
+from hansard.backends.files.entries import Entry
+from hansard.backends.files.index import IndexDamage
+from hansard.backends.files.lines import Spot
+from hansard.contract.types import Head, Lane
+from hansard.model import NOT_YET, Conversation, Summary, UsageRow
+
+T = TypeVar("T")
+
+
+class Core(Struct, array_like=True):
+    """What every write may change, as the index keeps it."""
+
+    conversation: Conversation | None
+    seq: int = 0
+    lanes: list[Lane] = []
+    buried: bool = False
+    count: int = 0
+    top: int = 0
+    waste: int = 0
+    latest: int = 0
+    is_in_time: bool = True
+    deleted_at: datetime | None = None
+    tombstone: bool = False
+
+
+class Rest(Struct, array_like=True):
+    """What few writes change."""
+
+    summaries: list[Summary] = []
+    owners: list[str] = []
+    """Spaces that hold records of this conversation."""
+
+
+_encode = msgspec.json.Encoder().encode
+_core = msgspec.json.Decoder(Core)
+_rest = msgspec.json.Decoder(Rest)
+_usage = msgspec.json.Decoder(list[UsageRow])
+
+
+class State:
+    """All that a journal says about its conversation, but its messages."""
+
+    def __init__(self, spot: Spot | None = None) -> None:
+        self.spot = spot or Spot()
+        self.id = ""
+        self.journal = ""
+        self.head: Head | None = None
+        self.count = 0
+        """How many messages there are."""
+        self.top = 0
+        """The highest segment of messages that was ever used."""
+        self.waste = 0
+        """Bytes in the journal that a rewrite would leave out."""
+        self.latest = 0
+        """The latest time of a message, in microseconds."""
+        self.is_in_time = True
+        """The order of seq is the order of time, too."""
+        self.deleted_at: datetime | None = None
+        self.tombstone = False
+        """It was deleted by a call, not by its expiry."""
+        self.rest = Rest()
+        self.usage: dict[rules.UsageKey, UsageRow] = {}
+        self.is_rest_changed = False
+
+    @property
+    def is_live(self) -> bool:
+        return self.head is not None and self.deleted_at is None
+
+    def last_segment(self) -> int:
+        """The highest number that a segment of this conversation has, or had."""
+        assert self.head is not None
+        return max(self.top, *(lane.line for lane in self.head.lanes.values()))
+
+    # Reading on
+
+    def change(self, entry: Entry) -> None:
+        """Takes in everything but messages."""
+        self._change_head(entry)
+        self._change_rest(entry)
+
+    def _change_head(self, entry: Entry) -> None:
+        head = self.head
+        conversation = head.conversation if head else None
+        if entry.conversation is not UNSET:
+            conversation = entries.with_facts(conversation, self.id, entry.conversation)
+        if conversation is None:
+            return
+        if conversation.message_count != self.count:
+            raise ValueError(f"it counts {conversation.message_count} messages, and there are {self.count}")
+        lanes = dict(head.lanes) if head else {}
+        for id in entry.dropped:
+            del lanes[id]
+        lanes.update((lane.id, lane) for lane in entry.branches)
+        for id, count in entry.counts.items():
+            lanes[id] = structs.replace(lanes[id], count=count)
+        seq = entry.seq if entry.seq is not UNSET else head.seq if head else 0
+        buried = entry.buried if entry.buried is not UNSET else head is not None and head.buried
+        self.head = Head(conversation, seq, lanes, buried)
+
+    def _change_rest(self, entry: Entry) -> None:
+        self.top = max(self.top, entry.top)
+        rest = self.rest
+        if entry.summaries is not UNSET:
+            rest.summaries = entry.summaries
+        if entry.summary is not UNSET:
+            rest.summaries = [*rest.summaries, entry.summary]
+        if entry.owners:
+            rest.owners = sorted({*rest.owners, *entry.owners})
+        if entry.deleted:
+            self.deleted_at, self.tombstone = entry.at, entry.tombstone
+        for row in entry.usage:
+            key = (row.day, row.user_id, row.agent_id, row.model)
+            self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
+        if entry.erased:
+            self.usage = {key: row for key, row in self.usage.items() if key[1] != entry.erased}
+        self.is_rest_changed |= (
+            bool(entry.hansard or entry.owners or entry.usage or entry.erased)
+            or entry.summaries is not UNSET
+            or entry.summary is not UNSET
+        )
+
+    # Writing anew
+
+    def whole(self, at: datetime = NOT_YET) -> Entry:
+        """Everything but the messages. The nonce tells a file that ends with it from another of the same length."""
+        entry = Entry(
+            what="snapshot",
+            at=at,
+            nonce=secrets.token_hex(4),
+            top=self.top,
+            summaries=self.rest.summaries,
+            usage=list(self.usage.values()),
+            owners=self.rest.owners,
+        )
+        assert self.head is not None
+        entries.set_head(entry, None, self.head)
+        return entry
+
+    def copy(self) -> State:
+        """A twin that may change without changing this one."""
+        twin = State()
+        for name, value in vars(self).items():
+            setattr(twin, name, value)
+        twin.spot, twin.rest, twin.usage = structs.replace(self.spot), structs.replace(self.rest), dict(self.usage)
+        return twin
+
+    # In the index
+
+    def core(self) -> bytes:
+        head = self.head
+        numbers = (self.count, self.top, self.waste, self.latest, self.is_in_time, self.deleted_at, self.tombstone)
+        if head is None:
+            return _encode(Core(None, 0, [], False, *numbers))
+        return _encode(Core(head.conversation, head.seq, list(head.lanes.values()), head.buried, *numbers))
+
+    def set_core(self, data: bytes) -> None:
+        core = _decoded(_core, data)
+        self.count, self.top, self.waste = core.count, core.top, core.waste
+        self.latest, self.is_in_time = core.latest, core.is_in_time
+        self.deleted_at, self.tombstone = core.deleted_at, core.tombstone
+        if core.conversation is not None:
+            self.head = Head(core.conversation, core.seq, {lane.id: lane for lane in core.lanes}, core.buried)
+
+    def rest_and_usage(self) -> tuple[bytes, bytes | None]:
+        return _encode(self.rest), _encode(list(self.usage.values())) if self.usage else None
+
+    def set_rest(self, rest: bytes | None, usage: bytes | None) -> None:
+        self.rest = decode_rest(rest)
+        self.usage = {(row.day, row.user_id, row.agent_id, row.model): row for row in decode_usage(usage)}
+
+
+def decode_core(data: bytes) -> Core:
+    return _decoded(_core, data)
+
+
+def decode_rest(data: bytes | None) -> Rest:
+    return _decoded(_rest, data) if data is not None else Rest()
+
+
+def decode_usage(data: bytes | None) -> list[UsageRow]:
+    return _decoded(_usage, data) if data is not None else []
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise IndexDamage(str(error)) from error

@@ -1,0 +1,547 @@
+"""The index lies beside the journals, and may be lost, stale, damaged or unusable: answers stay right."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.backends.files import kit
+
+from hansard import Limits, Message, TimedOut, Unavailable, sync
+from hansard.backends.files import FilesBackend, catalog, lines
+from hansard.backends.files.index import Index
+from hansard.backends.files.ledger import Estate
+from hansard.backends.files.records import Records
+from hansard.backends.files.replay import Replay
+from hansard.backends.files.rows import QUERIES
+from hansard.backends.files.tenant import Common
+from hansard.store.core import utc_now
+from hansard.testing import Clock, state
+
+
+def index_of(root: Path, tenant: str = "default") -> Path:
+    return root / tenant / "_cache" / "index.sqlite"
+
+
+def fill(root: Path) -> object:
+    with kit.connect(root, Clock()) as store:
+        for number in range(150):
+            store.append_message(
+                f"c{number}", "user", f"in {number}", user_id=f"u{number % 3}", agent_id=f"a{number % 4}"
+            )
+        return state(store)
+
+
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    """As a person does who knows how the checksums are made."""
+    found = [line[: line.rindex(b',"check"')] + b"}" for line in path.read_bytes().splitlines()]
+    changed = [line.replace(old, new) for line in found]
+    assert changed != found
+    path.write_bytes(b"".join(lines.seal(line, number) for number, line in enumerate(changed, 1)))
+
+
+# --- losing it --------------------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, at: int = 5000) -> None:
+    content = bytearray(path.read_bytes())
+    for page in range(at, len(content), 4096):
+        content[page : page + 900] = b"\xa5" * len(content[page : page + 900])
+    path.write_bytes(bytes(content))
+
+
+def set_format(path: Path, number: int) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {number}")
+
+
+def spoil_rows(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE conversations SET head = '[nonsense'")
+
+
+def spoil_places(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE messages SET offset = offset + 1")
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def block(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"in the way")
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "no cache": lambda tenant: shutil.rmtree(tenant / "_cache"),
+    "no index": lambda tenant: (tenant / "_cache" / "index.sqlite").unlink(),
+    "an empty index": lambda tenant: (tenant / "_cache" / "index.sqlite").write_bytes(b""),
+    "no database": lambda tenant: (tenant / "_cache" / "index.sqlite").write_bytes(b"no database " * 1000),
+    "a damaged index": lambda tenant: damage(tenant / "_cache" / "index.sqlite"),
+    "half an index": lambda tenant: cut(tenant / "_cache" / "index.sqlite"),
+    "nonsense in its rows": lambda tenant: spoil_rows(tenant / "_cache" / "index.sqlite"),
+    "wrong places of messages": lambda tenant: spoil_places(tenant / "_cache" / "index.sqlite"),
+    "an older format": lambda tenant: set_format(tenant / "_cache" / "index.sqlite", -1),
+    "a newer format": lambda tenant: set_format(tenant / "_cache" / "index.sqlite", 99),
+    "a file in the place of its folder": lambda tenant: block(tenant / "_cache"),
+    "no locks": lambda tenant: shutil.rmtree(tenant / "_locks"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losing_it_changes_no_answer(tmp_path: Path, loss: str) -> None:
+    expected = fill(tmp_path)
+    LOSSES[loss](tmp_path / "default")
+    with kit.connect(tmp_path, Clock()) as store:
+        assert state(store) == expected
+        store.append_message("c7", "user", "more")
+        store.update_conversation("c6", agent_id="a0")
+        store.delete_conversation("c9")
+        assert kit.contents(store, "c7") == ["in 7", "more"]
+        assert len(store.list_conversations(agent_id="a0", limit=100).items) == 39
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("loss", ["no cache", "no index"])
+def test_losing_it_under_an_open_store_changes_no_answer(tmp_path: Path, loss: str) -> None:
+    fill(tmp_path)
+    with kit.connect(tmp_path) as store, kit.connect(tmp_path) as other:
+        assert other.list_conversations(limit=1).items
+        LOSSES[loss](tmp_path / "default")
+        store.append_message("c3", "user", "newest")
+        assert other.list_conversations(limit=1).items[0].id == "c3"
+        other.append_message("c5", "user", "newest")
+        assert store.list_conversations(limit=1).items[0].id == "c5"
+
+
+def test_a_newer_format_is_left_to_the_newer_version(tmp_path: Path) -> None:
+    fill(tmp_path)
+    set_format(index_of(tmp_path), 99)
+    before = index_of(tmp_path).read_bytes()
+    with kit.connect(tmp_path) as store:
+        store.append_message("c3", "user", "newest")
+        assert store.list_conversations(limit=1).items[0].id == "c3"
+    assert index_of(tmp_path).read_bytes() == before
+
+
+def test_what_earlier_versions_kept_there_goes(tmp_path: Path) -> None:
+    fill(tmp_path)
+    cache = tmp_path / "default" / "_cache"
+    shutil.rmtree(cache)
+    (cache / "index").mkdir(parents=True)
+    for name in ("changes.log", "catalog.json", "index/c.index"):
+        (cache / name).write_bytes(b"old")
+    with kit.connect(tmp_path) as store:
+        assert len(store.list_conversations(limit=100).items) == 100
+    assert [path.name for path in cache.iterdir()] == ["index.sqlite"]
+
+
+def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    read: list[bytes] = []
+    real = Replay.apply
+
+    def apply(replay: Replay, line: bytes, at: int) -> None:
+        read.append(line)
+        real(replay, line, at)
+
+    monkeypatch.setattr(Replay, "apply", apply)
+    with kit.connect(tmp_path) as store:
+        assert len(store.list_conversations(user_id="u1", limit=50).items) == 50
+        assert kit.contents(store, "c7") == ["in 7"]
+        assert read == []
+        store.append_message("c7", "user", "more")
+        assert len(read) == 1
+
+
+def test_little_memory_changes_no_answer(tmp_path: Path) -> None:
+    expected = fill(tmp_path)
+    common = Common(tmp_path, durable=False, snapshots=False, timeout=10)
+    common.spaces._most = common.tenants._most = 1
+    with sync.Store.over(FilesBackend(common, blocking=True)) as store:
+        assert state(store) == expected
+        for number in range(20):
+            store.append_message(f"c{number}", "user", "more")
+            store.user(f"u{number}").records.put(["n"], "k", number)
+            store.tenant(f"t{number}").append_message("c", "user", "x")
+        assert [len(cache.values()) for cache in (common.tenants, common.spaces)] == [1, 1]
+        assert kit.contents(store, "c3") == ["in 3", "more"]
+        assert len(store.admin.tenants()) == 21
+
+
+# --- what others change -----------------------------------------------------------------------------------------------
+
+
+def test_what_was_edited_by_hand_is_read_at_once(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "first word")
+        store.append_message("c", "user", "second word")
+        assert kit.contents(store, "c") == ["first word", "second word"]
+        kit.let_time_pass()
+        for old, new in ((b"first word", b"third word"), (b"second word", b"a word that is longer")):
+            edit(kit.journal(tmp_path, "c"), old, new)
+            assert new.decode() in kit.contents(store, "c")
+        kit.journal(tmp_path, "c").unlink()
+        assert store.get_conversation("c") is None
+        assert store.list_conversations().items == [], "it was read, and so the index knows"
+
+
+def test_what_was_edited_by_hand_is_listed_after_the_next_opening(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with kit.connect(tmp_path) as store:
+        store.update_conversation("c1", title="before")
+        store.list_conversations()
+        kit.let_time_pass()
+        edit(kit.journal(tmp_path, "c1", "a1"), b'"before"', b'"by hand"')
+        kit.journal(tmp_path, "c2", "a2").unlink()
+    with kit.connect(tmp_path) as store:
+        titles = {each.id: each.title for each in store.list_conversations(user_id="u1", limit=100).items if each.title}
+        assert titles == {"c1": "by hand"}
+        assert len(store.list_conversations(user_id="u2", limit=100).items) == 49
+
+
+def test_a_journal_put_there_or_taken_away_by_hand(tmp_path: Path) -> None:
+    fill(tmp_path)
+    aside = tmp_path / "aside.jsonl"
+    kit.journal(tmp_path, "c0", "a0").rename(aside)
+    with kit.connect(tmp_path) as store:
+        assert store.get_conversation("c0") is None
+        assert len(store.list_conversations(user_id="u0", limit=100).items) == 49
+    aside.rename(kit.journal(tmp_path, "c0", "a2"))
+    with kit.connect(tmp_path) as store:
+        assert kit.contents(store, "c0") == ["in 0"]
+        assert len(store.list_conversations(user_id="u0", limit=100).items) == 50
+        store.append_message("c0", "user", "back")
+    assert kit.journal(tmp_path, "c0", "a0").exists(), "a writer puts it where it belongs"
+
+
+def test_a_listing_sees_what_another_handle_writes(tmp_path: Path) -> None:
+    clock = Clock()
+    with kit.connect(tmp_path, clock) as store, kit.connect(tmp_path, clock, mode="snapshot") as other:
+
+        def check() -> None:
+            assert [each.id for each in other.list_conversations().items] == [
+                each.id for each in store.list_conversations().items
+            ]
+
+        for number in range(6):
+            (store, other)[number % 2].append_message(f"c{number}", "user", "x")
+            check()
+        other.append_message("c1", "user", "again")
+        check()
+        assert store.list_conversations(limit=1).items[0].id == "c1"
+        store.update_conversation("c3", archived=True)
+        check()
+        store.delete_conversation("c2")
+        check()
+        store.admin.delete_tenant("default")
+        check()
+        other.append_message("new", "user", "x")
+        check()
+
+
+# --- a writer that stops between the journal and the index ------------------------------------------------------------
+
+KILLED = """
+import base64, os, sys
+from hansard import Limits, Message, sync
+from hansard.backends.files import replay
+store = sync.connect(sys.argv[1], limits=Limits(blob_bytes=64))
+def die(*_):
+    os._exit(7)
+replay.advance = die
+store.append("c", [Message("user", sys.argv[2])])
+"""
+
+
+def kill(root: Path, content: str) -> None:
+    """A process adds a message and is killed before the index has it."""
+    command = [sys.executable, "-c", KILLED, f"file://{root}?durability=process", content]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 7
+
+
+def test_a_kill_between_journal_and_index_is_healed_by_whoever_reads(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        store.append_message("d", "user", "x")
+        assert store.list_conversations(limit=1).items[0].id == "d"
+        kill(tmp_path, "two")
+        assert kit.contents(store, "c") == ["one", "two"]
+        assert store.list_conversations(limit=1).items[0].id == "c"
+        kill(tmp_path, "three")
+        store.append_message("c", "user", "four")
+        assert kit.contents(store, "c") == ["one", "two", "three", "four"]
+        assert store.check() == []
+
+
+def test_a_kill_between_journal_and_index_is_healed_by_the_next_opening(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        store.append_message("d", "user", "x")
+    kill(tmp_path, "two")
+    with kit.connect(tmp_path) as store:
+        assert [each.id for each in store.list_conversations().items] == ["c", "d"]
+        assert store.stats().messages == 3
+
+
+def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
+    picture = "QUJD" * 40
+    with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store:
+        store.append("c", [Message("user", "x")])
+        store.append("d", [Message("user", picture)])
+        assert store.stats().blobs == 1
+        kill(tmp_path, picture)
+        assert store.delete_conversation("d").blobs == 0, "c refers to it"
+        assert kit.contents(store, "c") == ["x", picture]
+        assert store.delete_conversation("c").blobs == 1
+
+
+# --- an index that cannot be written ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write to the index fails, as on a full disk."""
+    real = Index.writing
+
+    @contextlib.contextmanager
+    def fail(index: Index) -> Iterator[sqlite3.Connection]:
+        with real(index) as connection:
+            if not index._current().is_private:
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            yield connection
+
+    monkeypatch.setattr(Index, "writing", fail)
+
+
+def test_an_index_that_cannot_be_written_fails_no_write(tmp_path: Path, unwritable: None) -> None:
+    with kit.connect(tmp_path) as store:
+        for number in range(3):
+            store.append_message("c", "user", f"{number}", id=f"m{number}")
+        store.append_message("d", "user", "x")
+        assert kit.contents(store, "c") == ["0", "1", "2"]
+        assert {each.id for each in store.list_conversations().items} == {"c", "d"}
+        store.delete_message("c", "m1")
+        assert store.delete_conversation("d")
+        assert kit.contents(store, "c") == ["0", "2"]
+        assert store.check() == []
+
+
+def test_a_private_index_follows_what_others_write(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    with kit.connect(tmp_path / "store") as store:
+        store.append_message("c", "user", "one")
+        cache = tmp_path / "store" / "default" / "_cache"
+        block(cache)
+        with kit.connect(tmp_path / "store") as other:
+            assert kit.contents(other, "c") == ["one"]
+            for number in range(3):
+                store.append_message(f"d{number}", "user", "x")
+                assert other.list_conversations(limit=1).items[0].id == f"d{number}"
+            store.delete_conversation("d1")
+            assert {each.id for each in other.list_conversations().items} == {"c", "d0", "d2"}
+
+
+def test_processes_that_wait_too_long_for_the_index_still_write(tmp_path: Path) -> None:
+    with kit.connect(tmp_path, timeout="1") as store:
+        store.append_message("c", "user", "one")
+        with contextlib.closing(sqlite3.connect(index_of(tmp_path), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            store.append_message("c", "user", "two")
+        assert kit.contents(store, "c") == ["one", "two"]
+        assert store.list_conversations().items[0].message_count == 2
+
+
+# --- deleting ---------------------------------------------------------------------------------------------------------
+
+DELETIONS: dict[str, Callable[[sync.Store], object]] = {
+    "a summary": lambda store: store.delete_message("c", "0"),
+    "the conversation": lambda store: store.delete_conversation("c"),
+    "the tenant": lambda store: store.admin.delete_tenant("default"),
+}
+
+
+@pytest.mark.parametrize("how", DELETIONS)
+def test_what_was_deleted_is_in_no_index(tmp_path: Path, how: str) -> None:
+    """Neither at once, nor when another process that knew it closes."""
+    with kit.connect(tmp_path) as store:
+        store.append("c", [Message("user", str(number), id=str(number)) for number in range(30)])
+        store.append_message("d", "user", "x")
+        store.add_summary("c", "She told her PIN. " * 100, from_seq=1, to_seq=3)
+        with kit.connect(tmp_path) as other:
+            assert other.list_conversations().items
+            DELETIONS[how](other)
+            assert b"PIN" not in kit.everything(tmp_path)
+        assert b"PIN" not in kit.everything(tmp_path)
+    assert b"PIN" not in kit.everything(tmp_path)
+
+
+def test_a_purge_takes_what_the_index_said_of_titles(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with kit.connect(tmp_path) as store:
+        store.update_conversation("c7", title="a title to forget")
+        store.update_conversation("c7", title="another")
+        store.delete_conversation("c7")
+        store.purge()
+        assert b"a title to forget" not in kit.everything(tmp_path)
+
+
+def test_the_latest_deletion_counts_whatever_the_order_of_lines() -> None:
+    estate, now = Estate(), utc_now()
+    for at in (now, now - timedelta(hours=1)):
+        line = lines.seal(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
+        estate.apply(line, 0)
+    assert estate.tombstones == {"d": now}
+
+
+def test_a_lock_that_keeps_a_deletion_from_its_end_is_told_of_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "x")
+        store.records.put(["n"], "k", 1, conversation_id="c")
+
+        def busy(*_: object) -> int:
+            raise TimedOut("another writer has held the records for too long")
+
+        monkeypatch.setattr(Records, "forget", busy)
+        with pytest.raises(Unavailable) as caught:
+            store.delete_conversation("c")
+        assert caught.value.outcome == "unknown"
+        monkeypatch.undo()
+        assert store.get_conversation("c") is None
+        store.purge()
+        assert store.check() == []
+        assert store.records.get(["n"], "k") is None
+
+
+def test_a_journal_of_a_newer_format_keeps_blobs_but_fails_no_deletion(tmp_path: Path) -> None:
+    picture = "QUJD" * 40
+    with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store:
+        store.append("c", [Message("user", picture)])
+        store.append("d", [Message("user", "x")])
+        edit(kit.journal(tmp_path, "d"), b'"hansard":1', b'"hansard":9')
+        receipt = store.delete_conversation("c")
+        assert (receipt.conversations, receipt.blobs) == (1, 0), "who knows what d refers to"
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+def found(store: sync.Store, query: str) -> list[str]:
+    return sorted(hit.message.text for hit in store.search(query, limit=100))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losing_it_changes_no_search(tmp_path: Path, loss: str) -> None:
+    fill(tmp_path)
+    with kit.connect(tmp_path) as store:
+        assert found(store, "17 OR 18") == ["in 17", "in 18"]
+    LOSSES[loss](tmp_path / "default")
+    with kit.connect(tmp_path) as store:
+        assert found(store, "17 OR 18") == ["in 17", "in 18"]
+        store.append_message("c3", "user", "in 17 as well")
+        assert found(store, "17") == ["in 17", "in 17 as well"]
+
+
+def test_a_search_finds_what_another_handle_wrote_at_once(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store, kit.connect(tmp_path, mode="snapshot") as other:
+        for number in range(5):
+            writer, reader = (store, other)[:: (-1) ** number]
+            writer.append_message("c", "user", f"parcel {number}", id=f"m{number}")
+            assert len(found(reader, "parcel")) == number + 1
+        store.update_message("c", "m1", content="letter")
+        assert found(other, "letter") == ["letter"]
+        assert len(found(other, "parcel")) == 4
+        other.delete_message("c", "m2")
+        assert found(store, "parcel") == ["parcel 0", "parcel 3", "parcel 4"]
+
+
+def test_a_rewritten_journal_is_not_analysed_again(tmp_path: Path) -> None:
+    with kit.connect(tmp_path, mode="snapshot") as store:
+        for number in range(20):
+            store.append_message("c", "user", f"parcel {number}", id=f"m{number}")
+        assert len(found(store, "parcel")) == 20
+        store.append_message("c", "user", "parcel 20")
+    with contextlib.closing(sqlite3.connect(index_of(tmp_path))) as connection:
+        (indexed,) = connection.execute("SELECT indexed FROM search_state").fetchone()
+        (last,) = connection.execute("SELECT max(n) FROM messages").fetchone()
+    assert (last, indexed) == (21, 20)
+
+
+def test_what_was_edited_by_hand_is_found_after_a_reindex(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "a parcel")
+        assert found(store, "parcel") == ["a parcel"]
+        kit.let_time_pass()
+        edit(kit.journal(tmp_path, "c"), b"a parcel", b"a letter")
+        assert list(store.admin.reindex())[-1] == 1
+        assert (found(store, "parcel"), found(store, "letter")) == ([], ["a letter"])
+
+
+def test_terms_of_another_version_are_made_again(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with kit.connect(tmp_path) as store:
+        assert found(store, "17") == ["in 17"]
+    with contextlib.closing(sqlite3.connect(index_of(tmp_path), isolation_level=None)) as connection:
+        connection.execute("UPDATE search SET words = 'nonsense'")
+        connection.execute("UPDATE search_state SET version = 1")
+    with kit.connect(tmp_path) as store:
+        assert found(store, "17") == ["in 17"]
+        assert found(store, "nonsense") == []
+
+
+@pytest.mark.parametrize("how", ["a message", "the conversation", "all messages"])
+def test_the_words_of_what_was_deleted_are_in_no_index(tmp_path: Path, how: str) -> None:
+    with kit.connect(tmp_path) as store:
+        for number in range(30):
+            store.append_message("d", "user", f"parcel {number}")
+        secret = store.append_message("c", "user", "the password is swordfishes")
+        store.append_message("c", "user", "more")
+        assert found(store, "swordfishes")
+        assert b"swordfish" in kit.everything(tmp_path)
+        if how == "a message":
+            store.delete_message("c", secret)
+        elif how == "the conversation":
+            store.delete_conversation("c")
+        else:
+            store.clear_messages("c")
+        assert found(store, "swordfishes") == []
+        assert b"swordfish" not in kit.everything(tmp_path)
+    assert b"swordfish" not in kit.everything(tmp_path)
+
+
+# --- its SQL ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_query_is_used() -> None:
+    folder = Path(catalog.__file__).parent
+    code = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    assert [name for name in QUERIES if f'"{name}"' not in code] == []
+
+
+@pytest.mark.parametrize("sort", ["last_message_at", "updated_at"])
+@pytest.mark.parametrize("owner", ["", "user_id", "agent_id"])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_listing_walks_an_index_and_sorts_nothing(tmp_path: Path, sort: str, owner: str, newest_first: bool) -> None:
+    fill(tmp_path)
+    sql = catalog._sql(sort == "updated_at", owner, True, True, newest_first)
+    values = [*(["x"] if owner else []), 1, "a", 2, "b"]
+    with contextlib.closing(sqlite3.connect(index_of(tmp_path))) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values * (2 if sort == "updated_at" else 1)).fetchall()
+    told = "\n".join(row[3] for row in plan)
+    assert "TEMP B-TREE" not in told, told
+    assert "SCAN conversations\n" not in told + "\n", told
+    assert "USING INDEX by_" in told, told
