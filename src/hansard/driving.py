@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, cast
 
@@ -12,6 +12,8 @@ from hansard.errors import Closed, Unsupported
 from hansard.threads import here
 
 T = TypeVar("T")
+Call = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine of a store to its end."""
 
 _DONE = object()
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ca
 from hansard import store as _async
 from hansard.backends import schemes
 from hansard.contract.backend import Backend, Capabilities
-from hansard.driving import LoopThread, Runner, step
+from hansard.driving import Call, LoopThread, Runner, step
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.store import admin, blobs, checks, records
-from hansard.store.accessors import Accessors, Call
+from hansard.store.accessors import Accessors
 from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
-from hansard.driving import step
+from hansard.driving import Call, step
 from hansard.errors import Unsupported
 from hansard.store import Store
 
-T = TypeVar("T")
-Call = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine of the store to its end."""
+__all__ = ["Call", "caller_of"]
 
 
 def caller_of(store: Store) -> Call:

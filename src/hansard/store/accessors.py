@@ -6,10 +6,11 @@ What an adapter needs is imported when it is asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hansard.driving import Call
 from hansard.errors import Unsupported
 from hansard.store import checks
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from hansard.adapters.openai_agents import OpenAISession
     from hansard.adapters.pydantic_ai import HansardConversationStore
     from hansard.store.store import Store
-
-
-Call = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine of the store to its end."""
 
 
 class Accessors(ABC):
