@@ -83,6 +83,14 @@ class Operations:
         return answer
 
 
+def merged(steps: Iterable[Operations]) -> Operations:
+    """All of these in one script."""
+    own = Operations()
+    for step in steps:
+        step.into(own)
+    return own
+
+
 class Following(Struct, array_like=True, frozen=True):
     """What follows from a write at one place: see `scripts/apply.lua`."""
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from hansard import rules
 from hansard.backends.redis import rows
-from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.batch import Operations, merged
 from hansard.backends.redis.changes import link, linked
 from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys, record_member, record_prefix, whom
@@ -153,47 +153,33 @@ class Records:
         tokens: Mapping[bytes, str],
         homes: Mapping[str, Entry],
     ) -> bool:
-        own = Operations()
-        known = self._announce(context, changes)
-        for operations in [*known, *self._tie(context, changes, homes)]:
-            if not self._nodes.is_cluster:
-                operations.into(own)
-            elif (await operations.run(self._nodes))[0] != 0:
+        steps = self.steps(context, changes, tokens, homes)
+        if not self._nodes.is_cluster:
+            return (await merged(steps).run(self._nodes))[0] == 0
+        for step in steps:
+            if (await step.run(self._nodes))[0] != 0:
                 return False
-        self._put_all(own, context, changes, tokens, homes)
-        if (await own.run(self._nodes))[0] != 0:
-            return False
-        if self._nodes.is_cluster:
-            # Again, lest they were forgotten in between.
-            await asyncio.gather(*(operations.run(self._nodes) for operations in known))
+        # Again, lest they were forgotten in between.
+        await asyncio.gather(*(each.run(self._nodes) for each in self._announce(context, changes)))
         return True
 
-    def fill(
+    def steps(
         self,
-        own: Operations,
         context: Context,
         changes: Sequence[RecordChange],
         tokens: Mapping[bytes, str],
         homes: Mapping[str, Entry],
-    ) -> None:
-        """Adds changes to a script that checks by itself that the conversations are what they should be."""
-        for operations in [*self._announce(context, changes), *self._tie(context, changes, homes, check=False)]:
-            operations.into(own)
-        self._put_all(own, context, changes, tokens, homes)
-
-    def _put_all(
-        self,
-        own: Operations,
-        context: Context,
-        changes: Sequence[RecordChange],
-        tokens: Mapping[bytes, str],
-        homes: Mapping[str, Entry],
-    ) -> None:
+        *,
+        check_homes: bool = True,
+    ) -> list[Operations]:
+        """What to do at each place, in order. One script may do all of it, where there is one server."""
         space, token = self._space(context), secrets.token_hex(8)
+        own = Operations()
         for change in changes:
             name = record_member(*change.key)
             own.check(f"{space}:tokens", name, tokens[name])
             _put(own, space, name, change.record, token, homes)
+        return [*self._announce(context, changes), *self._tie(context, changes, homes, check=check_homes), own]
 
     def _announce(self, context: Context, changes: Sequence[RecordChange]) -> list[Operations]:
         """What others will find the records by, for each place."""
@@ -210,7 +196,7 @@ class Records:
         return [known, owners]
 
     def _tie(
-        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, Entry], *, check: bool = True
+        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, Entry], *, check: bool
     ) -> list[Operations]:
         """Notes at the conversations which records belong to them."""
         ties: list[Operations] = []

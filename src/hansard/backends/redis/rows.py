@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.contract.types import Draft, Head, Lane
+from hansard.contract.types import Head, Lane
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
@@ -249,10 +249,6 @@ def message_of(message: Message, body: str) -> bytes:
     if extra is not None:
         row.append(msgspec.Raw(extra.encode()))
     return _encode(row)
-
-
-def placed(fresh: Iterable[tuple[Message, Draft]]) -> list[tuple[Message, bytes]]:
-    return [(message, message_of(message, draft.body)) for message, draft in fresh]
 
 
 def row_of(data: bytes, conversation_id: str) -> StoredMessage:

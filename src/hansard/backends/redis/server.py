@@ -16,8 +16,6 @@ from hansard.model import Problem
 OLDEST = (6, 2)
 FORMAT = 1
 """How keys and values are laid out: see docs/backends/redis.md."""
-_SETTINGS = ("appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory")
-
 _log = logging.getLogger("hansard.redis")
 
 

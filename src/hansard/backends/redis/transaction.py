@@ -17,7 +17,7 @@ from hansard.backends import optimistic
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.redis import beside
 from hansard.backends.redis.answers import Answers, answer
-from hansard.backends.redis.batch import Batch, Following
+from hansard.backends.redis.batch import Batch, Following, merged
 from hansard.backends.redis.changes import (
     NOTHING_LEAVES,
     Leaving,
@@ -245,7 +245,9 @@ class RedisTransaction:
                 capability="atomic_batch",
             )
         homes = {self.id: after} if after else {}
-        self._writer.records.fill(batch.own, self.context, changes.records, self._tokens, homes)
+        # The batch checks by itself that the conversation is what it should be.
+        steps = self._writer.records.steps(self.context, changes.records, self._tokens, homes, check_homes=False)
+        merged(steps).into(batch.own)
 
     async def _commit(self, batch: Batch, after: Entry | None) -> Gone:
         heads, name = self._writer.heads, (self.context.tenant, self.id)
