@@ -15,8 +15,10 @@ from tests.servers import redis as redis_servers
 import hansard
 from hansard import rules
 from hansard.backends.redis import RedisBackend, RedisStorage
+from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.keys import whom
 from hansard.backends.redis.partitions import RedisPartitions
+from hansard.backends.shared import settling
 from hansard.contract.types import Append, Context, Draft, NewConversation
 from hansard.errors import Conflict, Unavailable
 from hansard.model import Message, Participant
@@ -104,6 +106,52 @@ def test_a_lost_write_takes_no_blob_from_one_that_is_about_to_commit(cluster_url
             may_commit.set()
             await winning[0]
             assert (await one.get_messages("c"))[-1].content == PICTURE
+            assert await one.check() == []
+
+    play(scenario())
+
+
+def test_what_a_lost_write_prepared_goes_when_its_mark_is_overdue(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+
+            async def win() -> None:
+                await other.append_message("c", "user", "first come")
+
+            between(partitions_of(one), "prepare", win)
+            with pytest.raises(Conflict):
+                await one.append("c", Message("user", PICTURE), expected_version=1)
+            await one.purge()
+            assert (await one.stats()).blobs == 1, "another writer may be about to refer to it"
+            monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
+            await one.purge()
+            assert (await one.stats()).blobs == 0
+            assert await partitions_of(one).marks("default") == []
+
+    play(scenario())
+
+
+def test_nothing_is_prepared_after_the_deadline(cluster_url: str) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+            partitions = partitions_of(one)
+            original = partitions.prepare
+            answers: list[bool] = []
+
+            async def late(write: Batch, deadline: int) -> bool:
+                is_first = not answers
+                answers.append(await original(write, deadline - 60 if is_first else deadline))
+                if is_first:
+                    assert (await other.stats()).blobs == 0
+                return answers[-1]
+
+            partitions.prepare = late  # type: ignore[method-assign]
+            await one.append("c", Message("user", PICTURE))
+            assert answers == [False, True]
             assert await one.check() == []
 
     play(scenario())
