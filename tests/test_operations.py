@@ -171,8 +171,8 @@ def test_patience_ends() -> None:
 
 def appended(storage: MemoryStorage, id: str, *records: RecordWrite) -> Appended:
     message = said(id)
-    append = Append((Draft(message, "hello", 5, True),), NewConversation())
-    return step(storage.write(CONTEXT, "c", partial(operations.append, append=append, records=records)))
+    append = Append((Draft(message, "hello", 5, True),), NewConversation(), records=records)
+    return step(storage.write(CONTEXT, "c", partial(operations.append, append=append)))
 
 
 def test_records_commit_with_an_append() -> None:

@@ -14,7 +14,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Struct, structs
@@ -26,6 +26,7 @@ from hansard.contract.types import Append, Draft, MessageChange, RecordWrite, Re
 from hansard.errors import Corrupt, ValidationError
 from hansard.model import NOT_YET, Conversation, Problem, Record
 
+B = TypeVar("B", Append, Replace)
 Need = Literal["read", "write", "admin", "operator"]
 
 _NEEDS: dict[Need, str] = {
@@ -119,8 +120,12 @@ def _moment(time: datetime) -> datetime:
     return NOT_YET if time == NOT_YET else time
 
 
-def _of_drafts(change: Callable[[Draft], Draft]) -> dict[type, Callable[[Any], Any]]:
-    def batch(value: Append | Replace) -> Append | Replace:
+def _of_drafts(change: Callable[[Draft], Draft], record: Callable[[Any], Any]) -> dict[type, Callable[[Any], Any]]:
+    def append(value: Append) -> Append:
+        records = tuple([record(write) for write in value.records])
+        return structs.replace(batch(value), records=records)
+
+    def batch(value: B) -> B:
         return structs.replace(value, drafts=tuple([change(draft) for draft in value.drafts]))
 
     def update(value: MessageChange) -> MessageChange:
@@ -130,7 +135,7 @@ def _of_drafts(change: Callable[[Draft], Draft]) -> dict[type, Callable[[Any], A
         rows = tuple([RestoredRow(row.line, change(row.draft)) for row in value.rows])
         return structs.replace(value, rows=rows)
 
-    return {Append: batch, Replace: batch, MessageChange: update, Restore: restore}
+    return {Append: append, Replace: batch, MessageChange: update, Restore: restore}
 
 
 def _of_records(change: Callable[[Any], Any]) -> dict[type, Callable[[Any], Any]]:
@@ -192,7 +197,10 @@ def _lookup(sought: Sought) -> Lookup:
     return structs.replace(sought.where, query=relaxed(query) if sought.any else query)
 
 
-_PACKED = _of_drafts(_lean) | _of_records(_value_to_wire) | _of_sequences(pack) | {Lookup: _typed}
+_PACKED = _of_drafts(_lean, pack) | _of_records(_value_to_wire) | _of_sequences(pack) | {Lookup: _typed}
 _UNPACKED = (
-    _of_drafts(_whole) | _of_records(_value_from_wire) | _of_sequences(unpack) | {Conversation: _born, Sought: _lookup}
+    _of_drafts(_whole, unpack)
+    | _of_records(_value_from_wire)
+    | _of_sequences(unpack)
+    | {Conversation: _born, Sought: _lookup}
 )

@@ -285,6 +285,16 @@ def test_search(api: Served) -> None:
 # Records and blobs
 
 
+def test_records_are_written_with_messages(api: Served) -> None:
+    record = {"namespace": ["a"], "key": "k", "data": "AP8=", "expected_revision": 0, "conversation_id": "c"}
+    body = {"messages": [{"role": "user", "content": "x"}], "records": [record]}
+    ok(api.post("/conversations/c/messages", json=body))
+    assert ok(api.get("/records/k?namespace=a"))["data"] == "AP8="
+    problem(api.post("/conversations/d/messages", json=body), 400, "invalid")
+    problem(api.post("/conversations/c/messages", json=body), 409, "conflict")
+    assert ok(api.get("/conversations/c"))["message_count"] == 1
+
+
 def test_records(api: Served) -> None:
     place = "/records/k%2F1?namespace=a&namespace=b"
     made = api.put(place, json={"value": {"x": 1}}, headers={"If-None-Match": "*"})

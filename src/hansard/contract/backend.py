@@ -90,6 +90,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     compare_and_swap: bool = True
     branches: bool = True
     records: bool = True
+    append_records: bool = True
+    """`Append.records` commit with the messages. Otherwise such an append raises `Unsupported` and stores nothing."""
     blobs: bool = True
     own_ids: bool = False
     """The storage gives ids itself and cannot take ours."""
@@ -145,7 +147,11 @@ class Backend(Protocol):
     # Messages
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
-        """See `rules.plan_append`."""
+        """See `rules.plan_append`. `append.records` are written in the same commit: all of it is stored, or nothing.
+
+        When every message is stored already, records that are what the append would make of them stay as they are. So
+        a retry is safe, also with `expected_revision`.
+        """
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
         """See `rules.plan_replace`."""

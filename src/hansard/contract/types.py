@@ -84,6 +84,8 @@ class Append(Struct, frozen=True, gc=False):
     """Store what a tombstone says was deleted."""
     count_usage: bool = True
     """False for copies, whose usage is booked already."""
+    records: tuple[RecordWrite, ...] = ()
+    """Written in the same commit. Each may belong to this conversation or to none."""
 
 
 class Replace(Struct, frozen=True):

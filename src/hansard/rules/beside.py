@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 
 from msgspec import structs
 
+from hansard import codec
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordWrite
 from hansard.errors import Conflict
@@ -55,6 +56,23 @@ def plan_records(
         results.append(before if write.delete else planned[key])
     revisions = {key: record.revision for key, record in current.items()}
     return [RecordChange(key, revisions.get(key, 0), record) for key, record in planned.items()], results
+
+
+def unwritten(writes: Sequence[RecordWrite], current: Mapping[RecordKey, Record]) -> list[RecordWrite]:
+    """Without the writes of each key whose record already is what they would make of it: for a repeated call."""
+    last = {(write.namespace, write.key): write for write in writes}
+    done = {key for key, write in last.items() if _is_written(write, current.get(key))}
+    return [write for write in writes if (write.namespace, write.key) not in done]
+
+
+def _is_written(write: RecordWrite, current: Record | None) -> bool:
+    if write.delete or current is None:
+        return write.delete and current is None
+    if (current.expires_at, current.conversation_id) != (write.expires_at, write.conversation_id):
+        return False
+    if isinstance(write.value, bytes) or isinstance(current.value, bytes):
+        return type(write.value) is type(current.value) and bool(write.value == current.value)
+    return codec.encode(write.value) == codec.encode(current.value)
 
 
 def is_alive(record: Record, now: datetime) -> bool:

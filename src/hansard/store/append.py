@@ -15,6 +15,7 @@ from hansard.contract.types import (
     Draft,
     NewConversation,
     OnDuplicate,
+    RecordWrite,
     Replace,
 )
 from hansard.errors import Unsupported, ValidationError
@@ -30,6 +31,7 @@ from hansard.model import (
 )
 from hansard.store import checks, drafts, reading, vector_records
 from hansard.store.core import StorePart, after_a_write
+from hansard.store.records import Delete, Put, Records, checked_writes
 from hansard.threads import aside
 
 _FIRST: OnDuplicate = "first"
@@ -112,12 +114,14 @@ class AppendMethods(StorePart):
         split: bool = False,
         revive: bool = False,
         count_usage: bool = True,
+        records: Iterable[Put | Delete] = (),
     ) -> Appended:
         """Appends a batch, all or nothing. Ids that are stored already are not stored again: a retry is always safe.
 
         `title`, `metadata`, `agent_id`, `audit_id` and `expires_at` go to a conversation that this call makes. With
         `expected_version` the batch applies only at that version. `split` lets a backend with a largest atomic batch
         take a longer one in pieces. `revive` stores what was deleted before. `count_usage=False` is for copies.
+        `records` are written in the same commit, and may belong to this conversation or to none.
         """
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
@@ -150,6 +154,8 @@ class AppendMethods(StorePart):
             count_usage=checks.flag(count_usage, "count_usage"),
         )
         context = self._view.context()
+        if records:
+            append = structs.replace(append, records=self._records(records, context, made.drafts))
         if not made.drafts:
             return await self._append_nothing(context, id, append)
         # Asked each time: a backend that is opened by its first call learns it then.
@@ -165,6 +171,17 @@ class AppendMethods(StorePart):
                 version = await self._view.titles.after(self._backend, context, id, append, appended)
             appended = structs.replace(appended, version=version or appended.version)
         return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
+
+    def _records(
+        self, records: Iterable[Put | Delete], context: Context, drafts: Sequence[Draft]
+    ) -> tuple[RecordWrite, ...]:
+        writes = checked_writes(Records(self._view), records, context.now)
+        if writes and not drafts:
+            raise ValidationError("records are written with messages, and there are none: use records.write")
+        if writes:
+            can = self.capabilities.append_records
+            self._view.need(can, "append_records", "write records and messages in one step: use records.write")
+        return tuple(writes)
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
         with after_a_write():
@@ -196,7 +213,12 @@ class AppendMethods(StorePart):
                 capability="atomic_batch",
             )
         pieces = [append.drafts[at : at + largest] for at in range(0, len(append.drafts), largest)]
-        done = [await self._append_piece(context, id, append, piece, number) for number, piece in enumerate(pieces)]
+        # Records come with the last piece: where they are, all messages are.
+        rest, last = structs.replace(append, records=()), len(pieces) - 1
+        done = [
+            await self._append_piece(context, id, append if number == last else rest, piece, number)
+            for number, piece in enumerate(pieces)
+        ]
         return Appended(
             [message for appended in done for message in appended.messages],
             done[-1].version,

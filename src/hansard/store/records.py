@@ -39,6 +39,10 @@ class Delete(Struct, frozen=True):
     expected_revision: int | None = None
 
 
+def checked_writes(records: Records, batch: Iterable[Put | Delete], now: datetime) -> list[RecordWrite]:
+    return [records._write(item, now) for item in checks.items(batch, "batch", "Put and Delete")]
+
+
 class Records(StorePart):
     """`store.records`. In a user's view these are the user's own, seen by nobody else."""
 
@@ -82,7 +86,7 @@ class Records(StorePart):
     async def write(self, batch: Iterable[Put | Delete]) -> list[Record | None]:
         """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
         context = self._view.context()
-        writes = [self._write(item, context.now) for item in checks.items(batch, "batch", "Put and Delete")]
+        writes = checked_writes(self, batch, context.now)
         return await self._backend.write_records(context, writes) if writes else []
 
     def _write(self, item: Put | Delete, now: datetime) -> RecordWrite:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.backends.files import kit
 
 from hansard import NotFound, sync
@@ -63,7 +64,7 @@ def test_who_is_overtaken_by_a_creation_decides_again(tmp_path: Path) -> None:
 
 def test_records_cannot_commit_with_an_append(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
-        append = partial(operations.append, append=hello("1"), records=[RecordWrite(("n",), "k", 1)])
+        append = partial(operations.append, append=structs.replace(hello("1"), records=(RecordWrite(("n",), "k", 1),)))
         with pytest.raises(Unsupported, match="write_records"):
             step(storage_of(store).write(CONTEXT, "c", append))
         assert store.get_conversation("c") is None

@@ -116,7 +116,9 @@ def test_records_commit_with_an_append() -> None:
         async with opened() as storage:
 
             async def append(id: str, record: RecordWrite) -> None:
-                await storage.write(CONTEXT, "c", partial(operations.append, append=batch(id), records=[record]))
+                await storage.write(
+                    CONTEXT, "c", partial(operations.append, append=structs.replace(batch(id), records=(record,)))
+                )
 
             async def revisions() -> list[int]:
                 return [each.revision if each else 0 for each in await storage.get_records(CONTEXT, [NOTE])]

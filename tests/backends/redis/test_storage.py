@@ -46,7 +46,7 @@ def test_a_conversation_that_takes_the_place_of_an_expired_one(request: pytest.F
 
 def append(id: str, *records: RecordWrite) -> Any:
     draft = Draft(Message("user", "x", id=id, format="text"), "x", 1, given_id=True)
-    return partial(operations.append, append=Append((draft,), NewConversation()), records=records)
+    return partial(operations.append, append=Append((draft,), NewConversation(), records=records))
 
 
 def backend_of(store: hansard.Store) -> RedisBackend:

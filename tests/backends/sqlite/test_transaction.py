@@ -278,7 +278,11 @@ def test_a_message_that_grows_in_progress_counts_as_the_largest(path: Path) -> N
 
 def test_records_are_written_with_an_append_or_not_at_all(storage: SqliteStorage) -> None:
     def write(id: str, append: Append, *records: RecordWrite) -> object:
-        return step(storage.write(CONTEXT, id, partial(operations.append, append=append, records=records)))
+        return step(
+            storage.write(
+                CONTEXT, id, partial(operations.append, append=msgspec.structs.replace(append, records=records))
+            )
+        )
 
     own, free = RecordWrite(("a",), "own", 1, conversation_id="c"), RecordWrite(("a",), "free", [2])
     write("c", said("one"), own, free)

@@ -66,6 +66,7 @@ class FilesStorage:
             durability="machine" if self.common.disk.durable else "process",
             shared=True,
             search="index",
+            append_records=False,
             watch="poll",
             backup=True,
             remnants="in blocks of the disk that were freed and not overwritten, and some in caches and in journals "

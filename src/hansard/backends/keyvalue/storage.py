@@ -72,6 +72,7 @@ class KeyValueStorage:
             name=name,
             durability=durability,
             shared=shared,
+            append_records=False,
             watch="poll",
             blocking=self.functions.never_suspends,
         )

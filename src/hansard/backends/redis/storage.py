@@ -55,6 +55,7 @@ class RedisStorage:
             durability="process",
             shared=True,
             atomic_batch=_LARGEST_BATCH,
+            append_records=not self.nodes.is_cluster,
             watch="poll",
             remnants="in Redis' append-only file until it is rewritten (BGREWRITEAOF), and in snapshots until "
             "the next.",

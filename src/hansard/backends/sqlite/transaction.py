@@ -56,7 +56,9 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
 def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -> bool:
     """Whether there is nothing to decide and nothing to write but messages, none of them stored or deleted before."""
     head = entry.head
-    if append.user_id not in (None, head.conversation.user_id) or not rules.is_visible(head.conversation, context):
+    if append.records or append.user_id not in (None, head.conversation.user_id):
+        return False
+    if not rules.is_visible(head.conversation, context):
         return False
     ids: set[str] = set()
     given = 0

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChange, Transaction, Update, Wants, Without
-from hansard.contract.types import Append, Draft, Head, MessageChange, RecordWrite, Replace
+from hansard.contract.types import Append, Draft, Head, MessageChange, Replace
 from hansard.errors import ValidationError
 from hansard.model import Appended, Message
 from hansard.rules.appending import check_quota, plan_append, refuse_deleted, tombstone_digests
-from hansard.rules.beside import plan_records, total_usage, usage_change
+from hansard.rules.beside import plan_records, total_usage, unwritten, usage_change
 from hansard.rules.changing import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
 from hansard.rules.heads import new_head, no_message, not_found
 from hansard.rules.operations.common import (
@@ -26,18 +26,18 @@ from hansard.rules.operations.common import (
 )
 
 
-async def append(tx: Transaction, append: Append, records: Sequence[RecordWrite] = ()) -> Appended:
+async def append(tx: Transaction, append: Append) -> Appended:
     """Appends a batch and, in the same commit, writes records. It asks only where something may be stored already."""
     before = visible(tx)
     wipes = "nothing" if before else wiped_by_creation(tx)
     state = before or _begun(tx, append)
-    found = await _stored(tx, before, state, append, records)
+    found = await _stored(tx, before, state, append)
     stored = {id: message for id, (_, message) in found.by_id.items()}
     if found.tombstones:
         new = [draft for draft in append.drafts if draft.message.id not in stored]
         refuse_deleted(tx.context, state, new, found.tombstones.get)
     plan = plan_append(tx.context, state, append, stored)
-    changed: Sequence[RecordChange] = plan_records(tx.context, records, found.records)[0] if records else ()
+    changed = _changed(tx, append, found, is_repeated=not plan.fresh) if append.records else []
     if before is None or plan.head is not state or changed:
         usage = usage_of(plan.head.conversation, (each for each, _ in plan.fresh)) if append.count_usage else ()
         insert = ((plan.lane.line, plan.fresh),) if plan.fresh else ()
@@ -46,16 +46,19 @@ async def append(tx: Transaction, append: Append, records: Sequence[RecordWrite]
     return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), before is None)
 
 
+def _changed(tx: Transaction, append: Append, found: Found, *, is_repeated: bool) -> list[RecordChange]:
+    writes = unwritten(append.records, found.records) if is_repeated else append.records
+    return plan_records(tx.context, writes, found.records)[0]
+
+
 def _begun(tx: Transaction, append: Append) -> Head:
     if append.new is None:
         raise not_found(tx.id)
     return new_head(tx.context, tx.id, append.new, tx.new_segment())
 
 
-async def _stored(
-    tx: Transaction, before: Head | None, state: Head, append: Append, records: Sequence[RecordWrite]
-) -> Found:
-    for write in records:
+async def _stored(tx: Transaction, before: Head | None, state: Head, append: Append) -> Found:
+    for write in append.records:
         if write.conversation_id not in (None, tx.id):
             raise ValidationError(
                 f"record {write.key!r} names conversation {write.conversation_id!r}: "
@@ -63,9 +66,9 @@ async def _stored(
             )
     ids = [draft.message.id for draft in append.drafts if draft.given_id] if before else []
     digests = [] if append.revive else tombstone_digests(tx.context, state, append.drafts)
-    if not (ids or digests or records):
+    if not (ids or digests or append.records):
         return NOTHING
-    keys = list(dict.fromkeys((write.namespace, write.key) for write in records))
+    keys = list(dict.fromkeys((write.namespace, write.key) for write in append.records))
     return await tx.get(Wants(ids=ids, tombstones=digests, records=keys, expects_none=True))
 
 

@@ -16,6 +16,7 @@ from hansard.model import Appended, Message, MessageScope, MessageSort, Order, R
 from hansard.server import idempotency
 from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
+from hansard.server.rest.records import RecordWrite, record_write
 from hansard.server.rest.shapes import MessagePage, NewMessage
 from hansard.store.reading import BlobMode
 
@@ -81,6 +82,8 @@ class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
     split: bool = False
     revive: bool = False
     count_usage: bool = True
+    records: list[RecordWrite] = []
+    """Written in the same commit; each may belong to this conversation or to none."""
 
 
 class BulkQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +145,7 @@ async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
     messages = [each.as_message() for each in given.pop("messages")]
     if call.key is not None:
         messages, given["on_duplicate"] = idempotency.with_ids(messages, call.key, call.path[0]), "error"
+    given["records"] = [record_write(each) for each in call.body.records]
     return await call.store.append(call.path[0], messages, expected_version=call.version, **given)
 
 

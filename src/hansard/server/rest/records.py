@@ -158,11 +158,11 @@ async def get_records(call: Call[NoQuery, Places]) -> RecordList:
 @routes.post("/write-records", errors=(Conflict, QuotaExceeded, *_MISSING))
 async def write_records(call: Call[NoQuery, RecordBatch]) -> RecordList:
     """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
-    written = await call.store.records.write([_write(each) for each in call.body.writes])
+    written = await call.store.records.write([record_write(each) for each in call.body.writes])
     return RecordList([None if each is None else RecordView.of(each) for each in written])
 
 
-def _write(write: RecordWrite) -> Put | Delete:
+def record_write(write: RecordWrite) -> Put | Delete:
     if write.delete:
         return Delete(write.namespace, write.key, write.expected_revision)
     return Put(

@@ -23,7 +23,7 @@ from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStat
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.paging import TestPaging
 from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
-from hansard.testing.contract.records import TestRecords, TestScans
+from hansard.testing.contract.records import TestAppendRecords, TestRecords, TestScans
 from hansard.testing.contract.searching import TestJudged, TestSearching
 from hansard.testing.contract.summaries import TestSummaries
 from hansard.testing.contract.usage import TestUsage
@@ -34,6 +34,7 @@ from hansard.testing.contract.watching import TestWatch
 from hansard.testing.contract.windows import TestWindows
 
 __all__ = [
+    "TestAppendRecords",
     "TestBackup",
     "TestBatches",
     "TestBlobs",

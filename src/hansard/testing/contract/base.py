@@ -31,6 +31,7 @@ _CLAIMS: dict[str, tuple[Callable[[Capabilities], bool], str]] = {
     "compare_and_swap": (lambda it: it.compare_and_swap, "it cannot compare and swap"),
     "branches": (lambda it: it.branches, "it has no branches"),
     "records": (lambda it: it.records, "it has no records"),
+    "append_records": (lambda it: it.append_records, "it writes records and messages in steps of their own"),
     "blobs": (lambda it: it.blobs, "it has no blobs"),
     "our ids": (lambda it: not it.own_ids, "it gives ids of its own"),
     "our times": (lambda it: not it.own_times, "it gives times of its own"),

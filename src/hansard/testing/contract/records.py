@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hansard.contract.types import RecordQuery
-from hansard.errors import Conflict, ConversationNotFound, ValidationError
-from hansard.model import Order, Record
+from hansard.errors import Conflict, ConversationNotFound, Unsupported, ValidationError
+from hansard.model import Message, Order, Record
 from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
 from hansard.testing.comparing import facts
-from hansard.testing.contract.base import HOUR, Contract, races, require, rows, say
+from hansard.testing.contract.base import HOUR, Contract, history, races, require, rows, say
 from hansard.testing.targets import Driver
 
 VALUES: list[Any] = [
@@ -270,3 +270,115 @@ class TestScans(Contract):
         self.fill(store.tenant("t"))
         assert store.records.scan().items == []
         assert len(store.user("u").records.scan().items) == 8
+
+
+class TestAppendRecords(Contract):
+    """What is derived from messages commits with them, so that neither is ever seen without the other."""
+
+    needs = ("records",)
+
+    def test_records_are_stored_with_the_messages(self, store: Driver) -> None:
+        require(store, "append_records")
+        ann = store.user("ann")
+        for view in (store, ann):
+            own, free = Put(["n"], "own", {"at": 1}, conversation_id="c"), Put(["n"], "free", b"\0\xff")
+            assert view.append("c", [Message("user", "a"), Message("user", "b")], records=[own, free]).created
+            found = view.records.get_many([(["n"], "own"), (["n"], "free"), (["n"], "other")])
+            assert [each and (each.value, each.revision, each.conversation_id) for each in found] == [
+                ({"at": 1}, 1, "c"),
+                (b"\0\xff", 1, None),
+                None,
+            ]
+            view.append("c", Message("user", "c"), records=[Put(["n"], "own", 2, 1), Delete(["n"], "free")])
+            assert names(view.records.scan().items) == ["n/own"]
+            assert history(view, "c") == ["a", "b", "c"]
+            assert view.delete_conversation("c").messages == 3
+        assert store.check() == []
+
+    def test_either_both_or_neither(self, store: Driver) -> None:
+        require(store, "append_records", "compare_and_swap")
+        store.append("c", Message("user", "a"), records=[Put(["n"], "k", 1)])
+        good = Put(["n"], "new", 1)
+        with pytest.raises(Conflict):
+            store.append("c", Message("user", "b"), records=[good, Put(["n"], "k", 2, expected_revision=7)])
+        with pytest.raises(Conflict):
+            store.append("d", Message("user", "b"), records=[good, Put(["n"], "k", 2, expected_revision=0)])
+        with pytest.raises(Conflict):
+            store.append("c", Message("user", "b"), expected_version=9, records=[good])
+        with pytest.raises(ConversationNotFound):
+            store.append("d", Message("user", "b"), create=False, records=[good])
+        with pytest.raises(ValidationError):
+            store.append("c", Message("user", "b"), records=[good, Put(["n"], "of", 1, conversation_id="d")])
+        with pytest.raises(ValidationError):
+            store.append("c", [], records=[good])
+        assert history(store, "c") == ["a"]
+        assert store.get_conversation("d") is None
+        assert facts(store.records.scan().items) == facts([store.records.get(["n"], "k")])
+
+    def test_a_retry_is_safe(self, store: Driver) -> None:
+        require(store, "append_records", "our ids", "compare_and_swap")
+        message = Message("user", "a", id="a")
+        writes: list[Put | Delete] = [Put(["n"], "k", 0), Put(["n"], "k", [1.0], 1), Delete(["n"], "gone")]
+        for _ in range(2):
+            store.append("c", message, records=writes)
+        record = store.records.get(["n"], "k")
+        assert record is not None
+        assert (record.value, record.revision) == ([1.0], 2)
+        # What is not there yet is written: the same message, but another record.
+        store.append("c", message, records=[Put(["n"], "k", [1], 2)])
+        record = store.records.get(["n"], "k")
+        assert record is not None
+        assert (record.value, record.revision) == ([1], 3)
+        assert history(store, "c") == ["a"]
+
+    def test_records_go_with_their_conversation(self, store: Driver) -> None:
+        require(store, "append_records")
+        store.append("c", Message("user", "a"), records=[Put(["n"], "own", 1, conversation_id="c"), Put(["n"], "k", 1)])
+        assert store.delete_conversation("c").records == 1
+        assert names(store.records.scan().items) == ["n/k"]
+
+    def test_many_writers_count_together(self, store: Driver) -> None:
+        """No writer loses a message or a record to another, whichever conversation and record they share."""
+        require(store, "append_records", "compare_and_swap")
+
+        def write(number: int) -> Any:
+            def call(each: Any) -> Any:
+                return each.append(
+                    f"c{number % 2}", Message("user", f"{number}"), records=[Put(["n"], f"k{number % 3}", number)]
+                )
+
+            return call
+
+        answers = store.together([write(number) for number in range(12)])
+        assert [each for each in answers if isinstance(each, Exception)] == []
+        assert sum(len(history(store, f"c{number}")) for number in range(2)) == 12
+        found = store.records.get_many([(["n"], f"k{number}") for number in range(3)])
+        assert sorted(each.revision for each in found if each) == [4, 4, 4]
+        assert store.check() == []
+
+    def test_one_of_many_gets_the_revision(self, store: Driver) -> None:
+        require(store, "append_records", "compare_and_swap")
+        calls = [
+            lambda each, number=number: each.append(
+                f"c{number}", Message("user", "x"), records=[Put(["n"], "k", number, expected_revision=0)]
+            )
+            for number in range(8)
+        ]
+        answers = store.together(calls)
+        won = [number for number, answer in enumerate(answers) if not isinstance(answer, Exception)]
+        assert len(won) == 1
+        assert all(isinstance(answer, Conflict) for number, answer in enumerate(answers) if number not in won)
+        record = store.records.get(["n"], "k")
+        assert record is not None
+        assert record.value == won[0]
+        assert [each.id for each in store.list_conversations().items] == [f"c{won[0]}"]
+
+    def test_a_backend_that_cannot_says_so_and_stores_nothing(self, store: Driver) -> None:
+        """`files` and a Redis Cluster must refuse it until they can do it; then they claim `append_records`."""
+        if store.capabilities.append_records:
+            pytest.skip(f"{store.capabilities.name} writes records and messages in one step")
+        with pytest.raises(Unsupported, match=r"records\.write") as raised:
+            store.append("c", Message("user", "a"), records=[Put(["n"], "k", 1)])
+        assert raised.value.capability == "append_records"
+        assert store.get_conversation("c") is None
+        assert store.records.scan().items == []
