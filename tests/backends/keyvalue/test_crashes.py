@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,8 @@ from tests.contract.keyvalue_stores import DictStore
 
 from hansard.backends.keyvalue import KeyValueBackend
 from hansard.backends.keyvalue.functions import KeyValue
-from hansard.backends.keyvalue.outbox import ABANDONED, LINGER
+from hansard.backends.keyvalue.partitions import LINGER
+from hansard.backends.shared import settling
 from hansard.errors import Unavailable
 from hansard.model import Message, Participant, Usage
 from hansard.rules import TOMBSTONE_LIFE
@@ -41,6 +43,12 @@ ACTS: dict[str, Act] = {
     "delete_conversation": lambda store: store.delete_conversation("c"),
     "branch": lambda store: store.branch("c", at="m20", branch_id="side"),
     "add_summary": lambda store: store.add_summary("c", "short", from_seq=1, to_seq=2),
+    "append with records": lambda store: store.append(
+        "c", Message("user", "new", id="n1"), records=[Put(["n"], "k", 2), Put(["n"], "l", 3, conversation_id="c")]
+    ),
+    "append that makes it with records": lambda store: store.user("w").append(
+        "new", Message("user", "new", id="n1"), records=[Put(["n"], "l", 3, conversation_id="new")]
+    ),
     "records": lambda store: store.records.write([Put(["n"], "k", 2), Put(["n"], "l", 3, conversation_id="c")]),
 }
 
@@ -81,6 +89,7 @@ def before(clock: Clock) -> DictStore:
 @pytest.fixture
 def clock() -> Clock:
     stopped = Clock()
+    stopped.now = datetime.now(UTC)  # marks and fences have the real time
     stopped.stop()
     return stopped
 
@@ -94,8 +103,8 @@ def copy_of(store: DictStore) -> DictStore:
 
 def assert_nothing_is_left_over(kept: DictStore, clock: Clock) -> None:
     """After everything was deleted and swept, no key is left: there are no orphans."""
-    with opened(kept, clock) as store:
-        clock.advance(ABANDONED)
+    with opened(kept, clock) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
         store.purge()
         assert [key for key in kept.values if "/mark/" in key] == []
         store.admin.delete_tenant("default")

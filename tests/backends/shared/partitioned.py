@@ -124,20 +124,20 @@ class Process:
     def _is_late(self, deadline: int) -> bool:
         return self._knows_time and self.world.now > deadline
 
-    async def commit(self, write: Write, deadline: int) -> bool:
+    async def commit(self, write: Write, deadline: int) -> Sequence[Outgoing[Effect]] | None:
         await self._step("commit")
         conversation = self.world.conversations[write.mark.id]
         if self._is_late(deadline) or conversation.stamp != write.mark.after:
-            return False
+            return None
         conversation.stamp = write.mark.n
         conversation.written.append(write.effects[0][1])
         conversation.refers.update(write.mark.prepared)
         conversation.outbox.append((write.mark.n, write.effects))
-        return True
+        return await self.outbox(write.tenant, write.mark)
 
-    async def outbox(self, tenant: str, id: str) -> Sequence[Outgoing[Effect]]:
+    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Effect]]:
         await self._step("outbox")
-        return [Outgoing(n, effects, (n, effects)) for n, effects in self.world.conversations[id].outbox]
+        return [Outgoing(n, effects, (n, effects)) for n, effects in self.world.conversations[mark.id].outbox]
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Effect]) -> None:
         await self._step("remove")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ Token = Any
 """What the store says of a value's version: an ETag, a generation, a revision. Any value but None."""
 
 _NAMES = ("get", "put", "delete", "list")
-_PAGE = 1000
+PAGE = 1000
 
 
 class KeyValue(Protocol):
@@ -84,16 +85,25 @@ class Functions:
     async def delete(self, key: str, expected: Token | None = None) -> bool:
         return bool(await self._call("delete", "unknown", key, expected))
 
-    async def page(self, prefix: str, after: str = "", limit: int = _PAGE) -> Sequence[str]:
+    async def page(self, prefix: str, after: str = "", limit: int = PAGE) -> Sequence[str]:
         keys: Sequence[str] = await self._call("list", "not_applied", prefix, after, limit)
         return keys
 
-    async def keys(self, prefix: str, after: str = "") -> AsyncGenerator[str, None]:
-        """All keys with this prefix, page by page."""
-        while page := await self.page(prefix, after):
+    async def keys(self, prefix: str, after: str = "", limit: int = PAGE) -> AsyncGenerator[str, None]:
+        """All keys with this prefix, `limit` at a time."""
+        while page := await self.page(prefix, after, limit):
             for key in page:
                 yield key
+            if len(page) < limit:
+                return
             after = page[-1]
+
+    async def pause(self, seconds: float) -> None:
+        """Waits for another thread or process."""
+        if self.never_suspends:
+            time.sleep(seconds)  # noqa: ASYNC251  (there is no event loop that could go on)
+        else:
+            await asyncio.sleep(seconds)
 
     async def all(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """The answers of independent calls, made at once where the functions allow that."""

@@ -73,9 +73,9 @@ class Keys:
     def authors(self, participant_id: str) -> str:
         return f"{self.root}/who/{hashed(participant_id)}/"
 
-    def bound(self, birth: str) -> str:
-        """Where records that belong to a conversation are found."""
-        return f"{self.root}/bound/{birth}/"
+    def bound(self, birth: str, space: str = "", stamp: str = "") -> str:
+        """Where it is found which spaces hold records of a conversation, and by which of their writes."""
+        return f"{self.root}/bound/{birth}/" + (f"{space.rpartition('/')[2]}/{stamp}" if space else "")
 
     def due_at(self, time: datetime, kind: str, what: str) -> str:
         return f"{self.due}{time_key(time)}/{kind}/{what}"
@@ -104,6 +104,9 @@ class Keys:
             if conversation.agent_id is not None:
                 shelves.append(self.shelf(sort, "agent", conversation.agent_id))
             found += [f"{shelf}{place}/{stamp}" for shelf in shelves]
-        if conversation.expires_at is not None:
-            found.append(self.due_at(conversation.expires_at, "conversation", f"{hashed(conversation.id)}-{stamp}"))
         return found
+
+    def expiry(self, conversation: Conversation, stamp: str) -> str:
+        """Where a conversation is found when it expires. A write that changes the time makes a new one."""
+        assert conversation.expires_at is not None
+        return self.due_at(conversation.expires_at, "conversation", f"{hashed(conversation.id)}-{stamp}")

@@ -17,11 +17,6 @@ from hansard.contract.types import Head, MessageQuery, Row, Slice
 from hansard.model import Message, Summary, from_micros
 from hansard.rules.operations.common import runs_of
 
-_PIECE = 32
-_LARGEST_PIECE = 512
-_PIECE_BYTES = 4_000_000
-"""What is read at once of a long walk."""
-
 
 class Kept:
     """A conversation that is there. What it hands out is made for the call."""
@@ -29,30 +24,16 @@ class Kept:
     def __init__(self, tree: Tree, anchor: Anchor, state: Head) -> None:
         self._tree = tree
         self.root: Root = anchor.root
-        self.tail = anchor.tail
         self.state = state
         self.id = state.conversation.id
 
     # Rows
 
     async def walk(self, run: Run, *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
-        """The messages of a run from either end. The tail is newer than all that is in the tree."""
-        tail = [row for row in self.tail if row.segment == run.segment and run.after < row.seq <= run.upto]
-        low, high = rows.message_key(run.segment, run.after + 1), rows.message_key(run.segment, run.upto + 1)
-        if newest_first:
-            for row in reversed(tail):
-                yield row
-        piece = _PIECE
-        while items := await self._tree.take(
-            self.root, low, high, limit=piece, max_bytes=_PIECE_BYTES, newest_first=newest_first
-        ):
-            for _, value in items:
+        """The messages of a run from either end."""
+        async with aclosing(self._tree.scan(self.root, *_range(run), newest_first=newest_first)) as walked:
+            async for _, value in walked:
                 yield self._row(value)
-            low, high = (low, items[-1][0]) if newest_first else (items[-1][0] + b"\0", high)
-            piece = min(2 * piece, _LARGEST_PIECE)
-        if not newest_first:
-            for row in tail:
-                yield row
 
     async def walk_all(self, runs: Sequence[Run], *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
         for run in reversed(runs) if newest_first else runs:
@@ -70,18 +51,12 @@ class Kept:
         return found[::-1]
 
     async def find(self, id: str) -> Stored | None:
-        for row in self.tail:
-            if row.id == id:
-                return row
         place = await self._tree.get(self.root, rows.id_key(id))
         if place is None:
             return None
         return await self.at(*rows.decode(place, tuple[int, int], f"the place of message {id!r}"))
 
     async def at(self, segment: int, seq: int) -> Stored | None:
-        for row in self.tail:
-            if row.seq == seq:
-                return row
         value = await self._tree.get(self.root, rows.message_key(segment, seq))
         return self._row(value) if value is not None else None
 
@@ -100,7 +75,7 @@ class Kept:
 
     async def summaries(self) -> list[tuple[bytes, Summary]]:
         """Oldest first, with their keys."""
-        found = await self._tree.take(self.root, *rows.SUMMARIES)
+        found = await self._tree.items(self.root, *rows.SUMMARIES)
         return [(key, rows.decode(value, Summary, f"a summary of {self.id!r}")) for key, value in found]
 
     async def count_summaries(self) -> int:
@@ -127,9 +102,7 @@ class Kept:
         last = await self.newest([run], 1)
         if not last:
             return Span()
-        tail = [row for row in self.tail if row.segment == run.segment and run.after < row.seq <= run.upto]
-        low, high = rows.message_key(run.segment, run.after + 1), rows.message_key(run.segment, run.upto + 1)
-        count = await self._tree.count(self.root, low, high) + len(tail)
+        count = await self._tree.count(self.root, *_range(run))
         async with aclosing(self.walk(run)) as walked:
             first = await anext(walked)
         return Span(count, first.seq, last[0].seq)
@@ -192,14 +165,9 @@ class Kept:
         found: list[Stored] = []
         for run in runs:
             low, high = rows.pin_key(run.segment, run.after + 1), rows.pin_key(run.segment, run.upto + 1)
-            for key, _ in await self._tree.take(self.root, low, high):
+            for key, _ in await self._tree.items(self.root, low, high):
                 row = await self.at(run.segment, int.from_bytes(key[9:]))
                 found += [row] if row is not None else []
-            found += [
-                row
-                for row in self.tail
-                if row.pinned and row.segment == run.segment and run.after < row.seq <= run.upto
-            ]
         for row in reversed(found) if newest_first else found:
             yield row
 
@@ -230,3 +198,7 @@ class Kept:
                     return found, True
                 found.append(row)
         return found, False
+
+
+def _range(run: Run) -> tuple[bytes, bytes]:
+    return rows.message_key(run.segment, run.after + 1), rows.message_key(run.segment, run.upto + 1)

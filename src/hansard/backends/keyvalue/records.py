@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
-from msgspec import Raw
+from msgspec import Raw, Struct, structs
 
 from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys, hashed
-from hansard.backends.keyvalue.outbox import LINGER, Bound, Effects, Outbox, Write, node_loader
-from hansard.backends.keyvalue.rows import Anchor, StoredRecord
+from hansard.backends.keyvalue.partitions import LINGER, Bound, Effects, Found, KeyValuePartitions, Write
+from hansard.backends.keyvalue.rows import Anchor, Pending, StoredRecord
 from hansard.backends.keyvalue.tree import Missing, Root, Tree
 from hansard.backends.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import RecordChange, RecordKey
@@ -24,94 +24,157 @@ from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import Corrupt, TimedOut
 from hansard.model import Record
 
-_PIECE = 100
-Batch = dict[bytes, Raw | None]
+Batch = dict[bytes, StoredRecord | None]
+"""Rows as they will be, or None where they go, by their keys in the tree."""
+Births = Mapping[str, str]
+"""The births of the conversations that records belong to, by id."""
 
 
 class Space:
     """The records of one owner at one moment."""
 
-    def __init__(self, tree: Tree, anchor: Anchor | None) -> None:
+    def __init__(self, key: str, tree: Tree, found: Found) -> None:
+        self.key = key
+        self.anchor, self.token = found
         self._tree = tree
-        self.anchor = anchor
-        self.root = anchor.root if anchor else Root()
+        self._root = self.anchor.root if self.anchor else Root()
 
     async def find(self, key: bytes) -> StoredRecord | None:
-        value = await self._tree.get(self.root, key)
+        value = await self._tree.get(self._root, key)
         return rows.decode(value, StoredRecord, "a record") if value is not None else None
 
-    async def bound(self, birth: str) -> list[bytes]:
-        """The keys of the records that belong to a conversation."""
+    async def bound(self, birth: str) -> dict[bytes, str]:
+        """The records that belong to a conversation: their keys, and the stamps of the writes that stored them."""
         prefix = rows.bound_key(birth, b"")
-        found = await self._tree.take(self.root, prefix, prefix + b"\xff")
-        return [key.removeprefix(prefix) for key, _ in found]
+        found = await self._tree.items(self._root, prefix, prefix + b"\xff")
+        return {key.removeprefix(prefix): rows.decode(value, str, "a record") for key, value in found}
 
     async def count(self) -> int:
-        return await self._tree.count(self.root, *rows.RECORDS)
+        return await self._tree.count(self._root, *rows.RECORDS)
 
-    async def walk(self, low: bytes, high: bytes, *, newest_first: bool = False) -> AsyncGenerator[StoredRecord, None]:
-        while items := await self._tree.take(self.root, low, high, limit=_PIECE, newest_first=newest_first):
-            for _, value in items:
-                yield rows.decode(value, StoredRecord, "a record")
-            low, high = (low, items[-1][0]) if newest_first else (items[-1][0] + b"\0", high)
+    async def everything(self) -> list[bytes]:
+        return [key for key, _ in await self._tree.items(self._root, *rows.RECORDS)]
+
+    async def scan(self, query: RecordQuery, live: Callable[[StoredRecord], Awaitable[Record | None]]) -> list[Record]:
+        """One more than the query wants, if there are as many."""
+        found: list[Record] = []
+        async with aclosing(self._tree.scan(self._root, *_range(query), newest_first=query.newest_first)) as walked:
+            async for _, value in walked:
+                row = rows.decode(value, StoredRecord, "a record")
+                is_wanted = not query.exact or row.record.namespace == query.prefix
+                if is_wanted and row.record.key.startswith(query.key_prefix) and (record := await live(row)):
+                    found.append(record)
+                    if len(found) > query.limit:
+                        break
+        return found
+
+    # Changing
+
+    async def change(
+        self, keys: Keys, stamp: str, owner: str | None, batch: Batch, now: datetime
+    ) -> SpaceChange | None:
+        """The space after a batch, or None where it stays as it is. Without an owner, it keeps its own."""
+        change = SpaceChange(Root(), owner, {}, Effects(put={}, drop=[]))
+        items: dict[bytes, Raw | None] = {}
+        births: set[str] = set()
+        for key, row in batch.items():
+            before = await self.find(key)
+            if before is not None:
+                change.effects.drop += self._expiry(keys, key, before)
+                items |= {key: None} | ({rows.bound_key(before.birth, key): None} if before.birth else {})
+                births.add(before.birth)
+            if row is not None:
+                change.effects.put |= self._expiry(keys, key, row)
+                items |= {key: rows.raw(row)} | ({rows.bound_key(row.birth, key): rows.raw(stamp)} if row.birth else {})
+                change.objects |= {keys.bound(row.birth, self.key, stamp): b""} if row.birth else {}
+        if not items:
+            return None
+        change.effects.drop += await self._unneeded(keys, batch, births - {""})
+        await self._store(keys, stamp, items, change)
+        if None in items.values() and await self._tree.is_empty(change.root):
+            # The user's name goes with the last record.
+            change.owner = None
+            change.effects.put[keys.due_at(now + LINGER, "head", f"{self.key}/{stamp}")] = ""
+        elif owner is None and self.anchor is not None:
+            change.owner = self.anchor.owner
+        return change
+
+    def _expiry(self, keys: Keys, key: bytes, row: StoredRecord) -> dict[str, str]:
+        """Where a record is found when it expires."""
+        if row.record.expires_at is None:
+            return {}
+        name = f"{row.stamp}-{hashed(key.hex())}"
+        return {keys.due_at(row.record.expires_at, "record", name): rows.encode([self.key, key]).decode()}
+
+    async def _unneeded(self, keys: Keys, batch: Batch, births: set[str]) -> list[str]:
+        """The keys by which these conversations found only records that go, or are stored anew."""
+        found: list[str] = []
+        for birth in sorted(births):
+            stamps = await self.bound(birth)
+            left = {stamp for key, stamp in stamps.items() if key not in batch}
+            found += [keys.bound(birth, self.key, stamp) for stamp in set(stamps.values()) - left]
+        return found
+
+    async def _store(self, keys: Keys, stamp: str, items: Mapping[bytes, Raw | None], change: SpaceChange) -> None:
+        numbers = itertools.count()
+        prefix = f"{self.key.rpartition('/')[2]}/{stamp}"
+        tree = await self._tree.change(self._root, items, lambda: f"{prefix}-{next(numbers)}")
+        change.root = tree.root
+        change.objects |= {keys.node(name): data for name, data in tree.made.items()}
+        change.effects.drop += [keys.node(name) for name in tree.dropped]
+
+    def pending(self, head: str, anchor: Anchor, change: SpaceChange) -> tuple[Anchor, Token | None]:
+        """The space with a root that counts when the write of this head has happened."""
+        waiting = Pending(head, anchor.n, anchor.stamp, change.root, change.owner)
+        return structs.replace(self.anchor or Anchor(), pending=waiting), self.token
+
+
+class SpaceChange(Struct):
+    root: Root
+    owner: str | None
+    objects: dict[str, bytes]
+    effects: Effects
 
 
 Choice = Callable[[Space], Awaitable[list[bytes]]]
-Plan = Callable[[Space], Awaitable[tuple[Batch, Effects]]]
+Plan = Callable[[Space, str], Awaitable[tuple[Batch, list[Bound]]]]
 
 
 class Records:
-    def __init__(self, functions: Functions, outbox: Outbox) -> None:
+    def __init__(self, functions: Functions, partitions: KeyValuePartitions) -> None:
         self._functions = functions
-        self._outbox = outbox
-        outbox.drop_bound = self.drop_bound
-
-    def _tree(self, keys: Keys) -> Tree:
-        return Tree(node_loader(self._functions, keys))
-
-    async def _load(self, keys: Keys, owner: str) -> tuple[Space, Token | None]:
-        anchor, token = await self._outbox.load(keys.space(owner))
-        return Space(self._tree(keys), anchor), token
+        self._partitions = partitions
+        partitions.drop_bound = self.drop_bound
 
     # Reading
 
+    async def _look(self, keys: Keys, key: str, look: Callable[[Space], Awaitable[rows.S]]) -> rows.S:
+        """What is seen of a space at one moment."""
+        while True:
+            found = await self._partitions.read_space(key)
+            try:
+                return await look(Space(key, self._partitions.tree(keys), found))
+            except Missing as missing:
+                # Nodes go when a later head does not name them: then there is one.
+                if (await self._partitions.load(key))[1] == found[1]:
+                    raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
+
     async def get(self, context: Context, wanted: Sequence[RecordKey]) -> list[Record | None]:
         keys = Keys(context.tenant)
-        while True:
-            space, token = await self._load(keys, context.user or "")
-            try:
-                return [await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted]
-            except Missing as missing:
-                await self._check_moved(keys.space(context.user or ""), token, missing)
+
+        async def look(space: Space) -> list[Record | None]:
+            return [await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted]
+
+        return await self._look(keys, keys.space(context.user or ""), look)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         keys = Keys(context.tenant)
-        while True:
-            space, token = await self._load(keys, context.user or "")
-            try:
-                found = await self._scan(context, keys, space, query)
-                return found[: query.limit], len(found) > query.limit
-            except Missing as missing:
-                await self._check_moved(keys.space(context.user or ""), token, missing)
 
-    async def _scan(self, context: Context, keys: Keys, space: Space, query: RecordQuery) -> list[Record]:
-        low, high = _range(query)
-        found: list[Record] = []
-        async with aclosing(space.walk(low, high, newest_first=query.newest_first)) as walked:
-            async for row in walked:
-                if len(found) > query.limit:
-                    break
-                if query.exact and row.record.namespace != query.prefix:
-                    continue
-                if row.record.key.startswith(query.key_prefix):
-                    record = await self._live(context, keys, row)
-                    found += [record] if record else []
-        return found
+        async def look(space: Space) -> list[Record]:
+            return await space.scan(query, lambda row: self._live(context, keys, row))
 
-    async def _check_moved(self, head: str, token: Token | None, missing: Missing) -> None:
-        """Returns if somebody has written since: then what was read is of the past."""
-        if (await self._outbox.load(head))[1] == token:
-            raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
+        found = await self._look(keys, keys.space(context.user or ""), look)
+        return found[: query.limit], len(found) > query.limit
 
     async def _live(self, context: Context, keys: Keys, row: StoredRecord | None) -> Record | None:
         if row is None or not rules.is_alive(row.record, context.now):
@@ -124,65 +187,74 @@ class Records:
 
     async def _birth(self, context: Context, keys: Keys, id: str) -> str | None:
         """Which conversation the context sees under an id."""
-        anchor, _ = await self._outbox.load(keys.head(id))
+        anchor, _ = await self._partitions.load(keys.head(id))
         if anchor is None or anchor.state is None or not rules.is_visible(anchor.state.conversation, context):
             return None
         return anchor.birth
 
     async def owners(self, keys: Keys) -> list[tuple[str, int]]:
         """Everybody who has records, the empty name for nobody, and how many."""
-        found = []
-        async for key in self._functions.keys(keys.spaces):
-            anchor, _ = await self._outbox.load(key)
-            if anchor is not None and anchor.owner is not None:
-                count = await Space(self._tree(keys), anchor).count()
-                found += [(anchor.owner, count)] if count else []
-        return sorted(found)
+
+        async def look(space: Space) -> tuple[str | None, int]:
+            owner = space.anchor.owner if space.anchor else None
+            return owner, 0 if owner is None else await space.count()
+
+        found = [await self._look(keys, key, look) async for key in self._functions.keys(keys.spaces)]
+        return sorted((owner, count) for owner, count in found if owner is not None and count)
 
     # Writing
 
+    async def begin(self, context: Context) -> Space:
+        """The space of the context's user, to write to."""
+        keys = Keys(context.tenant)
+        key = keys.space(context.user or "")
+        return Space(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+
+    async def current(self, context: Context, space: Space, wanted: Sequence[RecordKey]) -> dict[RecordKey, Record]:
+        """Those of these records that the context sees."""
+        keys = Keys(context.tenant)
+        found = {each: await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted}
+        return {key: record for key, record in found.items() if record}
+
     async def write(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        keys, owner = Keys(context.tenant), context.user or ""
+        keys, key = Keys(context.tenant), Keys(context.tenant).space(context.user or "")
         results: list[Record | None] = []
 
-        async def plan(space: Space) -> tuple[Batch, Effects]:
+        async def plan(space: Space, stamp: str) -> tuple[Batch, list[Bound]]:
             births = await self._births(context, keys, writes)
             wanted = list(dict.fromkeys((write.namespace, write.key) for write in writes))
-            stored = {each: await space.find(rows.record_key(*each)) for each in wanted}
-            current = {key: await self._live(context, keys, row) for key, row in stored.items()}
-            alive = {key: record for key, record in current.items() if record}
-            changes, results[:] = rules.plan_records(context, writes, alive)
-            return _batch(changes, stored, births), _effects(keys, owner, changes, births)
+            changes, results[:] = rules.plan_records(context, writes, await self.current(context, space, wanted))
+            bound = [Bound(key, keys.head(id), birth) for id, birth in births.items()]
+            return batch_of(changes, births, stamp), bound
 
-        await self._change(keys, keys.space(owner), owner, context, plan)
+        await self._change(keys, key, context.user or "", context.now, plan)
         return results
 
     async def _births(self, context: Context, keys: Keys, writes: Sequence[RecordWrite]) -> dict[str, str]:
         """The conversations that records will belong to, which must be there."""
         births: dict[str, str] = {}
         for write in writes:
-            if write.conversation_id is not None and not write.delete:
+            if write.conversation_id is not None and not write.delete and write.conversation_id not in births:
                 birth = await self._birth(context, keys, write.conversation_id)
                 if birth is None:
                     raise rules.not_found(write.conversation_id)
                 births[write.conversation_id] = birth
-        for birth in births.values():
-            await self._functions.put(f"{keys.bound(birth)}{hashed(context.user or '')}", b"", None)
         return births
 
-    async def _change(self, keys: Keys, head: str, owner: str | None, context: Context, plan: Plan) -> None:
+    async def _change(self, keys: Keys, key: str, owner: str | None, now: datetime, plan: Plan) -> None:
         give_up = time.monotonic() + PATIENCE
         while True:
-            anchor, token = await self._outbox.begin(keys, head)
+            space = Space(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+            stamp = secrets.token_hex(8)
             try:
-                batch, effects = await plan(Space(self._tree(keys), anchor))
-                if not batch:
-                    return
-                await self._commit(
-                    keys, head, (anchor, token), owner=owner, now=context.now, batch=batch, effects=effects
-                )
+                batch, bound = await plan(space, stamp)
+                change = await space.change(keys, stamp, owner, batch, now)
+                if change is not None:
+                    change.effects.bound = bound
+                    await self._commit(keys, space, stamp, change, now)
             except Missing as missing:
-                await self._check_moved(head, token, missing)
+                if (await self._partitions.load(key))[1] == space.token:
+                    raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
             except Overtaken:
                 if time.monotonic() > give_up:
                     what = f"others kept changing these records for {PATIENCE:g} seconds"
@@ -190,72 +262,54 @@ class Records:
             else:
                 return
 
-    async def _commit(
-        self,
-        keys: Keys,
-        head: str,
-        found: tuple[Anchor | None, Token | None],
-        *,
-        owner: str | None,
-        now: datetime,
-        batch: Batch,
-        effects: Effects,
-    ) -> None:
-        before, token = found
-        stamp, numbers = secrets.token_hex(12), itertools.count()
-        name = owner if owner is not None or before is None else before.owner
-        prefix = f"{head.rpartition('/')[2]}/{stamp}"
-        changed = await self._tree(keys).change(
-            before.root if before else Root(), batch, lambda: f"{prefix}-{next(numbers)}"
+    async def _commit(self, keys: Keys, space: Space, stamp: str, change: SpaceChange, now: datetime) -> None:
+        n, recent = rows.following(space.anchor, stamp)
+        anchor = Anchor(n=n, recent=recent, owner=change.owner, root=change.root)
+        is_first = space.anchor is None or space.anchor.owner is None
+        await self._partitions.write(
+            Write(keys, space.key, space.token, anchor, now, change.effects, change.objects, names_tenant=is_first)
         )
-        effects.drop = [*effects.drop, *(keys.node(each) for each in changed.dropped)]
-        if not changed.root.children:
-            # The user's name goes with the last record.
-            name = None
-            effects.put = effects.put | {keys.due_at(now + LINGER, "head", f"{head}/{stamp}"): ""}
-        anchor = Anchor(stamp=stamp, n=before.n + 1 if before else 1, owner=name, root=changed.root)
-        objects = {keys.node(each): data for each, data in changed.made.items()}
-        is_first = before is None or before.owner is None
-        await self._outbox.commit(keys, Write(head, token, anchor, now, effects, objects, names_tenant=is_first))
 
     # Removing
 
-    async def drop_bound(self, keys: Keys, head: str, birth: str, now: datetime) -> int:
-        """Deletes the records under an owner's head that belong to a conversation."""
-        return await self._drop(keys, head, lambda space: space.bound(birth), Context(keys.tenant, now))
+    async def drop_bound(self, keys: Keys, space: str, birth: str, now: datetime) -> int:
+        """Deletes the records of a space that belong to a conversation."""
+
+        async def choose(each: Space) -> list[bytes]:
+            return list(await each.bound(birth))
+
+        return await self._drop(keys, space, now, choose)
 
     async def erase(self, context: Context, owner: str) -> int:
         """Deletes all records of an owner."""
-
-        async def everything(space: Space) -> list[bytes]:
-            return [key for key, _ in await self._tree(keys).take(space.root, *rows.RECORDS)]
-
         keys = Keys(context.tenant)
-        return await self._drop(keys, keys.space(owner), everything, context)
+        return await self._drop(keys, keys.space(owner), context.now, Space.everything)
 
-    async def drop_expired(self, context: Context, owner: str, key: bytes) -> int:
-        async def expired(space: Space) -> list[bytes]:
-            row = await space.find(key)
+    async def drop_expired(self, context: Context, space: str, key: bytes) -> int:
+        async def expired(each: Space) -> list[bytes]:
+            row = await each.find(key)
             return [] if row is None or rules.is_alive(row.record, context.now) else [key]
 
-        keys = Keys(context.tenant)
-        return await self._drop(keys, f"{keys.spaces}{owner}", expired, context)
+        return await self._drop(Keys(context.tenant), space, context.now, expired)
 
-    async def _drop(self, keys: Keys, head: str, choose: Choice, context: Context) -> int:
+    async def _drop(self, keys: Keys, space: str, now: datetime, choose: Choice) -> int:
         gone: list[bytes] = []
 
-        async def plan(space: Space) -> tuple[Batch, Effects]:
-            gone[:] = await choose(space)
-            batch: Batch = {}
-            for key in gone:
-                row = await space.find(key)
-                batch[key] = None
-                if row is not None and row.birth:
-                    batch[rows.bound_key(row.birth, key)] = None
-            return batch, Effects()
+        async def plan(each: Space, _: str) -> tuple[Batch, list[Bound]]:
+            gone[:] = await choose(each)
+            return dict.fromkeys(gone), []
 
-        await self._change(keys, head, None, context, plan)
+        await self._change(keys, space, None, now, plan)
         return len(gone)
+
+
+def batch_of(changes: Sequence[RecordChange], births: Births, stamp: str) -> Batch:
+    batch: Batch = {}
+    for change in changes:
+        record = change.record
+        birth = births.get(record.conversation_id, "") if record and record.conversation_id else ""
+        batch[rows.record_key(*change.key)] = rows.stored_record(record, birth, stamp) if record else None
+    return batch
 
 
 def _range(query: RecordQuery) -> tuple[bytes, bytes]:
@@ -265,32 +319,3 @@ def _range(query: RecordQuery) -> tuple[bytes, bytes]:
         return low, high
     place = rows.record_key(*query.after)
     return (low, min(high, place)) if query.newest_first else (max(low, place + b"\0"), high)
-
-
-def _batch(
-    changes: Sequence[RecordChange], stored: Mapping[RecordKey, StoredRecord | None], births: Mapping[str, str]
-) -> Batch:
-    batch: Batch = {}
-    for change in changes:
-        key, before, record = rows.record_key(*change.key), stored[change.key], change.record
-        if before is not None and before.birth:
-            batch[rows.bound_key(before.birth, key)] = None
-        birth = births.get(record.conversation_id, "") if record and record.conversation_id else ""
-        if birth:
-            batch[rows.bound_key(birth, key)] = rows.raw(True)
-        if record is not None:
-            batch[key] = rows.raw(rows.stored_record(record, birth))
-        elif before is not None:
-            batch[key] = None
-    return batch
-
-
-def _effects(keys: Keys, owner: str, changes: Sequence[RecordChange], births: Mapping[str, str]) -> Effects:
-    expiring = [change for change in changes if change.record is not None and change.record.expires_at is not None]
-    put = {}
-    for change in expiring:
-        if change.record is not None and change.record.expires_at is not None:
-            what = rows.encode([hashed(owner), rows.record_key(*change.key)]).decode()
-            due = keys.due_at(change.record.expires_at, "record", secrets.token_hex(12))
-            put[due] = what
-    return Effects(put=put, bound=[Bound(owner, id, birth) for id, birth in births.items()])

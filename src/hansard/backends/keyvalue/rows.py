@@ -17,6 +17,8 @@ from hansard.model import BlobRef, Message, Participant, Record, UsageRow, from_
 S = TypeVar("S")
 _encode = msgspec.json.Encoder().encode
 _NO_EXTRA = codec.Extra()
+_RECENT = 32
+"""Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
 
 
 class Stored(Struct, array_like=True, frozen=True):
@@ -44,30 +46,60 @@ class StoredRecord(Struct, array_like=True, frozen=True):
     """The value where it is bytes, which JSON cannot say."""
     birth: str = ""
     """Of the conversation that it belongs to."""
+    stamp: str = ""
+    """Of the write that stored it: what it is found by elsewhere is named by it."""
+
+
+class Pending(Struct, frozen=True):
+    """What a space becomes when a conversation's write has happened that also writes records."""
+
+    head: str
+    n: int
+    stamp: str
+    root: Root
+    owner: str | None
 
 
 class Anchor(Struct, omit_defaults=True, frozen=True):
-    """A head: the one object of a conversation, or of an owner's records, that is swapped. It names all others.
+    """A head: the one object of a conversation, or of an owner's records (a *space*), that is swapped.
 
-    One without a state stays for a day after its conversation went: see `outbox`.
+    It names all other objects. One that holds nothing any longer stays for a day: see `partitions`.
     """
 
-    stamp: str
-    """Of the last write. While a mark of this name exists, that write's effects are not settled."""
-    birth: str = ""
     n: int = 0
     """Counts the writes."""
+    recent: list[str] = []
+    """The stamps of the last writes, the newest last."""
+    birth: str = ""
     state: Head | None = None
     owner: str | None = None
-    """Of an owner's records: the user's id, or empty for those that are nobody's."""
+    """Of a space: the user's id, or empty for records that are nobody's."""
     root: Root = Root()
-    tail: list[Stored] = []
-    """The newest messages, which are not in the tree yet."""
     segments: int = 0
     """The highest number that a segment has had."""
     listed: str = ""
     """The stamp of the entries in listings."""
+    due: str = ""
+    """The stamp of the entry for the time when it expires."""
+    pending: Pending | None = None
     fence: str = ""
+
+    @property
+    def stamp(self) -> str:
+        """Of the last write. While a mark of this name exists, that write is not settled."""
+        return self.recent[-1] if self.recent else ""
+
+    def has(self, n: int, stamp: str) -> bool | None:
+        """Whether this write has happened; None when it is too long ago to say."""
+        at = len(self.recent) - 1 - (self.n - n)
+        if at < 0:
+            return None
+        return at < len(self.recent) and self.recent[at] == stamp
+
+
+def following(before: Anchor | None, stamp: str) -> tuple[int, list[str]]:
+    """`n` and `recent` of the head that a write makes."""
+    return (before.n + 1, [*before.recent[1 - _RECENT :], stamp]) if before else (1, [stamp])
 
 
 class Spent(Struct):
@@ -210,11 +242,14 @@ def blob_of(value: bytes, where: str) -> tuple[BlobFacts, bytes]:
     return decode(line, BlobFacts, where), data
 
 
+# Records
+
+
 def record_of(row: StoredRecord) -> Record:
     return row.record if row.data is None else msgspec.structs.replace(row.record, value=row.data)
 
 
-def stored_record(record: Record, birth: str) -> StoredRecord:
+def stored_record(record: Record, birth: str, stamp: str) -> StoredRecord:
     if not isinstance(record.value, bytes):
-        return StoredRecord(record, None, birth)
-    return StoredRecord(msgspec.structs.replace(record, value=None), record.value, birth)
+        return StoredRecord(record, None, birth, stamp)
+    return StoredRecord(msgspec.structs.replace(record, value=None), record.value, birth, stamp)

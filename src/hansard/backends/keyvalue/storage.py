@@ -1,8 +1,8 @@
-"""A Storage over four functions of a user's own: begin with `functions.py`, then `outbox.py`.
+"""A Storage over four functions of a user's own: begin with `functions.py`, then `partitions.py`.
 
 A conversation is one head, which is swapped, and a tree of immutable objects that the head names (`tree.py`). Records
 of one owner are the same. All else (listings, usage, references to blobs, tombstones) lies under keys of its own, and
-follows from the writes of heads: `outbox.py` makes sure that it does.
+belongs to the writes of heads: `partitions.py` makes sure that it follows them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from datetime import datetime
 
+from msgspec import structs
+
 from hansard import rules
 from hansard.backends import optimistic
 from hansard.backends.keyvalue import keys as names
 from hansard.backends.keyvalue import lifecycle, rows
 from hansard.backends.keyvalue.beside import Beside
-from hansard.backends.keyvalue.functions import Functions, KeyValue
+from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
 from hansard.backends.keyvalue.keys import Keys
-from hansard.backends.keyvalue.outbox import Outbox, node_loader
+from hansard.backends.keyvalue.partitions import KeyValuePartitions
 from hansard.backends.keyvalue.read import Kept
-from hansard.backends.keyvalue.records import Records
-from hansard.backends.keyvalue.transaction import KeyValueTransaction, no_records
-from hansard.backends.keyvalue.tree import Missing, Tree
+from hansard.backends.keyvalue.records import Records, Space
+from hansard.backends.keyvalue.transaction import KeyValueTransaction
+from hansard.backends.keyvalue.tree import Missing
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -43,8 +45,8 @@ from hansard.contract.types import (
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
 
-_TOGETHER = 20
-"""Heads that a listing reads at once."""
+_TOGETHER = 100
+"""Entries of a listing that are read at once, at most."""
 _POLL = 0.1
 
 
@@ -66,13 +68,12 @@ class KeyValueStorage:
     ) -> None:
         self.functions = Functions(store, in_threads=in_threads)
         self.beside = Beside(self.functions)
-        self.outbox = Outbox(self.functions, self.beside)
-        self.records = Records(self.functions, self.outbox)
+        self.partitions = KeyValuePartitions(self.functions, self.beside)
+        self.records = Records(self.functions, self.partitions)
         self._capabilities = Capabilities(
             name=name,
             durability=durability,
             shared=shared,
-            append_records=False,
             watch="poll",
             blocking=self.functions.never_suspends,
         )
@@ -87,11 +88,13 @@ class KeyValueStorage:
     # One conversation
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
-        keys = Keys(context.tenant)
+        keys, partitions = Keys(context.tenant), self.partitions
 
-        async def begin(_: bool) -> KeyValueTransaction:
-            found = await self.outbox.begin(keys, keys.head(id))
-            return KeyValueTransaction(self.functions, self.outbox, self.beside, context=context, id=id, found=found)
+        async def begin(certain: bool) -> KeyValueTransaction:
+            self.functions.check_open()
+            known = None if certain else partitions.remembered(keys.head(id))
+            found = known or await partitions.begin(keys, keys.head(id))
+            return KeyValueTransaction(self, context, id, found, is_certain=known is None)
 
         return await optimistic.write(operation, begin)
 
@@ -101,28 +104,42 @@ class KeyValueStorage:
         """What is seen of a conversation at one moment; None when the context sees no such conversation."""
         keys = Keys(context.tenant)
         while True:
-            anchor, token = await self.outbox.load(keys.head(id))
+            anchor, token = await self.partitions.load(keys.head(id))
             state = anchor.state if anchor else None
             if anchor is None or state is None:
                 return None
             if not behind_walls and not rules.is_visible(state.conversation, context):
                 return None
             try:
-                return await look(Kept(Tree(node_loader(self.functions, keys)), anchor, state))
+                return await look(Kept(self.partitions.tree(keys), anchor, state))
             except Missing as missing:
                 # Nodes go when a later head does not name them: then there is one.
-                if (await self.outbox.load(keys.head(id)))[1] == token:
+                if (await self.partitions.load(keys.head(id)))[1] == token:
                     where = f"{context.tenant}/{id}"
                     raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
-        if wants.records or wants.tombstones or wants.blobs:
-            raise no_records()
-
         async def look(kept: Kept) -> tuple[Head, Found]:
-            return kept.state, await kept.answer(wants)
+            return kept.state, await self.answer(context, kept, wants)
 
         return await self._look(context, id, look)
+
+    async def answer(self, context: Context, kept: Kept | None, wants: Wants, space: Space | None = None) -> Found:
+        found = await kept.answer(wants) if kept else Found()
+        if not (wants.tombstones or wants.blobs or wants.records):
+            return found
+        keys = Keys(context.tenant)
+        if wants.records and space is None:
+            answers = await self.records.get(context, wants.records)
+            records = {key: each for key, each in zip(wants.records, answers, strict=True) if each}
+        else:
+            records = await self.records.current(context, space, wants.records) if space else {}
+        return structs.replace(
+            found,
+            tombstones=await self.beside.buried(keys, list(wants.tombstones)),
+            blobs=await self.get_blobs(context, wants.blobs) if wants.blobs else {},
+            records=records,
+        )
 
     async def read_all(self, context: Context, id: str) -> tuple[Head, list[tuple[int, Message]]] | None:
         """A conversation with all its messages, whoever may see it."""
@@ -143,34 +160,35 @@ class KeyValueStorage:
         head = Keys(context.tenant).head(id)
         end = time.monotonic() + timeout
         while True:
-            anchor, _ = await self.outbox.load(head)
-            mark = 1 + zlib.crc32(anchor.stamp.encode()) if anchor else 1
+            anchor, _ = await self.partitions.load(head)
+            mark = 1 + zlib.crc32(f"{anchor.stamp}{anchor.n}".encode()) if anchor else 1
             if mark != seen or time.monotonic() >= end:
                 return mark
             await asyncio.sleep(min(_POLL, max(0.0, end - time.monotonic())))
 
     # Many conversations
 
-    async def walk(self, context: Context, query: ConversationQuery) -> AsyncGenerator[Head, None]:
+    async def walk(
+        self, context: Context, query: ConversationQuery, together: int = _TOGETHER
+    ) -> AsyncGenerator[Head, None]:
         """The conversations of a listing between the query's places, in its order, whoever may see them."""
         keys = Keys(context.tenant)
-        await self.outbox.settle(keys)
-        together: list[str] = []
-        async with aclosing(self._entries(keys.shelf_of(query, context.user), query)) as entries:
+        found: list[str] = []
+        async with aclosing(self._entries(keys.shelf_of(query, context.user), query, together)) as entries:
             async for entry in entries:
-                together.append(entry)
-                if len(together) == _TOGETHER:
-                    for state in await self._listed(keys, together):
+                found.append(entry)
+                if len(found) == together:
+                    for state in await self._listed(keys, found):
                         yield state
-                    together = []
-        for state in await self._listed(keys, together):
+                    found = []
+        for state in await self._listed(keys, found):
             yield state
 
-    async def _entries(self, shelf: str, query: ConversationQuery) -> AsyncGenerator[str, None]:
+    async def _entries(self, shelf: str, query: ConversationQuery, together: int) -> AsyncGenerator[str, None]:
         """Keys lie from the newest to the oldest. The other order reads all keys between the places first."""
         after = f"{shelf}{names.newest_first(*query.below)}/z" if query.below else ""
         oldest_first: list[str] = []
-        async with aclosing(self.functions.keys(shelf, after)) as found:
+        async with aclosing(self.functions.keys(shelf, after, together if query.newest_first else PAGE)) as found:
             async for key in found:
                 if query.above is not None and names.place_of(key) <= query.above:
                     break
@@ -186,17 +204,14 @@ class KeyValueStorage:
         return [state for state in found if state is not None]
 
     async def _listed_one(self, keys: Keys, entry: str) -> Head | None:
-        anchor, _ = await self.outbox.load(keys.head(names.place_of(entry)[1]))
-        if anchor is not None and anchor.state is not None and entry.endswith(f"/{anchor.listed}"):
-            return anchor.state
-        # Entries are made after the head that they belong to: one that the head does not know is of the past.
-        await self.functions.delete(entry)
-        return None
+        """None for an entry of a write that is over, or has not happened: its head names others."""
+        anchor, _ = await self.partitions.load(keys.head(names.place_of(entry)[1]))
+        return anchor.state if anchor is not None and entry.endswith(f"/{anchor.listed}") else None
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         found: list[Conversation] = []
         skipped = 0
-        async with aclosing(self.walk(context, query)) as walked:
+        async with aclosing(self.walk(context, query, min(_TOGETHER, query.offset + query.limit + 1))) as walked:
             async for state in walked:
                 if not rules.matches(state.conversation, query, context):
                     continue
@@ -210,7 +225,6 @@ class KeyValueStorage:
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         keys = Keys(context.tenant)
-        await self.outbox.settle(keys)
         found: dict[str, list[str]] = {}
         async with aclosing(self.functions.keys(keys.authors(participant_id))) as entries:
             async for entry in entries:
@@ -228,7 +242,7 @@ class KeyValueStorage:
 
         async def look(kept: Kept) -> bool:
             row = await kept.find(message_id)
-            return row is not None and entry.endswith(f"-{row.seq}")
+            return row is not None and entry.endswith(f"/{row.stamp}-{row.seq}")
 
         return bool(await self._look(context, id, look))
 
@@ -260,7 +274,7 @@ class KeyValueStorage:
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         keys = Keys(context.tenant)
-        await self.outbox.settle(keys)
+        await self.partitions.settle(keys)
         found = await self.beside.usage(keys, since, until)
         wanted = [row for row in found if rules.counts_anything(row) and context.user in (None, row.user_id)]
         return sorted(wanted, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
@@ -269,7 +283,7 @@ class KeyValueStorage:
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
         keys = Keys(context.tenant)
-        await self.outbox.settle(keys)
+        await self.partitions.settle(keys)
         records = await self.records.erase(context, user_id)
         usage_rows = await self.beside.erase_usage(keys, user_id)
         return Receipt(records=records, usage_rows=usage_rows, at=context.now)

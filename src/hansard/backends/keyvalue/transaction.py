@@ -4,64 +4,42 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Raw, structs
 
 from hansard import rules
 from hansard.backends.keyvalue import rows
-from hansard.backends.keyvalue.beside import Beside
-from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys, hashed
-from hansard.backends.keyvalue.outbox import (
-    LINGER,
-    Effects,
-    Gone,
-    Outbox,
-    Write,
-    author_keys,
-    keys_of,
-    node_loader,
-    reference_keys,
-)
+from hansard.backends.keyvalue.partitions import LINGER, Effects, Found, Write, keys_of
 from hansard.backends.keyvalue.read import Kept
+from hansard.backends.keyvalue.records import Space, batch_of
 from hansard.backends.keyvalue.rows import Anchor, Stored
-from hansard.backends.keyvalue.tree import Missing, Root, Tree
+from hansard.backends.keyvalue.tree import Missing, Root, is_gone
 from hansard.backends.optimistic import Overtaken
-from hansard.contract.storage import Applied, Changes, Found, Wants
+from hansard.contract import storage as contract
+from hansard.contract.storage import Applied, Changes, Wants
 from hansard.contract.types import Context, Head
-from hansard.errors import Corrupt, Unsupported
-from hansard.model import Conversation
+from hansard.errors import Corrupt
 
-TAIL_ITEMS = 32
-TAIL_BYTES = 32 * 1024
-"""What the head keeps of the newest messages before they move into the tree, all at once."""
+if TYPE_CHECKING:
+    from hansard.backends.keyvalue.storage import KeyValueStorage
 
 
 class KeyValueTransaction:
-    is_certain = True
-
-    def __init__(
-        self,
-        functions: Functions,
-        outbox: Outbox,
-        beside: Beside,
-        *,
-        context: Context,
-        id: str,
-        found: tuple[Anchor | None, Token | None],
-    ) -> None:
+    def __init__(self, storage: KeyValueStorage, context: Context, id: str, found: Found, *, is_certain: bool) -> None:
         self.context = context
         self.id = id
+        self.is_certain = is_certain
         self.has_applied = False
-        self._outbox = outbox
-        self._beside = beside
-        self._keys = keys = Keys(context.tenant)
+        self._storage = storage
+        self._keys = Keys(context.tenant)
         self._anchor, self._token = found
-        self._tree = Tree(node_loader(functions, keys))
-        state = self.state
-        self._kept = Kept(self._tree, self._anchor, state) if self._anchor and state else None
+        self._tree = storage.partitions.tree(self._keys)
+        self._kept = Kept(self._tree, self._anchor, self.state) if self._anchor and self.state else None
         self._segments = self._anchor.segments if self._kept and self._anchor else 0
+        self._space: Space | None = None
+        """What the operation has seen of the records, and its changes of them are decided on."""
 
     @property
     def state(self) -> Head | None:
@@ -71,92 +49,95 @@ class KeyValueTransaction:
         self._segments += 1
         return self._segments
 
-    async def get(self, wants: Wants) -> Found:
-        if wants.records:
-            raise no_records()
+    async def get(self, wants: Wants) -> contract.Found:
         try:
-            found = await self._kept.answer(wants) if self._kept else Found()
+            if wants.records:
+                self._space = await self._storage.records.begin(self.context)
+            return await self._storage.answer(self.context, self._kept, wants, self._space)
         except Missing as missing:
             raise await self._overtaken(missing) from missing
-        return structs.replace(
-            found,
-            tombstones=await self._beside.buried(self._keys, list(wants.tombstones)),
-            blobs={each: data for each in wants.blobs if (data := await self._beside.get_blob(self._keys, each))},
-        )
 
     async def _overtaken(self, missing: Missing) -> Exception:
-        """Why a node is not there: the head is of the past, or names what does not exist."""
-        anchor, _ = await self._outbox.load(self._keys.head(self.id))
-        if anchor is not None and self._anchor is not None and anchor.stamp == self._anchor.stamp:
-            return Corrupt(f"conversation {self.id!r} misses a part of its messages: {missing}", where=str(missing))
-        return Overtaken()
+        """Why a node is not there: a head is of the past, or names what does not exist."""
+        heads = {self._keys.head(self.id): self._token} | ({self._space.key: self._space.token} if self._space else {})
+        for head, token in heads.items():
+            if (await self._storage.partitions.load(head))[1] != token:
+                return Overtaken()
+        return Corrupt(f"conversation {self.id!r} misses a part of what it holds: {missing}", where=str(missing))
 
     async def apply(self, changes: Changes) -> Applied:
-        if changes.records:
-            raise no_records()
-        work = Change(self._keys, self._tree, self.context, self.id, self._anchor, self._kept)
+        work = Change(self, self._anchor if self._kept else None, self._kept)
         try:
-            write, applied = await work.plan(changes, self._segments)
+            write, applied = await work.plan(changes, self._segments, (self._anchor, self._token), self._space)
         except Missing as missing:
             raise await self._overtaken(missing) from missing
-        write.token = self._token
-        write.names_tenant = work.is_new
         self.has_applied = True
-        gone: Gone = await self._outbox.commit(self._keys, write)
+        gone = await self._storage.partitions.write(write)
         return structs.replace(applied, blobs=gone.blobs, records=gone.records)
-
-
-def no_records() -> Unsupported:
-    return Unsupported("records cannot be written in one step with messages here", capability="records")
 
 
 class Change:
     """One `Changes`, made into the head that follows, and what belongs to it."""
 
-    def __init__(
-        self, keys: Keys, tree: Tree, context: Context, id: str, before: Anchor | None, kept: Kept | None
-    ) -> None:
-        self._keys = keys
-        self._tree = tree
-        self._context = context
-        self._id = id
+    def __init__(self, tx: KeyValueTransaction, before: Anchor | None, kept: Kept | None) -> None:
+        self._keys = tx._keys
+        self._tree = tx._tree
+        self._context = tx.context
+        self._id = tx.id
         self._before = before
         self._kept = kept
-        self._stamp = secrets.token_hex(12)
-        self._birth = before.birth if before and kept else self._stamp
-        self._root = before.root if before and kept else Root()
-        self._tail = list(before.tail) if before and kept else []
+        self._stamp = secrets.token_hex(8)
+        self._birth = before.birth if before else self._stamp
+        self._root = before.root if before else Root()
         self._batch: dict[bytes, Raw | None] = {}
         self._effects = Effects(put={}, drop=[], released=[])
         self._objects: dict[str, bytes] = {}
         self._blobs: dict[str, bytes | None] = {}
-        self.is_new = kept is None
+        self._is_new = kept is None
 
-    async def plan(self, changes: Changes, segments: int) -> tuple[Write, Applied]:
+    async def plan(self, changes: Changes, segments: int, found: Found, space: Space | None) -> tuple[Write, Applied]:
         applied = await self._wipe(changes)
         gone = await self._gone(changes)
         for row in gone:
             self._remove(row)
-        self._insert(changes)
+        for segment, fresh in changes.insert:
+            for message, draft in fresh:
+                self._put(rows.stored_of(segment, message, draft, self._stamp), changes)
         await self._update(changes)
         await self._summarise(changes)
-        self._settle_effects(changes)
         await self._store_tree()
-        anchor = self._anchor(changes, segments)
+        anchor = self._anchor(changes, segments, found[0])
+        self._effects.usage = list(changes.usage)
+        self._effects.tombstones = list(changes.tombstones)
+        end = self._context.now + rules.TOMBSTONE_LIFE
+        self._effects.put |= {self._keys.due_at(end, "grave", digest): "" for digest in changes.tombstones}
         write = Write(
+            self._keys,
             self._keys.head(self._id),
-            None,
+            found[1],
             anchor,
             self._context.now,
             self._effects,
             self._objects,
-            blobs=self._blobs,
+            self._is_new,
+            self._blobs,
         )
-        return write, structs.replace(
-            applied,
-            messages=applied.messages + len(gone),
-            summaries=applied.summaries + len(changes.lost_summaries),
-        )
+        if changes.records and space is not None:
+            await self._write_records(changes, write, space)
+        summaries = applied.summaries + len(changes.lost_summaries)
+        return write, structs.replace(applied, messages=applied.messages + len(gone), summaries=summaries)
+
+    async def _write_records(self, changes: Changes, write: Write, space: Space) -> None:
+        batch = batch_of(changes.records, {self._id: self._birth}, self._stamp)
+        owner = self._context.user or ""
+        change = await space.change(self._keys, self._stamp, owner, batch, self._context.now)
+        if change is not None:
+            self._effects.space = space.key
+            self._effects.put |= change.effects.put
+            self._effects.drop += change.effects.drop
+            self._objects |= change.objects
+            write.space = space.pending(write.head, write.anchor, change)
+            write.names_tenant = True
 
     # What goes
 
@@ -166,15 +147,16 @@ class Change:
         applied = Applied(
             messages=self._kept.state.conversation.message_count, summaries=await self._kept.count_summaries()
         )
-        for row in self._tail:
-            self._release(row)
+        for key, value in self._root.fresh:
+            if key.startswith(b"m") and not is_gone(value):
+                self._release(rows.decode(value, Stored, "a message"))
         if self._root.children:
-            self._effects.wipe = self._root
-        self._root, self._tail = Root(), []
+            self._effects.wipe = structs.replace(self._root, fresh=[])
+        self._root = Root()
         if changes.wipes == "everything":
             self._effects.unbound = self._birth
             self._birth = self._stamp
-            self.is_new = True
+            self._is_new = True
         return applied
 
     async def _gone(self, changes: Changes) -> list[Stored]:
@@ -186,33 +168,27 @@ class Change:
 
     def _remove(self, row: Stored) -> None:
         self._release(row)
-        if row in self._tail:
-            self._tail.remove(row)
-            return
         self._batch[rows.message_key(row.segment, row.seq)] = None
         self._batch[rows.id_key(row.id)] = None
         if row.pinned:
             self._batch[rows.pin_key(row.segment, row.seq)] = None
 
     def _release(self, row: Stored) -> None:
-        self._effects.drop += keys_of(self._keys, self._birth, row)
+        self._effects.drop += keys_of(self._keys, self._id, row)
         self._effects.released += [ref.sha256 for ref in row.blobs if ref.sha256 not in self._effects.released]
 
     # What comes
 
-    def _insert(self, changes: Changes) -> None:
-        for segment, fresh in changes.insert:
-            for message, draft in fresh:
-                row = rows.stored_of(segment, message, draft, self._stamp)
-                self._tail.append(row)
-                self._refer(row, changes)
-                for key in author_keys(self._keys, self._birth, row):
-                    self._effects.put[key] = rows.encode([self._id, row.id]).decode()
-        self._tail.sort(key=lambda row: row.seq)
-
-    def _refer(self, row: Stored, changes: Changes) -> None:
-        self._objects |= dict.fromkeys(reference_keys(self._keys, row), b"")
+    def _put(self, row: Stored, changes: Changes) -> None:
+        self._set(row)
+        self._objects |= keys_of(self._keys, self._id, row)
         self._blobs |= {ref.sha256: changes.blobs.get(ref.sha256) for ref in row.blobs}
+
+    def _set(self, row: Stored) -> None:
+        self._batch[rows.message_key(row.segment, row.seq)] = rows.raw(row)
+        self._batch[rows.id_key(row.id)] = rows.raw((row.segment, row.seq))
+        if row.pinned:
+            self._batch[rows.pin_key(row.segment, row.seq)] = rows.raw(True)
 
     async def _update(self, changes: Changes) -> None:
         if changes.update is None or self._kept is None:
@@ -222,45 +198,25 @@ class Change:
         if before is None:
             raise Missing(update.before.id)
         after = rows.changed(before, update.after, update.draft, self._stamp)
-        if update.draft is not None:
-            self._refer(after, changes)
-            self._effects.drop += reference_keys(self._keys, before)
-            self._effects.released += sorted({ref.sha256 for ref in before.blobs})
-        if before in self._tail:
-            self._tail[self._tail.index(before)] = after
-        else:
+        if before.pinned and not after.pinned:
+            self._batch[rows.pin_key(before.segment, before.seq)] = None
+        if update.draft is None:
             self._set(after)
-
-    def _set(self, row: Stored) -> None:
-        self._batch[rows.message_key(row.segment, row.seq)] = rows.raw(row)
-        self._batch[rows.id_key(row.id)] = rows.raw((row.segment, row.seq))
-        self._batch[rows.pin_key(row.segment, row.seq)] = rows.raw(True) if row.pinned else None
+        else:
+            self._release(before)
+            self._put(after, changes)
 
     async def _summarise(self, changes: Changes) -> None:
         if changes.lost_summaries and self._kept is not None and changes.wipes == "nothing":
             stored = await self._kept.summaries()
             self._batch |= {stored[position][0]: None for position in changes.lost_summaries}
         if changes.new_summary is not None:
-            self._batch[rows.summary_key(self._n())] = rows.raw(changes.new_summary)
+            self._batch[rows.summary_key(self._before.n + 1 if self._before else 1)] = rows.raw(changes.new_summary)
 
     # The result
 
-    def _n(self) -> int:
-        return (self._before.n if self._before else 0) + 1
-
-    def _settle_effects(self, changes: Changes) -> None:
-        effects, now = self._effects, self._context.now
-        effects.usage = list(changes.usage)
-        effects.graves = list(changes.tombstones)
-        end = now + rules.TOMBSTONE_LIFE
-        effects.put |= {self._keys.due_at(end, "grave", digest): "" for digest in changes.tombstones}
-
     async def _store_tree(self) -> None:
-        """Moves a tail that has grown into the tree, and makes the nodes that follow from all changes."""
-        if len(self._tail) > TAIL_ITEMS or sum(len(row.body) for row in self._tail) > TAIL_BYTES:
-            for row in self._tail:
-                self._set(row)
-            self._tail = []
+        """Makes the nodes that follow from all changes."""
         if not self._batch:
             return
         numbers = itertools.count()
@@ -270,34 +226,43 @@ class Change:
         self._objects |= {self._keys.node(name): data for name, data in changed.made.items()}
         self._effects.drop += [self._keys.node(name) for name in changed.dropped]
 
-    def _anchor(self, changes: Changes, segments: int) -> Anchor:
-        before, state = self._before, changes.state
-        old = before.state.conversation if before and before.state else None
-        listed = self._list(old, before.listed if before else "", state)
-        if state is None:
-            self._effects.put[self._keys.due_at(self._context.now + LINGER, "head", self._lingering())] = ""
-            return Anchor(stamp=self._stamp, birth=self._birth, n=self._n())
+    def _anchor(self, changes: Changes, segments: int, found: Anchor | None) -> Anchor:
+        n, recent = rows.following(found, self._stamp)
+        listed, due = self._list(changes.state), self._expire(changes.state)
+        if changes.state is None:
+            name = f"{self._keys.head(self._id)}/{self._stamp}"
+            self._effects.put[self._keys.due_at(self._context.now + LINGER, "head", name)] = ""
+            return Anchor(n=n, recent=recent, birth=self._birth)
         return Anchor(
-            stamp=self._stamp,
+            n=n,
+            recent=recent,
             birth=self._birth,
-            n=self._n(),
-            state=state,
+            state=changes.state,
             root=self._root,
-            tail=self._tail,
             segments=segments,
             listed=listed,
+            due=due,
         )
 
-    def _lingering(self) -> str:
-        return f"{self._keys.head(self._id)}/{self._stamp}"
-
-    def _list(self, old: Conversation | None, listed: str, state: Head | None) -> str:
+    def _list(self, state: Head | None) -> str:
         """Moves the entries in listings, if their places change."""
-        stale = self._keys.entries(old, listed) if old else []
-        if state is not None and old and self._keys.entries(state.conversation, listed) == stale:
-            return listed
+        before = self._before
+        stale = self._keys.entries(before.state.conversation, before.listed) if before and before.state else []
+        if state is not None and before and self._keys.entries(state.conversation, before.listed) == stale:
+            return before.listed
         self._effects.drop += stale
         if state is not None:
-            fresh: Iterable[str] = self._keys.entries(state.conversation, self._stamp)
-            self._effects.put |= dict.fromkeys(fresh, self._id)
+            self._objects |= dict.fromkeys(self._keys.entries(state.conversation, self._stamp), b"")
+        return self._stamp
+
+    def _expire(self, state: Head | None) -> str:
+        """Moves the entry for the time when it expires, if that changes."""
+        before = self._before
+        old = before.state.conversation if before and before.state else None
+        if old and before and state and old.expires_at == state.conversation.expires_at:
+            return before.due
+        if old and before and old.expires_at is not None:
+            self._effects.drop.append(self._keys.expiry(old, before.due))
+        if state is not None and state.conversation.expires_at is not None:
+            self._effects.put[self._keys.expiry(state.conversation, self._stamp)] = self._id
         return self._stamp

@@ -3,12 +3,16 @@
 A change writes new objects from the leaves that it touches up to the root, and never changes an object. So whoever
 holds a root reads one moment, and a root that lost its swap leaves nothing but objects that nobody names. The root is
 kept inside of the head that is swapped; it has at most `FANOUT` children, so its size does not follow the history.
+
+The newest changes stay in the root itself (`Root.fresh`), and move into the leaves many at a time: most changes write
+no object but the head.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -19,10 +23,15 @@ from hansard.errors import Corrupt
 FANOUT = 64
 LEAF_ITEMS = 128
 LEAF_BYTES = 64 * 1024
+FRESH_ITEMS = 64
+FRESH_BYTES = 32 * 1024
+"""What a root keeps of the newest changes before they move into the leaves, all at once."""
 _REMEMBERED = 16
 
 Item = tuple[bytes, Raw]
 Load = Callable[[str], Awaitable[bytes | None]]
+_GONE = b"null"
+"""The value of a fresh item whose key is in no leaf any longer. No other value is null."""
 
 
 class Child(Struct, array_like=True, frozen=True):
@@ -32,10 +41,12 @@ class Child(Struct, array_like=True, frozen=True):
     count: int
 
 
-class Root(Struct, frozen=True):
+class Root(Struct, frozen=True, omit_defaults=True):
     level: int = 0
     """How many levels of inner nodes lie between the root and its leaves."""
     children: list[Child] = []
+    fresh: list[Item] = []
+    """Sorted. These come before what the leaves say of the same keys."""
 
 
 _LEAF = msgspec.json.Decoder(list[Item])
@@ -59,35 +70,18 @@ class Rewritten(Struct):
     dropped: list[str]
 
 
-class Ask(Struct):
-    """A range of keys, `low <= key < high`, and how much of it."""
+def is_gone(value: Raw) -> bool:
+    return len(value) == len(_GONE) and bytes(value) == _GONE
 
-    low: bytes
-    high: bytes
-    limit: int | None = None
-    max_bytes: int | None = None
-    newest_first: bool = False
-    found: list[Item] = []
-    bytes: int = 0
 
-    def is_full(self) -> bool:
-        return (self.limit is not None and len(self.found) >= self.limit) or (
-            self.max_bytes is not None and self.bytes >= self.max_bytes
-        )
+def within(items: Sequence[Item], low: bytes, high: bytes) -> Sequence[Item]:
+    """Those with `low <= key < high`."""
+    begin = bisect_left(items, low, key=_key)
+    return items[begin : bisect_left(items, high, begin, key=_key)]
 
-    def overlaps(self, children: Sequence[Child]) -> Sequence[Child]:
-        firsts = [child.first for child in children]
-        begin = max(0, bisect_right(firsts, self.low) - 1)
-        chosen = children[begin : bisect_left(firsts, self.high)]
-        return chosen[::-1] if self.newest_first else chosen
 
-    def add(self, items: Sequence[Item]) -> None:
-        chosen = [item for item in items if self.low <= item[0] < self.high]
-        for item in reversed(chosen) if self.newest_first else chosen:
-            if self.is_full():
-                return
-            self.found.append(item)
-            self.bytes += len(item[1])
+def _key(item: Item) -> bytes:
+    return item[0]
 
 
 class Tree:
@@ -121,45 +115,79 @@ class Tree:
 
     # Reading
 
-    async def take(
-        self,
-        root: Root,
-        low: bytes,
-        high: bytes,
-        *,
-        limit: int | None = None,
-        max_bytes: int | None = None,
-        newest_first: bool = False,
-    ) -> list[Item]:
-        """The items of a range from either end, until there are `limit` or their values have `max_bytes`."""
-        ask = Ask(low, high, limit, max_bytes, newest_first, [])
-        await self._visit(root.level, root.children, ask)
-        return ask.found
+    async def scan(
+        self, root: Root, low: bytes, high: bytes, *, newest_first: bool = False
+    ) -> AsyncGenerator[Item, None]:
+        """The items with `low <= key < high`, from either end. Reads no more leaves than are walked."""
+        fresh = list(within(root.fresh, low, high))
+        if not newest_first:
+            fresh.reverse()  # the next one is the last
+        async with aclosing(self._stored(root, low, high, newest_first=newest_first)) as stored:
+            async for item in stored:
+                while fresh and (fresh[-1][0] > item[0] if newest_first else fresh[-1][0] < item[0]):
+                    changed = fresh.pop()
+                    if not is_gone(changed[1]):
+                        yield changed
+                if not fresh or fresh[-1][0] != item[0]:
+                    yield item
+        for changed in reversed(fresh):
+            if not is_gone(changed[1]):
+                yield changed
 
-    async def _visit(self, level: int, children: Sequence[Child], ask: Ask) -> None:
-        for child in ask.overlaps(children):
-            if ask.is_full():
-                return
-            if level == 0:
-                ask.add(await self.leaf(child.name))
+    async def _stored(self, root: Root, low: bytes, high: bytes, *, newest_first: bool) -> AsyncGenerator[Item, None]:
+        """What the leaves hold."""
+        step = 1 if newest_first else -1
+        rest = [(root.level, child) for child in _overlapping(root.children, low, high)[::step]]
+        while rest:
+            level, child = rest.pop()
+            if level > 0:
+                below = _overlapping(await self.inner(child.name), low, high)
+                rest += [(level - 1, each) for each in below[::step]]
             else:
-                await self._visit(level - 1, await self.inner(child.name), ask)
+                for item in within(await self.leaf(child.name), low, high)[::-step]:
+                    yield item
+
+    async def items(self, root: Root, low: bytes, high: bytes) -> list[Item]:
+        return [item async for item in self.scan(root, low, high)]
 
     async def get(self, root: Root, key: bytes) -> Raw | None:
-        found = await self.take(root, key, key + b"\0")
-        return found[0][1] if found else None
+        found = within(root.fresh, key, key + b"\0")
+        if found:
+            return None if is_gone(found[0][1]) else found[0][1]
+        return await self._get_stored(root, key)
+
+    async def _get_stored(self, root: Root, key: bytes) -> Raw | None:
+        level, children = root.level, root.children
+        while children:
+            child = children[max(0, bisect_right(children, key, key=lambda each: each.first) - 1)]
+            if level == 0:
+                found = within(await self.leaf(child.name), key, key + b"\0")
+                return found[0][1] if found else None
+            level, children = level - 1, await self.inner(child.name)
+        return None
+
+    async def is_empty(self, root: Root) -> bool:
+        if not root.fresh:
+            return not root.children
+        async with aclosing(self.scan(root, b"", b"\xff")) as found:
+            async for _ in found:
+                return False
+        return True
 
     async def count(self, root: Root, low: bytes, high: bytes) -> int:
-        return await self._count(root.level, root.children, low, high)
+        total = await self._count(root.level, root.children, low, high)
+        for key, value in within(root.fresh, low, high):
+            total += (not is_gone(value)) - (await self._get_stored(root, key) is not None)
+        return total
 
     async def _count(self, level: int, children: Sequence[Child], low: bytes, high: bytes) -> int:
         total = 0
-        chosen = Ask(low, high).overlaps(children)
+        chosen = _overlapping(children, low, high)
         for at, child in enumerate(chosen):
             if 0 < at < len(chosen) - 1:
                 total += child.count  # between two others of the range: all of it lies in the range
             elif level == 0:
-                total += sum(low <= key < high for key, _ in await self.leaf(child.name))
+                total += len(within(await self.leaf(child.name), low, high))
             else:
                 total += await self._count(level - 1, await self.inner(child.name), low, high)
         return total
@@ -168,13 +196,23 @@ class Tree:
 
     async def change(self, root: Root, batch: Mapping[bytes, Raw | None], name: Callable[[], str]) -> Rewritten:
         """The tree with these values, and without the keys whose value is None. `name` names each new node."""
+        changed = {key: Raw(_GONE) if value is None else value for key, value in batch.items()}
+        items = sorted((dict(root.fresh) | changed).items())
+        if not root.children:
+            items = [item for item in items if not is_gone(item[1])]
+        if len(items) <= FRESH_ITEMS and sum(len(value) for _, value in items) <= FRESH_BYTES:
+            return Rewritten(Root(root.level, root.children, items), {}, [])
         work = _Work(self, name)
-        changes = sorted(batch.items())
-        children = await work.rewrite(root.level, root.children, changes)
+        children = await work.rewrite(root.level, root.children, items)
         level = root.level if children else 0
         while len(children) > FANOUT:
             children, level = work.inners(children), level + 1
         return Rewritten(Root(level, children), work.made, work.dropped)
+
+
+def _overlapping(children: Sequence[Child], low: bytes, high: bytes) -> Sequence[Child]:
+    firsts = [child.first for child in children]
+    return children[max(0, bisect_right(firsts, low) - 1) : bisect_left(firsts, high)]
 
 
 class _Work:
@@ -184,34 +222,27 @@ class _Work:
         self.made: dict[str, bytes] = {}
         self.dropped: list[str] = []
 
-    async def rewrite(
-        self, level: int, children: Sequence[Child], changes: Sequence[tuple[bytes, Raw | None]]
-    ) -> list[Child]:
+    async def rewrite(self, level: int, children: Sequence[Child], changes: Sequence[Item]) -> list[Child]:
         if not children:
-            return self.leaves([(key, value) for key, value in changes if value is not None], appended=True)
+            return self.leaves(changes, appended=True)
         result: list[Child] = []
         begin = 0
         for at, child in enumerate(children):
             last = at + 1 == len(children)
-            end = len(changes) if last else bisect_left(changes, children[at + 1].first, key=lambda each: each[0])
+            end = len(changes) if last else bisect_left(changes, children[at + 1].first, key=_key)
             part, begin = changes[begin:end], end
             result += await self._rewrite_child(level, child, part) if part else [child]
         return result
 
-    async def _rewrite_child(self, level: int, child: Child, part: Sequence[tuple[bytes, Raw | None]]) -> list[Child]:
+    async def _rewrite_child(self, level: int, child: Child, part: Sequence[Item]) -> list[Child]:
+        self.dropped.append(child.name)
         if level > 0:
             children = await self.rewrite(level - 1, await self._tree.inner(child.name), part)
-            self.dropped.append(child.name)
             return self.inners(children) if children else []
         items = await self._tree.leaf(child.name)
-        self.dropped.append(child.name)
-        merged = dict(items)
-        for key, value in part:
-            if value is None:
-                merged.pop(key, None)
-            else:
-                merged[key] = value
-        return self.leaves(sorted(merged.items()), appended=bool(items) and part[0][0] > items[-1][0])
+        merged = sorted((dict(items) | dict(part)).items())
+        left = [item for item in merged if not is_gone(item[1])]
+        return self.leaves(left, appended=bool(items) and part[0][0] > items[-1][0])
 
     def leaves(self, items: Sequence[Item], *, appended: bool) -> list[Child]:
         """Leaves of these items: full ones where they came at the end, else half full, for what comes between."""

@@ -50,14 +50,16 @@ class RedisPartitions:
         answers = await asyncio.gather(*(each.run(self._nodes, str(deadline)) for each in places))
         return all(answer[0] == 0 for answer in answers)
 
-    async def commit(self, write: Batch, deadline: int) -> bool:
+    async def commit(self, write: Batch, deadline: int) -> Sequence[Outgoing[Following]] | None:
         if write.effects:
             entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, write.effects))
             write.do("RPUSH", "outbox", entry)
-        return (await write.own.run(self._nodes, str(deadline)))[0] == 0
+        if (await write.own.run(self._nodes, str(deadline)))[0] != 0:
+            return None
+        return await self.outbox(write.tenant, write.mark)
 
-    async def outbox(self, tenant: str, id: str) -> Sequence[Outgoing[Following]]:
-        key = self._outbox(tenant, id)
+    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Following]]:
+        key = self._outbox(tenant, mark.id)
         entries = await self._nodes.ask(key, ("LRANGE", key, 0, -1), write=True)
         found = [(_OUTGOING.decode(entry), entry) for entry in entries]
         return [Outgoing(stored.n, stored.following, entry) for stored, entry in found]

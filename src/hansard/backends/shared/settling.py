@@ -19,6 +19,18 @@ another writer may have prepared the same, and be about to commit.
 **Overdue writers** must not commit any longer: nobody would look for their outbox. A storage that knows the time
 inside its write refuses a commit after the deadline. One that does not gives a `fence`: before an overdue mark is
 cleared, the head of its conversation gets another stamp, and the writer's comparison fails.
+
+**A storage of your own** brings three things:
+
+- a *write*: any object with a `tenant`, a `mark` and its `effects`;
+- `Partitions`, each method a step that may be repeated. Decide where the outbox lies. A partition with several rows
+  holds its entries (`redis`): the commit adds one, `remove_outgoing` removes it. Where a partition is a single value
+  (`keyvalue`), the effects travel in `Mark.carried`: then the outbox of a mark is those effects if the conversation has
+  the mark's stamp, and `remove_outgoing` has nothing to do, because clearing the mark removes them;
+- a `fence`, unless its commit compares the deadline with a clock.
+
+It calls `Settling.commit` for a write that reaches more than one partition, and `Settling.settle` before it reads what
+only effects write. `tests/backends/shared` has the smallest `Partitions`, with processes that die at every step.
 """
 
 from __future__ import annotations
@@ -47,6 +59,8 @@ class Mark(Struct, frozen=True):
     """The stamp of the conversation that it was decided on; 0 where there was none."""
     prepared: tuple[str, ...] = ()
     """What `undo` may have to take back."""
+    carried: Any = None
+    """What else the storage keeps with the mark: the effects, for one."""
 
 
 E = TypeVar("E")
@@ -101,14 +115,15 @@ class Partitions(Protocol[W_contra, E]):
         A storage that knows the time here compares the deadline in each step, and returns False when it is over.
         """
 
-    async def commit(self, write: W_contra, deadline: int) -> bool:
+    async def commit(self, write: W_contra, deadline: int) -> Sequence[Outgoing[E]] | None:
         """Changes the conversation and adds the outbox entry, if its stamp is still the one that was decided on.
 
-        A storage that knows the time here also compares the deadline. Returns False when nothing was changed.
+        A storage that knows the time here also compares the deadline. Returns the outbox as it then is, oldest first,
+        or None when nothing was changed.
         """
 
-    async def outbox(self, tenant: str, id: str) -> Sequence[Outgoing[E]]:
-        """Oldest first; that of a conversation which was deleted, too."""
+    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[E]]:
+        """That of the mark's conversation, oldest first; also of one that was deleted."""
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[E]) -> None: ...
 
@@ -142,15 +157,21 @@ class Settling(Generic[W, E]):
     async def commit(self, write: W) -> Gone | None:
         """What went elsewhere with the write; None when it has not happened, because somebody else was faster."""
         partitions, tenant, mark = self._partitions, write.tenant, write.mark
-        # The mark comes first: what is prepared must be found by whoever clears up.
-        deadline = await partitions.put_mark(tenant, mark, DEADLINE)
-        if not await partitions.prepare(write, deadline) or not await partitions.commit(write, deadline):
+        try:
+            # The mark comes first: what is prepared must be found by whoever clears up.
+            deadline = await partitions.put_mark(tenant, mark, DEADLINE)
+            is_prepared = await partitions.prepare(write, deadline)
+        except Unavailable as error:
+            # No conversation refers to any of it: a settler removes it when the mark is overdue.
+            raise type(error)(str(error), retryable=error.retryable, outcome="not_applied") from error
+        outbox = await partitions.commit(write, deadline) if is_prepared else None
+        if outbox is None:
             if not mark.prepared:
                 await partitions.clear_mark(tenant, mark)
             return None
         try:
             # What others left there before comes first: a place passes over what is older than what it has seen.
-            finished = await self._finish(tenant, mark.id)
+            finished = await self._finish(tenant, mark.id, outbox)
             # Where another process has emptied the outbox, this only asks what went.
             gone = finished.get(mark.n) or await self._apply(mark.id, mark.n, write.effects)
             await partitions.clear_mark(tenant, mark)
@@ -167,22 +188,29 @@ class Settling(Generic[W, E]):
         # Read before the outboxes: whoever was overdue then adds nothing to them after they are read.
         now = await self._partitions.now(tenant)
         for mark, deadline in marks:
-            is_overdue = now > deadline + GRACE
-            if is_overdue and self._fence is not None:
-                await self._fence(tenant, mark)
-            await self._finish(tenant, mark.id)
-            if is_overdue:
-                await self._partitions.undo(tenant, mark)
-                await self._partitions.clear_mark(tenant, mark)
+            await self.settle_mark(tenant, mark, is_overdue=now > deadline + GRACE)
 
-    async def _finish(self, tenant: str, id: str) -> dict[int, Gone]:
+    async def settle_mark(self, tenant: str, mark: Mark, *, is_overdue: bool = False) -> None:
+        """Finishes a write that has happened, and gives up one that is overdue."""
+        partitions = self._partitions
+        if is_overdue and self._fence is not None:
+            await self._fence(tenant, mark)
+        finished = await self._finish(tenant, mark.id, await partitions.outbox(tenant, mark))
+        if is_overdue:
+            await partitions.undo(tenant, mark)
+        if is_overdue or mark.n in finished:
+            await partitions.clear_mark(tenant, mark)
+
+    async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[int, Gone]:
         """Empties the outbox of a conversation. Returns what went with each write."""
         gone: dict[int, Gone] = {}
-        for outgoing in await self._partitions.outbox(tenant, id):
+        for outgoing in outbox:
             gone[outgoing.n] = await self._apply(id, outgoing.n, outgoing.effects)
             await self._partitions.remove_outgoing(tenant, id, outgoing)
         return gone
 
     async def _apply(self, id: str, n: int, effects: Sequence[E]) -> Gone:
-        went = await asyncio.gather(*(self._partitions.apply(id, n, effect) for effect in effects))
+        calls = [self._partitions.apply(id, n, effect) for effect in effects]
+        # A single effect needs no event loop: the storage may be one that never suspends.
+        went = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         return Gone(sum(each.blobs for each in went), sum(each.records for each in went))

@@ -1,0 +1,425 @@
+"""How a write reaches several keys, though only one of them can be swapped at once: `shared.settling` over keys.
+
+1. A *mark* is put, under the write's own stamp. It names all that the write makes before its swap, and carries the
+   effects.
+2. What the new head will name is put: nodes, references to blobs, entries in listings. Readers pass over what the head
+   does not name.
+3. The head is swapped. It holds the stamp: from here on the write has happened.
+4. The effects are applied and the mark is deleted: the write is settled.
+
+Nobody swaps a head while the mark of its stamp exists: the next writer first settles what the last one left. So a mark
+whose stamp is not in its head belongs to a write that has not happened. If it is overdue, the head is *fenced*: swapped
+without a change, so that the write can never happen. Then what the write has made is deleted.
+
+Effects may be applied several times, and late: every key that they make or delete has the stamp of a write in its name
+and is never made again, usage counts by `n`, and tombstones keep the latest time.
+
+**Records with messages** need two heads. The write first swaps the head of the space, which keeps its root and gets
+another one that is *pending*: it counts once the head of the conversation has the write's stamp. Who finds a pending
+root looks there. A writer waits for it a moment, and then fences the conversation.
+
+A head that is gone cannot be fenced, so one that has nothing to hold any longer stays for a day.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct, structs
+
+from hansard.backends.keyvalue import rows
+from hansard.backends.keyvalue.beside import Beside
+from hansard.backends.keyvalue.functions import Functions, Token
+from hansard.backends.keyvalue.keys import Keys
+from hansard.backends.keyvalue.rows import Anchor, Pending, Stored
+from hansard.backends.keyvalue.tree import Item, Missing, Root, Tree
+from hansard.backends.optimistic import Overtaken
+from hansard.backends.shared.settling import Gone, Mark, Outgoing, Settling
+from hansard.errors import Unavailable
+from hansard.model import UsageRow
+
+LINGER = timedelta(days=1)
+"""How long a head that holds nothing stays: longer than any request can be on its way."""
+_PENDING = 1.0
+"""Seconds that writers of records wait for a pending write before they fence it."""
+_REMEMBERED = 256
+
+Found = tuple[Anchor | None, Token | None]
+"""A head and its token."""
+
+
+class Bound(Struct, frozen=True):
+    """Records of a space that belong to a conversation, which must still be there."""
+
+    space: str
+    head: str
+    birth: str
+
+
+class Effects(Struct, omit_defaults=True):
+    """What follows from a write under other keys."""
+
+    put: dict[str, str] = {}
+    drop: list[str] = []
+    usage: list[UsageRow] = []
+    tombstones: list[str] = []
+    wipe: Root | None = None
+    """A tree that no head names any longer."""
+    released: list[str] = []
+    """Blobs that may go."""
+    unbound: str = ""
+    """The birth of a conversation whose records go."""
+    bound: list[Bound] = []
+    space: str = ""
+    """The space whose pending root this write makes."""
+
+
+class Intent(Struct):
+    """What a mark says of its write."""
+
+    head: str
+    n: int
+    stamp: str
+    birth: str
+    at: datetime
+    made: list[str]
+    blobs: list[str]
+    effects: Effects
+    deadline: int = 0
+
+
+Effect = tuple[Keys, Intent]
+
+
+class Write(Struct):
+    """A decided write: a new head in the place of the one with this token, and what belongs to it."""
+
+    keys: Keys
+    head: str
+    token: Token | None
+    anchor: Anchor
+    at: datetime
+    follows: Effects
+    objects: dict[str, bytes] = {}
+    """What to put before the swap, under keys that no other write makes."""
+    names_tenant: bool = False
+    """The tenant may have held nothing before."""
+    blobs: dict[str, bytes | None] = {}
+    """To put anew after the references to them; None where the bytes should be there."""
+    space: tuple[Anchor, Token | None] | None = None
+    """The head of the space in `follows.space`, with a pending root."""
+    new_token: Token | None = None
+
+    @property
+    def tenant(self) -> str:
+        return self.keys.tenant
+
+    @property
+    def mark(self) -> Mark:
+        anchor = self.anchor
+        made = list(self.objects)
+        said = Intent(self.head, anchor.n, anchor.stamp, anchor.birth, self.at, made, list(self.blobs), self.follows)
+        return Mark(self.head, anchor.n, anchor.n - 1, carried=said)
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [(self.keys, self.mark.carried)]
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.objects and not self.names_tenant and self.follows == Effects()
+
+
+class KeyValuePartitions:
+    def __init__(self, functions: Functions, beside: Beside) -> None:
+        self._functions = functions
+        self._beside = beside
+        self._settled: dict[str, tuple[Anchor, Token]] = {}
+        """Heads as this process has left them, settled."""
+        self._settling: Settling[Write, Effect] = Settling(self, fence=self.fence)
+        self.drop_bound: Callable[[Keys, str, str, datetime], Awaitable[int]]
+        """Set by `Records`: deletes the records of a space that belong to a birth."""
+
+    async def load(self, key: str) -> Found:
+        found = await self._functions.get(key)
+        return (rows.decode(found[0], Anchor, key), found[1]) if found else (None, None)
+
+    def tree(self, keys: Keys) -> Tree:
+        async def load(name: str) -> bytes | None:
+            found = await self._functions.get(keys.node(name))
+            return found[0] if found else None
+
+        return Tree(load)
+
+    # Writing
+
+    def remembered(self, head: str) -> Found | None:
+        return self._settled.get(head)
+
+    async def begin(self, keys: Keys, head: str) -> Found:
+        """The head, after its last write was settled."""
+        anchor, token = await self.load(head)
+        known = self._settled.get(head)
+        if anchor is not None and anchor.stamp and not (known and known[0].stamp == anchor.stamp):
+            await self.settle_stamp(keys, anchor.stamp)
+            self._remember(head, anchor, token)
+        return anchor, token
+
+    async def write(self, write: Write) -> Gone:
+        """Stores a write, or raises `Overtaken`: then nothing was stored."""
+        self._settled.pop(write.head, None)
+        if write.is_plain:
+            gone = Gone() if await self.commit(write, 0) is not None else None
+        else:
+            gone = await self._settling.commit(write)
+        if gone is None:
+            raise Overtaken
+        if write.new_token is not None:
+            self._remember(write.head, write.anchor, write.new_token)
+        return gone
+
+    def _remember(self, head: str, anchor: Anchor, token: Token) -> None:
+        if len(self._settled) >= _REMEMBERED:
+            self._settled.clear()
+        self._settled[head] = (anchor, token)
+
+    async def settle(self, keys: Keys) -> None:
+        """Finishes the writes of a tenant that have happened, and gives up those that are overdue."""
+        await self._settling.settle(keys.tenant)
+
+    async def settle_stamp(self, keys: Keys, stamp: str) -> None:
+        found = await self._functions.get(keys.mark(stamp))
+        if found is not None:
+            await self._settling.settle_mark(keys.tenant, _mark(found[0], keys.mark(stamp))[0])
+
+    # Spaces
+
+    async def begin_space(self, keys: Keys, space: str) -> Found:
+        """The head of a space, without a pending root."""
+        give_up = time.monotonic() + _PENDING
+        while True:
+            anchor, token = await self.begin(keys, space)
+            if anchor is None or anchor.pending is None:
+                return anchor, token
+            pending = anchor.pending
+            if await self._has_happened(pending):
+                await self.settle_stamp(keys, pending.stamp)
+            elif time.monotonic() < give_up:
+                await self._functions.pause(0.01)
+            else:
+                await self.fence(keys.tenant, Mark(pending.head, pending.n, 0, carried=pending))
+                if not await self._has_happened(pending):
+                    await self._resolve(space, pending.stamp, applies=False)
+
+    async def read_space(self, space: str) -> Found:
+        """The head of a space as it counts now."""
+        while True:
+            anchor, token = await self.load(space)
+            if anchor is None or anchor.pending is None:
+                return anchor, token
+            pending = anchor.pending
+            if await self._has_happened(pending):
+                return _resolved(anchor, applies=True), token
+            # A write that has happened is settled before its head moves on: then the space has no such root any longer.
+            anchor, token = await self.load(space)
+            if anchor is None or anchor.pending is None or anchor.pending.stamp == pending.stamp:
+                return (_resolved(anchor, applies=False) if anchor else None), token
+
+    async def _has_happened(self, write: Pending | Intent) -> bool | None:
+        anchor, _ = await self.load(write.head)
+        return anchor.has(write.n, write.stamp) if anchor else False
+
+    async def _resolve(self, space: str, stamp: str, *, applies: bool) -> None:
+        """Makes the pending root of a write the root, or forgets it."""
+        while True:
+            anchor, token = await self.load(space)
+            if anchor is None or anchor.pending is None or anchor.pending.stamp != stamp:
+                return
+            if await self._functions.put(space, rows.encode(_resolved(anchor, applies=applies)), token) is not None:
+                return
+
+    # `settling.Partitions`
+
+    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+        intent: Intent = mark.carried
+        intent.deadline = int(time.time()) + seconds
+        await self._functions.put(Keys(tenant).mark(intent.stamp), rows.encode(intent), None)
+        return intent.deadline
+
+    async def prepare(self, write: Write, deadline: int) -> bool:
+        functions, keys = self._functions, write.keys
+        objects = write.objects | ({keys.name: keys.tenant.encode()} if write.names_tenant else {})
+        await functions.all(functions.put(key, value, None) for key, value in objects.items())
+        await functions.all(self._beside.keep_blob(keys, each, data) for each, data in write.blobs.items())
+        if write.space is not None and not await self._put_pending(keys, write.follows.space, *write.space):
+            await self.undo(write.tenant, write.mark)
+            return False
+        return True
+
+    async def _put_pending(self, keys: Keys, space: str, anchor: Anchor, token: Token | None) -> bool:
+        assert anchor.pending is not None
+        if token is None:
+            await self._let_go_of(keys, space)
+        if await self._functions.put(space, rows.encode(anchor), token) is not None:
+            return True
+        # The answer may have got lost on its way.
+        found, _ = await self.load(space)
+        return found is not None and found.pending is not None and found.pending.stamp == anchor.pending.stamp
+
+    async def commit(self, write: Write, deadline: int) -> Sequence[Outgoing[Effect]] | None:
+        failed: Unavailable | None = None
+        token = None
+        try:
+            token = await self._functions.put(write.head, rows.encode(write.anchor), write.token)
+        except Unavailable as error:
+            failed = error
+        if token is None and not await self._is_stored(write, failed):
+            # Nothing else can have the names that it has made, so there is no need to wait.
+            if not write.is_plain:
+                await self.undo(write.tenant, write.mark)
+            return None
+        write.new_token = token
+        return [Outgoing(write.anchor.n, write.effects, None)]
+
+    async def _is_stored(self, write: Write, failed: Unavailable | None) -> bool:
+        """Whether a put that failed was stored: repeated by a client on its way, or with an answer that got lost."""
+        try:
+            anchor, _ = await self.load(write.head)
+        except Unavailable as error:
+            raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
+        has_happened = anchor.has(write.anchor.n, write.anchor.stamp) if anchor else False
+        if has_happened is None:
+            raise Unavailable("others have written since, too often to tell what became of this", outcome="unknown")
+        if failed is not None and not has_happened:
+            raise failed
+        return has_happened
+
+    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Effect]]:
+        happened = await self._has_happened(mark.carried)
+        return [Outgoing(mark.n, [(Keys(tenant), mark.carried)], None)] if happened else []
+
+    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Effect]) -> None:
+        """The mark carries it."""
+
+    async def clear_mark(self, tenant: str, mark: Mark) -> None:
+        await self._functions.delete(Keys(tenant).mark(mark.carried.stamp))
+
+    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+        names = [key async for key in self._functions.keys(Keys(tenant).marks)]
+        found = await self._functions.all(self._functions.get(name) for name in names)
+        return [_mark(each[0], name) for name, each in zip(names, found, strict=True) if each is not None]
+
+    async def now(self, tenant: str) -> int:
+        return int(time.time())
+
+    async def fence(self, tenant: str, mark: Mark) -> None:
+        """Makes sure that a write cannot happen any longer, unless it has."""
+        keys = Keys(tenant)
+        while True:
+            anchor, token = await self.load(mark.id)
+            if anchor is not None and anchor.n >= mark.n:
+                return  # it has happened, or another write has
+            fence = secrets.token_hex(8)
+            if anchor is None:
+                await self._let_go_of(keys, mark.id)
+            fenced = rows.encode(structs.replace(anchor or Anchor(), fence=fence))
+            if await self._functions.put(mark.id, fenced, token) is not None:
+                return
+
+    async def _let_go_of(self, keys: Keys, head: str) -> None:
+        """A sweep looks whether a head that is made now, and may never hold anything, can go."""
+        due = keys.due_at(datetime.now(UTC) + LINGER, "head", f"{head}/{secrets.token_hex(8)}")
+        await self._functions.put(due, b"", None)
+
+    async def undo(self, tenant: str, mark: Mark) -> None:
+        keys, intent = Keys(tenant), mark.carried
+        # In this order: the next writer deletes the mark of a write that has happened before it swaps the head.
+        if await self._has_happened(intent) or await self._functions.get(keys.mark(intent.stamp)) is None:
+            return
+        if intent.effects.space:
+            await self._resolve(intent.effects.space, intent.stamp, applies=False)
+        await self._drop(intent.made)
+        for sha256 in intent.blobs:
+            await self._beside.release_blob(keys, sha256, intent.at)
+
+    # Effects
+
+    async def apply(self, id: str, n: int, effect: Effect) -> Gone:
+        functions, beside = self._functions, self._beside
+        keys, intent = effect
+        effects = intent.effects
+        if effects.space:
+            await self._resolve(effects.space, intent.stamp, applies=True)
+        await functions.all(functions.put(key, text.encode(), None) for key, text in effects.put.items())
+        await functions.all(beside.bury(keys, digest, intent.at) for digest in effects.tombstones)
+        await beside.spend(keys, intent.birth, n, effects.usage)
+        await self._drop(effects.drop)
+        blobs = await self._wipe(keys, intent, effects.wipe) if effects.wipe is not None else 0
+        for sha256 in effects.released:
+            blobs += await beside.release_blob(keys, sha256, intent.at)
+        records = await self._unbind(keys, effects.unbound, intent.at) if effects.unbound else 0
+        for bound in effects.bound:
+            await self._check_bound(keys, bound, intent.at)
+        return Gone(blobs, records)
+
+    async def _drop(self, names: Iterable[str]) -> None:
+        await self._functions.all(self._functions.delete(name) for name in names)
+
+    async def _wipe(self, keys: Keys, intent: Intent, root: Root) -> int:
+        """Deletes a tree, each node after all that it names; returns how many blobs went with its messages."""
+        return await self._wipe_nodes(keys, intent, self.tree(keys), root.level, [each.name for each in root.children])
+
+    async def _wipe_nodes(self, keys: Keys, intent: Intent, tree: Tree, level: int, names: Sequence[str]) -> int:
+        gone = 0
+        for name in names:
+            try:
+                if level > 0:
+                    below = [child.name for child in await tree.inner(name)]
+                    gone += await self._wipe_nodes(keys, intent, tree, level - 1, below)
+                else:
+                    gone += await self._wipe_leaf(keys, intent, name, await tree.leaf(name))
+            except Missing:
+                continue  # an earlier attempt has come so far, or somebody else who settles the same mark
+            await self._functions.delete(keys.node(name))
+        return gone
+
+    async def _wipe_leaf(self, keys: Keys, intent: Intent, name: str, items: Sequence[Item]) -> int:
+        found = [rows.decode(value, Stored, name) for key, value in items if key.startswith(b"m")]
+        await self._drop(key for row in found for key in keys_of(keys, "", row))
+        released = sorted({ref.sha256 for row in found for ref in row.blobs})
+        return sum([await self._beside.release_blob(keys, sha256, intent.at) for sha256 in released])
+
+    async def _unbind(self, keys: Keys, birth: str, now: datetime) -> int:
+        entries = [key async for key in self._functions.keys(keys.bound(birth))]
+        spaces = sorted({f"{keys.spaces}{entry.split('/')[-2]}" for entry in entries})
+        return sum([await self.drop_bound(keys, space, birth, now) for space in spaces])
+
+    async def _check_bound(self, keys: Keys, bound: Bound, now: datetime) -> None:
+        """Records whose conversation went while they were written go with it."""
+        anchor, _ = await self.load(bound.head)
+        if anchor is None or anchor.state is None or anchor.birth != bound.birth:
+            await self.drop_bound(keys, bound.space, bound.birth, now)
+
+
+def _mark(data: bytes, where: str) -> tuple[Mark, int]:
+    intent = rows.decode(data, Intent, where)
+    return Mark(intent.head, intent.n, intent.n - 1, carried=intent), intent.deadline
+
+
+def _resolved(anchor: Anchor, *, applies: bool) -> Anchor:
+    pending = anchor.pending
+    if pending is None or not applies:
+        return structs.replace(anchor, pending=None)
+    return structs.replace(anchor, root=pending.root, owner=pending.owner, pending=None)
+
+
+def keys_of(keys: Keys, id: str, row: Stored) -> dict[str, bytes]:
+    """The objects that a message has under keys of its own, beside its place in the tree."""
+    name = f"{row.stamp}-{row.seq}"
+    found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}
+    if row.participant is not None and row.participant.kind == "user":
+        found[f"{keys.authors(row.participant.id)}{name}"] = rows.encode([id, row.id])
+    return found
