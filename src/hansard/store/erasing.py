@@ -26,14 +26,22 @@ async def user(view: View, user_id: str) -> Receipt:
     # What has expired nobody can see any longer, but it is still there.
     context = Context(view.tenant, view.clock(), with_expired=True)
     total = Receipt(at=context.now, physically_gone=True)
-    async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
-        total += await view.backend.delete_conversation(context, conversation.id)
+    # Until nothing is found: a listing may pass over a conversation that somebody moves just then.
+    while (deleted := await _owned(view, context, user_id)).conversations:
+        total += deleted
     await vector_records.settle(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
             with suppress(ConversationNotFound):  # somebody has deleted it since
                 total += await _messages(view, context, each)
     return total + await view.backend.erase_user_data(context, user_id)
+
+
+async def _owned(view: View, context: Context, user_id: str) -> Receipt:
+    total = Receipt(at=context.now, physically_gone=True)
+    async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
+        total += await view.backend.delete_conversation(context, conversation.id)
+    return total
 
 
 async def _messages(view: View, context: Context, of: Participation) -> Receipt:
