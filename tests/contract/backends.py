@@ -79,14 +79,29 @@ SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "
 """Where a name here is not the scheme of its URL."""
 OWN_BLOCKING = ("sqlite", "files-delta")
 """What does its blocking work in another way than its async work: everything is tried in both."""
-BLOCKING_ONLY = ("files-snapshot", "redis-cluster", "keyvalue")
+BLOCKING_ONLY = ("files-snapshot", "redis-cluster")
 """What differs from another backend in how it stores, not in how it is called: the blocking API is enough."""
+RACES_ONLY = ("keyvalue", "keyvalue-file")
+"""The same code as `keyvalue-async`, which runs the whole contract, over other functions: only what waits or races can
+differ, and what several processes see or a crash leaves."""
+SURVIVING = (
+    "TestCorruption",
+    "TestDeleteConversation",
+    "TestDurability",
+    "TestEraseUser",
+    "TestExpiry",
+    "TestReadYourWrites",
+    "TestTenants",
+)
+"""What a backend in `RACES_ONLY` that outlives its process runs as well."""
 
 
 def colours(name: str) -> tuple[Colour, ...]:
     """The APIs that the whole contract runs in. What waits or races runs in both everywhere: `contract.base.races`."""
     if name in OWN_BLOCKING:
         return COLOURS
+    if name in RACES_ONLY:
+        return ()
     return ("blocking",) if name in BLOCKING_ONLY else ("async",)
 
 

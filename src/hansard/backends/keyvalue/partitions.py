@@ -163,8 +163,9 @@ class KeyValuePartitions:
         """The head, after its last write was settled."""
         anchor, token = await self.load(head)
         known = self._settled.get(head)
-        if anchor is not None and anchor.stamp and not (known and known[0].stamp == anchor.stamp):
-            await self.settle_stamp(keys, anchor.stamp)
+        if anchor is not None and not (known and known[0].stamp == anchor.stamp):
+            if anchor.stamp and not anchor.is_unmarked:
+                await self.settle_stamp(keys, anchor.stamp)
             self._remember(head, anchor, token)
         return anchor, token
 
@@ -172,6 +173,7 @@ class KeyValuePartitions:
         """Stores a write, or raises `Overtaken`: then nothing was stored."""
         self._settled.pop(write.head, None)
         if write.is_plain:
+            write.anchor = structs.replace(write.anchor, is_unmarked=True)
             gone = Gone() if await self.commit(write, 0) is not None else None
         else:
             gone = await self._settling.commit(write)

@@ -82,6 +82,8 @@ class Anchor(Struct, omit_defaults=True, frozen=True):
     due: str = ""
     """The stamp of the entry for the time when it expires."""
     pending: Pending | None = None
+    is_unmarked: bool = False
+    """The last write had no mark: there was nothing to settle."""
     fence: str = ""
 
     @property

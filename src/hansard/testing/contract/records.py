@@ -337,6 +337,7 @@ class TestAppendRecords(Contract):
         assert store.delete_conversation("c").records == 1
         assert names(store.records.scan().items) == ["n/k"]
 
+    @races
     def test_many_writers_count_together(self, store: Driver) -> None:
         """No writer loses a message or a record to another, whichever conversation and record they share."""
         require(store, "append_records", "compare_and_swap")
@@ -356,6 +357,7 @@ class TestAppendRecords(Contract):
         assert sorted(each.revision for each in found if each) == [4, 4, 4]
         assert store.check() == []
 
+    @races
     def test_one_of_many_gets_the_revision(self, store: Driver) -> None:
         require(store, "append_records", "compare_and_swap")
         calls = [
