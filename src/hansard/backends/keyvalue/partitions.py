@@ -28,7 +28,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.beside import Beside
@@ -36,10 +36,10 @@ from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys
 from hansard.backends.keyvalue.rows import Anchor, Pending, Stored
 from hansard.backends.keyvalue.tree import Item, Missing, Root, Tree
+from hansard.backends.keyvalue.write import Bound, Effect, Intent, Write, keys_of
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.shared.settling import Gone, Mark, Outgoing, Settling
 from hansard.errors import Unavailable
-from hansard.model import UsageRow
 
 LINGER = timedelta(days=1)
 """How long a head that holds nothing stays: longer than any request can be on its way."""
@@ -49,88 +49,6 @@ _REMEMBERED = 256
 
 Found = tuple[Anchor | None, Token | None]
 """A head and its token."""
-
-
-class Bound(Struct, frozen=True):
-    """Records of a space that belong to a conversation, which must still be there."""
-
-    space: str
-    head: str
-    birth: str
-
-
-class Effects(Struct, omit_defaults=True):
-    """What follows from a write under other keys."""
-
-    put: dict[str, str] = {}
-    drop: list[str] = []
-    usage: list[UsageRow] = []
-    tombstones: list[str] = []
-    wipe: Root | None = None
-    """A tree that no head names any longer."""
-    released: list[str] = []
-    """Blobs that may go."""
-    unbound: str = ""
-    """The birth of a conversation whose records go."""
-    bound: list[Bound] = []
-    space: str = ""
-    """The space whose pending root this write makes."""
-
-
-class Intent(Struct):
-    """What a mark says of its write."""
-
-    head: str
-    n: int
-    stamp: str
-    birth: str
-    at: datetime
-    made: list[str]
-    blobs: list[str]
-    effects: Effects
-    deadline: int = 0
-
-
-Effect = tuple[Keys, Intent]
-
-
-class Write(Struct):
-    """A decided write: a new head in the place of the one with this token, and what belongs to it."""
-
-    keys: Keys
-    head: str
-    token: Token | None
-    anchor: Anchor
-    at: datetime
-    follows: Effects
-    objects: dict[str, bytes] = {}
-    """What to put before the swap, under keys that no other write makes."""
-    names_tenant: bool = False
-    """The tenant may have held nothing before."""
-    blobs: dict[str, bytes | None] = {}
-    """To put anew after the references to them; None where the bytes should be there."""
-    space: tuple[Anchor, Token | None] | None = None
-    """The head of the space in `follows.space`, with a pending root."""
-    new_token: Token | None = None
-
-    @property
-    def tenant(self) -> str:
-        return self.keys.tenant
-
-    @property
-    def mark(self) -> Mark:
-        anchor = self.anchor
-        made = list(self.objects)
-        said = Intent(self.head, anchor.n, anchor.stamp, anchor.birth, self.at, made, list(self.blobs), self.follows)
-        return Mark(self.head, anchor.n, anchor.n - 1, carried=said)
-
-    @property
-    def effects(self) -> Sequence[Effect]:
-        return [(self.keys, self.mark.carried)]
-
-    @property
-    def is_plain(self) -> bool:
-        return not self.objects and not self.names_tenant and self.follows == Effects()
 
 
 class KeyValuePartitions:
@@ -416,12 +334,3 @@ def _resolved(anchor: Anchor, *, applies: bool) -> Anchor:
     if pending is None or not applies:
         return structs.replace(anchor, pending=None)
     return structs.replace(anchor, root=pending.root, owner=pending.owner, pending=None)
-
-
-def keys_of(keys: Keys, id: str, row: Stored) -> dict[str, bytes]:
-    """The objects that a message has under keys of its own, beside its place in the tree."""
-    name = f"{row.stamp}-{row.seq}"
-    found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}
-    if row.participant is not None and row.participant.kind == "user":
-        found[f"{keys.authors(row.participant.id)}{name}"] = rows.encode([id, row.id])
-    return found

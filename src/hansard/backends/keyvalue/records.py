@@ -15,9 +15,10 @@ from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys, hashed
-from hansard.backends.keyvalue.partitions import LINGER, Bound, Effects, Found, KeyValuePartitions, Write
+from hansard.backends.keyvalue.partitions import LINGER, Found, KeyValuePartitions
 from hansard.backends.keyvalue.rows import Anchor, Pending, StoredRecord
 from hansard.backends.keyvalue.tree import Missing, Root, Tree
+from hansard.backends.keyvalue.write import Bound, Effects, Write
 from hansard.backends.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite

@@ -11,11 +11,12 @@ from msgspec import Raw, structs
 from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.keys import Keys, hashed
-from hansard.backends.keyvalue.partitions import LINGER, Effects, Found, Write, keys_of
+from hansard.backends.keyvalue.partitions import LINGER, Found
 from hansard.backends.keyvalue.read import Kept
 from hansard.backends.keyvalue.records import Space, batch_of
 from hansard.backends.keyvalue.rows import Anchor, Stored
 from hansard.backends.keyvalue.tree import Missing, Root, is_gone
+from hansard.backends.keyvalue.write import Effects, Write, keys_of
 from hansard.backends.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
