@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ormsgpack
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, ToolMessage
@@ -23,9 +24,10 @@ from tests.adapters.test_deleting import SECRET, records_of
 from tests.adapters.test_langgraph_saver import CONFIG, ask, chat, texts
 
 import hansard
-from hansard import FormatMismatch, Store
-from hansard.adapters.langgraph import forms, references, threads
+from hansard import Corrupt, FormatMismatch, Store
+from hansard.adapters.langgraph import forms, records, references, threads
 from hansard.adapters.langgraph.versions import Version
+from hansard.backends.memory import MemoryBackend
 from hansard.backends.schemes import open_backend
 
 pytestmark = pytest.mark.anyio
@@ -345,6 +347,46 @@ async def test_checkpoints_of_an_older_version_are_as_they_were(golden: str) -> 
         for name, states in wanted.items():
             assert told[name] == states, name
         assert await store.check() == []
+
+
+MESSAGE = SERDE.dumps_typed([HEARD])[1]
+ODD: list[tuple[str, bytes]] = [
+    ("msgpack", b"\xc1 is no MessagePack"),
+    ("msgpack", SERDE.dumps_typed([HEARD, "\x00hansard:message:0"])[1]),
+    ("msgpack", ormsgpack.packb(ormsgpack.Ext(5, ormsgpack.packb(["langchain_core.messages.human", "HumanMessage"])))),
+    ("msgpack", MESSAGE.replace(b"HumanMessage", b"AlienMessage")),
+    ("json", b'[{"content": "Hi"}]'),
+    ("null", b""),
+]
+
+
+@pytest.mark.parametrize(("tag", "data"), [*ODD, ("msgpack", MESSAGE)], ids=repr)
+async def test_what_cannot_be_rewritten_is_kept(tag: str, data: bytes) -> None:
+    backend = MemoryBackend()
+    async with Store(backend) as store:
+        await store.create_conversation("t", user_id="bob")
+        old: Any = [None, {"channel_versions": {"x": 1}}, ["null", [b""]], {"x": [tag, [data]]}]
+        # A user's records stay when the conversation gets another owner.
+        mine = store.user("ann").records
+        await mine.put((forms.CHECKPOINTS, "t"), "1", records.pack(old)[2:])
+        assert await forms.upgrade(backend) == 1
+        record = await mine.get((forms.CHECKPOINTS, "t"), "1")
+        assert record is not None
+        blob = records.read_saved(record).values["x"]
+        assert (blob.entries == ()) == ((tag, data) in ODD)
+        if not blob.entries:
+            assert (blob.tag, blob.data) == (tag, data)
+        else:
+            assert references.load(SERDE, blob, {}) == [HEARD]
+
+
+async def test_a_record_that_no_version_wrote_is_not_upgraded() -> None:
+    backend = MemoryBackend()
+    async with Store(backend) as store:
+        await store.create_conversation("t")
+        await store.records.put((forms.CHECKPOINTS, "t"), "1", b"something else", conversation_id="t")
+        with pytest.raises(Corrupt, match="no checkpoint that any version of Hansard wrote"):
+            await forms.upgrade(backend)
 
 
 async def test_a_message_that_is_deleted_after_the_upgrade_leaves_no_copy(golden: str) -> None:

@@ -34,20 +34,20 @@ def form_of(record: Record) -> int | None:
 async def upgrade(backend: Backend) -> int:
     """Rewrites the checkpoints of older forms, of all tenants and users; returns the number of records."""
     count = 0
-    async for view in _views(backend):
+    async for tenant, owner in _spaces(backend):
         for kind in (CHECKPOINTS, WRITES):
-            async for records in _outdated(view, kind):
+            async for records in _outdated(owner, kind):
                 with needed("langgraph"):
                     from hansard.adapters.langgraph.migration import rewrite
-                await rewrite(view, records)
+                await rewrite(tenant, owner, records)
                 count += len(records)
     return count
 
 
-async def _outdated(view: Store, kind: str) -> AsyncIterator[list[Record]]:
+async def _outdated(owner: Store, kind: str) -> AsyncIterator[list[Record]]:
     """The records of the first form, those of each thread together."""
     found: list[Record] = []
-    async for record in view.records.iter((kind,)):
+    async for record in owner.records.iter((kind,)):
         if found and found[0].namespace[1] != record.namespace[1]:
             yield found
             found = []
@@ -57,12 +57,12 @@ async def _outdated(view: Store, kind: str) -> AsyncIterator[list[Record]]:
         yield found
 
 
-async def _views(backend: Backend) -> AsyncIterator[Store]:
-    """Every space of records."""
+async def _spaces(backend: Backend) -> AsyncIterator[tuple[Store, Store]]:
+    """Every tenant, with each space of records in it: the tenant's own, and those of its users."""
     if not backend.capabilities.records:
         return
-    store = Store(backend)
-    for tenant in await backend.list_tenants():
-        yield store.tenant(tenant)
-        for owner in await backend.record_owners(Context(tenant, datetime.now(UTC))):
-            yield store.tenant(tenant).user(owner)
+    for name in await backend.list_tenants():
+        tenant = Store(backend).tenant(name)
+        yield tenant, tenant
+        for user in await backend.record_owners(Context(name, datetime.now(UTC))):
+            yield tenant, tenant.user(user)

@@ -7,7 +7,7 @@ serializer: the classes of its objects need not be installed where a store is up
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from hansard.adapters.langgraph import records
 from hansard.adapters.langgraph.forms import WRITES
 from hansard.adapters.langgraph.messages import FORMAT, message_from, versions_of
 from hansard.adapters.langgraph.records import Saved, TaskWrites, Write
-from hansard.adapters.langgraph.references import Blob, Extraction, Place, placeholder, replaced, settle
+from hansard.adapters.langgraph.references import Blob, Extraction, Marked, Place, placeholder, replaced, settle
 from hansard.adapters.langgraph.threads import Line, Thread, line_of
 from hansard.errors import Corrupt
 from hansard.model import Message, Record
@@ -29,8 +29,6 @@ from hansard.store.records import Put
 
 T = TypeVar("T")
 
-_PYDANTIC = 5
-"""LangGraph's code for an object of Pydantic: its module, its class, its fields, and a method."""
 _DUMPED = frozenset(("content", "additional_kwargs", "response_metadata", "type", "id"))
 """Fields of every message that a Pydantic model dumps."""
 _SAYING = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "artifact")
@@ -73,11 +71,14 @@ class _OldSaved(Struct, frozen=True, array_like=True):
     is_all_heard: bool = False
 
 
-async def rewrite(store: Store, old: Sequence[Record]) -> None:
-    """Brings records of one thread to the form of this version. When it is interrupted, it can be done again."""
-    history = await _read(store, old[0].namespace[1])
+async def rewrite(tenant: Store, owner: Store, old: Sequence[Record]) -> None:
+    """Brings records of one thread, from the space of an owner, to the form of this version.
+
+    When it is interrupted, it can be done again.
+    """
+    history = await _read(tenant, old[0].namespace[1])
     for begin in range(0, len(old), _CHUNK):
-        await store.records.write([_rewritten(record, history) for record in old[begin : begin + _CHUNK]])
+        await owner.records.write([_rewritten(record, history) for record in old[begin : begin + _CHUNK]])
 
 
 def _rewritten(record: Record, history: _History) -> Put:
@@ -99,12 +100,11 @@ def _decoded(record: Record, kind: type[T]) -> T:
 
 
 async def _read(store: Store, thread_id: str) -> _History:
-    rows = [
-        row
-        for branch in await store.list_branches(thread_id)
-        async for row in store.iter_messages(thread_id, branch=branch.id)
-    ]
-    return _History({row.seq: row for row in rows})
+    found: dict[int, Message] = {}
+    for branch in await store.list_branches(thread_id):
+        async for row in store.iter_messages(thread_id, branch=branch.id):
+            found[row.seq] = row
+    return _History(found)
 
 
 class _History:
@@ -138,8 +138,10 @@ class _History:
         extraction = _TreeExtraction(self._thread.place_of)
         try:
             packed = _pack(replaced(_unpack(data), extraction.leaf))
-        except (ormsgpack.MsgpackDecodeError, ormsgpack.MsgpackEncodeError):
-            return Blob(tag, data)  # A serializer of the user's own uses the same tag.
+        except (Marked, RecursionError, ormsgpack.MsgpackDecodeError, ormsgpack.MsgpackEncodeError):
+            return Blob(tag, data)  # As in `dump`; or a serializer of the user's own has the same tag.
+        if not extraction.entries:
+            return Blob(tag, data)
         seqs = dict.fromkeys(piece[0] for piece in old.pieces if not isinstance(piece, bytes))
         referred = [place for seq in seqs for place in self._places.get(seq, ())]
         return settle(
@@ -215,25 +217,32 @@ class _TreeExtraction(Extraction):
         return super().leaf(value)
 
     def _object(self, value: _Extension) -> _Extension:
-        if value.code != _PYDANTIC or not value.value[0].startswith("langchain_core.messages."):
-            return value
-        module, name, fields, method = value.value
-        kind = getattr(langchain, name, None)
-        if kind is None or kind.__module__ != module:
-            return value
-        dumped = self._placeholder(kind(**fields))
-        return value if dumped is None else _Extension(value.code, [module, name, dumped, method])
+        """An object of Pydantic, for which LangGraph writes 5, its module, its class, its fields, and a method."""
+        match value:
+            case _Extension(code=5, value=[str(module), str(name), dict(fields), method]) if _is_message(module, name):
+                dumped = self._placeholder(getattr(langchain, name), fields)
+                return _Extension(value.code, [module, name, fields if dumped is None else dumped, method])
+            case _Extension(code=5, value=[_, _, dict(fields), *_]) if fields.keys() >= _DUMPED:
+                # A message of a class of the user's own stays whole: the walk ends at what is new.
+                return _Extension(*value)
+        return value
 
     def _dump(self, value: dict[str, Any]) -> dict[str, Any]:
         """A message that a Pydantic model has dumped."""
-        try:
-            data = {name: item for name, item in value.items() if name != "type"}
-            message = message_from({"type": value["type"], "data": data})
-        except (ValueError, TypeError):
-            return value
-        dumped = self._placeholder(message) if message.model_dump() == value else None
+        data = {name: item for name, item in value.items() if name != "type"}
+        dumped = self._placeholder(lambda **fields: message_from({"type": value["type"], "data": fields}), data)
         return value if dumped is None else dumped
 
-    def _placeholder(self, message: BaseMessage) -> dict[str, Any] | None:
-        number = self.note(message)
+    def _placeholder(self, make: Callable[..., BaseMessage], fields: dict[str, Any]) -> dict[str, Any] | None:
+        """What stands for a message; None where LangChain reads something else from its fields."""
+        try:
+            message = make(**fields)
+        except (ValueError, TypeError):
+            return None
+        number = self.note(message) if fields.items() <= message.model_dump().items() else None
         return None if number is None else placeholder(message, number).model_dump()
+
+
+def _is_message(module: str, name: str) -> bool:
+    kind = getattr(langchain, name, None)
+    return isinstance(kind, type) and issubclass(kind, BaseMessage) and kind.__module__ == module

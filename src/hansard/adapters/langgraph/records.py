@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hansard.adapters.langgraph.forms import FORM, SIGN, form_of
+from hansard.adapters.langgraph.forms import FORM, SIGN, WRITES, form_of
 from hansard.adapters.langgraph.references import Blob
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Record
@@ -165,3 +165,16 @@ def changed(task: TaskWrites, change: Callable[[Blob], Blob]) -> TaskWrites:
     """The writes of a task with every blob changed."""
     writes = tuple(Write(write.idx, write.channel, change(write.blob)) for write in task.writes)
     return TaskWrites(task.task_path, task.task_id, writes)
+
+
+def rewritten(record: Record, change: Callable[[Blob], Blob]) -> bytes | None:
+    """The value of a record of a checkpoint or of writes with every blob changed; None when it stays the same."""
+    before: Saved | TaskWrites
+    after: Saved | TaskWrites
+    if record.namespace[0] == WRITES:
+        before = read_task(record)
+        after = changed(before, change)
+    else:
+        before = read_saved(record)
+        after = folded(before, (), change)
+    return pack(after) if after != before else None

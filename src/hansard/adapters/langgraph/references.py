@@ -78,7 +78,7 @@ def dump(serde: SerializerProtocol, value: Any, find: Find | None) -> Blob:
     extraction = Extraction(find) if find is not None else None
     try:
         slim = replaced(value, extraction.leaf) if extraction is not None else value
-    except (_Marked, RecursionError):
+    except (Marked, RecursionError):
         slim, extraction = value, None
     return Blob(*serde.dumps_typed(slim), tuple(extraction.entries) if extraction is not None else ())
 
@@ -165,7 +165,7 @@ def _native(entry: Entry) -> dict[str, Any]:
 # --- leaves -----------------------------------------------------------------------------------------------------------
 
 
-class _Marked(Exception):
+class Marked(Exception):
     """A string of the user's begins as our markers do."""
 
 
@@ -180,7 +180,7 @@ class Extraction:
         kind = type(value)
         if kind is str:
             if value.startswith(_MARK):
-                raise _Marked
+                raise Marked
             return value
         if isinstance(value, BaseMessage):
             number = self.note(value)

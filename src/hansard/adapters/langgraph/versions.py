@@ -41,10 +41,11 @@ class Version:
         made = copy(self.message)
         fields = made.__dict__
         for name, value in fields.items():
-            if type(value) is dict or type(value) is list:
-                fields[name] = copied(value)
-        for name, value in (made.__pydantic_extra__ or {}).items():
-            setattr(made, name, copied(value))
+            kind = type(value)
+            if kind is dict or kind is list:
+                fields[name] = copied(value) if value else kind()
+        if made.__pydantic_extra__:
+            made.__pydantic_extra__.update(copied(made.__pydantic_extra__))
         return made
 
     @property

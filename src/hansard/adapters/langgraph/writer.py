@@ -258,8 +258,11 @@ class Writer:
         if not places:
             return
         found = await self._store.records.get_many(places)
+        new = [(record, value) for record in found if record and (value := records.rewritten(record, settle))]
         try:
-            await self._store.records.write([each for record in found if record and (each := _settled(record, settle))])
+            await self._store.records.write(
+                [Put(old.namespace, old.key, value, old.revision, None, thread_id) for old, value in new]
+            )
         except Conflict:
             # A subgraph is still running, and has changed one of them.
             for namespace, key in places:
@@ -351,21 +354,6 @@ def _rehomed(saved: Saved, parent: Known | None, dump: Callable[[str], Blob]) ->
     homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
     own = {name: dump(name) for name in saved.homes if name not in homes}
     return structs.replace(saved, homes=homes, values={**saved.values, **own})
-
-
-def _settled(record: Record, settle: Callable[[Blob], Blob]) -> Put | None:
-    """The record of a checkpoint or of writes with references to new rows; None when it has none of them."""
-    before: Saved | TaskWrites
-    after: Saved | TaskWrites
-    if record.namespace[0] == WRITES:
-        before = records.read_task(record)
-        after = records.changed(before, settle)
-    else:
-        before = records.read_saved(record)
-        after = records.folded(before, (), settle)
-    if after == before:
-        return None
-    return Put(record.namespace, record.key, records.pack(after), record.revision, None, record.conversation_id)
 
 
 def _put(place: tuple[str, ...], id: str, saved: Saved, revision: int | None = None) -> Put:
