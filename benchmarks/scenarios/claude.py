@@ -56,7 +56,7 @@ class Direct:
         return await self._hansard.connect(url)
 
     def portion(self, number: int) -> float:
-        batches = [_batch(number * BATCHES + at) for at in range(BATCHES)]
+        batches = [batch_of(number * BATCHES + at) for at in range(BATCHES)]
         return self._arena.run_async(self._timed(batches)) / BATCHES * 1e6
 
     async def _timed(self, batches: list[list[dict[str, Any]]]) -> float:
@@ -99,7 +99,7 @@ class Mirrored(Direct):
         check(len(entries) == 3 * BATCHES * rounds, "the session store lost entries")
 
 
-def _batch(number: int) -> list[dict[str, Any]]:
+def batch_of(number: int) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = [
         {
             "type": sample.role,
