@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -77,8 +77,10 @@ def role(value: object) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
-def one_of(value: T, choices: Iterable[object], what: str) -> T:
+def one_of(value: T, choices: Collection[object], what: str) -> T:
     """The choice that the value equals: plain text, where the value is of a subclass."""
+    if type(value) is str and value in choices:
+        return value
     for choice in choices:
         is_text = isinstance(value, str) and isinstance(choice, str)
         if (str.__str__(value) == choice) if is_text else (type(value) is type(choice) and value == choice):

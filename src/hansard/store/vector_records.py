@@ -85,11 +85,11 @@ class Removal:
         self._context = context
         self._id = id
         self._embedders = embedders
-        self._mark = ((*STALE, id), new_id("removal_"))
         self.has_removed = False
         """The messages are gone, and their vectors are being deleted."""
 
     async def begin(self) -> None:
+        self._mark = ((*STALE, self._id), new_id("removal_"))
         mark = RecordWrite(*self._mark, True, conversation_id=self._id)
         await self._backend.write_records(self._context, [mark])
 
@@ -162,11 +162,14 @@ async def settle(backend: Backend, context: Context, id: str | None = None) -> N
 async def forget(backend: Backend, context: Context, id: str, seqs: Collection[int]) -> None:
     """Deletes the vectors of messages whose content has changed."""
     context = structs.replace(context, user=None)
-    await Removal(backend, context, id, await _embedders(backend, context)).forget(seqs)
+    embedders = await _embedders(backend, context)
+    if embedders:
+        await Removal(backend, context, id, embedders).forget(seqs)
 
 
 async def _embedders(backend: Backend, context: Context) -> list[str]:
-    if not backend.capabilities.records or not backend.capabilities.keeps:
+    capabilities = backend.capabilities
+    if not (capabilities.records and capabilities.keeps):
         return []
     return [record.key async for record in _records(backend, context, PLACES)]
 
