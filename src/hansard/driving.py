@@ -106,7 +106,8 @@ def step(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return cast(T, done.value)
+        value: T = done.value
+        return value
     finally:
         here.is_stepped = outer
     coroutine.close()

@@ -158,8 +158,10 @@ def tombstone_digests(context: Context, head: Head, drafts: Sequence[Draft]) -> 
     """The tombstones that `refuse_deleted` may ask for."""
     id = head.conversation.id
     digests = [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id] if head.buried else []
-    if any(draft.message.created_at is not NOT_YET for draft in drafts):
-        digests.append(grave(context, id))
+    for draft in drafts:
+        if draft.message.created_at is not NOT_YET:
+            digests.append(grave(context, id))
+            break
     return digests
 
 

@@ -24,8 +24,8 @@ def visible(tx: Transaction) -> Head | None:
 
 
 def require(tx: Transaction) -> Head:
-    state = visible(tx)
-    if state is None:
+    state = tx.state
+    if state is None or not is_visible(state.conversation, tx.context):
         raise not_found(tx.id)
     return state
 

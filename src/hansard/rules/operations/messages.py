@@ -8,7 +8,7 @@ from datetime import datetime
 from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChange, Transaction, Update, Wants, Without
 from hansard.contract.types import Append, Draft, Head, MessageChange, Replace
 from hansard.errors import ValidationError
-from hansard.model import Appended, Message
+from hansard.model import Appended, Message, UsageRow
 from hansard.rules.appending import check_quota, plan_append, refuse_deleted, tombstone_digests
 from hansard.rules.beside import plan_records, total_usage, unwritten, usage_change
 from hansard.rules.changing import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
@@ -32,14 +32,15 @@ async def append(tx: Transaction, append: Append) -> Appended:
     wipes = "nothing" if before else wiped_by_creation(tx)
     state = before or _begun(tx, append)
     found = await _stored(tx, before, state, append)
-    stored = {id: message for id, (_, message) in found.by_id.items()}
+    stored = {id: message for id, (_, message) in found.by_id.items()} if found.by_id else {}
     if found.tombstones:
         new = [draft for draft in append.drafts if draft.message.id not in stored]
         refuse_deleted(tx.context, state, new, found.tombstones.get)
     plan = plan_append(tx.context, state, append, stored)
     changed = _changed(tx, append, found, is_repeated=not plan.fresh) if append.records else []
     if before is None or plan.head is not state or changed:
-        usage = usage_of(plan.head.conversation, (each for each, _ in plan.fresh)) if append.count_usage else ()
+        used = [each for each, _ in plan.fresh if each.usage is not None] if append.count_usage else ()
+        usage = usage_of(plan.head.conversation, used) if used else ()
         insert = ((plan.lane.line, plan.fresh),) if plan.fresh else ()
         blobs = append.blobs if plan.fresh else {}
         await tx.apply(Changes(state=plan.head, wipes=wipes, insert=insert, usage=usage, blobs=blobs, records=changed))
@@ -79,10 +80,11 @@ async def update_message(tx: Transaction, message_id: str, change: MessageChange
         raise no_message(tx.id, message_id)
     segment, before = found
     after, message = plan_update(tx.context, state, before, change)
-    same = before.usage == message.usage
-    changes = [] if same else usage_change(after.conversation, message, before.usage, message.usage)
+    usage: Sequence[UsageRow] = ()
+    if before.usage != message.usage:
+        usage = total_usage(usage_change(after.conversation, message, before.usage, message.usage))
     update = Update(segment=segment, before=before, after=message, draft=change.draft)
-    await tx.apply(Changes(state=after, update=update, usage=total_usage(changes), blobs=change.blobs))
+    await tx.apply(Changes(state=after, update=update, usage=usage, blobs=change.blobs))
     return message
 
 
