@@ -51,16 +51,17 @@ class MemoryStorage:
         self._evicted_conversations = 0
         self._evicted_messages = 0
         self._closed = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
+        self._capabilities = Capabilities(
             name="memory",
             durability="none",
             blocking=True,
             secure_delete=True,
-            evicts=self._max_conversations is not None or self._max_messages is not None,
+            evicts=max_conversations is not None or max_messages is not None,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     async def close(self) -> None:
         self._closed = True
@@ -73,29 +74,24 @@ class MemoryStorage:
 
     def tenant(self, context: Context) -> Tenant:
         self._check_open()
-        return self.tenants.setdefault(context.tenant, Tenant())
+        tenant = self.tenants.get(context.tenant)
+        if tenant is None:
+            tenant = self.tenants[context.tenant] = Tenant()
+        return tenant
 
     def _chosen(self, tenant: str | None) -> dict[str, Tenant]:
         self._check_open()
         return lifecycle.chosen(self.tenants, tenant)
 
-    def find(self, context: Context, id: str) -> Kept | None:
-        """A conversation that the context may see. Looking at it is a use."""
-        conversations = self.tenant(context).conversations
-        kept = conversations.get(id)
-        if kept is None or not rules.is_visible(kept.head.conversation, context):
-            return None
-        conversations[id] = conversations.pop(id)
-        return kept
-
     # One conversation
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         with self._lock:
-            self.find(context, id)
             tenant = self.tenant(context)
+            tenant.find(context, id)
             value = await operation(MemoryTransaction(tenant, context, id))
-            await self._evict(tenant, context, id)
+            if self.capabilities.evicts:
+                await self._evict(tenant, context, id)
             self._signals.notify((context.tenant, id))
             return value
 
@@ -111,12 +107,13 @@ class MemoryStorage:
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
         with self._lock:
-            kept = self.find(context, id)
-            return (kept.head, answer(self.tenant(context), context, kept, wants)) if kept else None
+            tenant = self.tenant(context)
+            kept = tenant.find(context, id)
+            return (kept.head, answer(tenant, context, kept, wants)) if kept else None
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         with self._lock:
-            kept = self.find(context, id)
+            kept = self.tenant(context).find(context, id)
             if kept is None:
                 return Slice([], False)
             taken, more = bounded(select(kept, query), query, kept.sizes)
@@ -124,7 +121,7 @@ class MemoryStorage:
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         with self._lock:
-            kept = self.find(context, id)
+            kept = self.tenant(context).find(context, id)
             if kept is None:
                 return []
             later = list(islice(kept.all_messages(after_seq), limit))
@@ -162,7 +159,7 @@ class MemoryStorage:
         with self._lock:
             for write in writes:
                 id = write.conversation_id
-                if id is not None and not write.delete and self.find(context, id) is None:
+                if id is not None and not write.delete and self.tenant(context).find(context, id) is None:
                     raise rules.not_found(id)
             stored = self.tenant(context).write_records(context, writes)
             return [own_record(record) if record else None for record in stored]

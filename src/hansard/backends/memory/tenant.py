@@ -42,6 +42,14 @@ class Tenant:
     def holds_anything(self) -> bool:
         return bool(self.conversations or self.records or self.blobs)
 
+    def find(self, context: Context, id: str) -> Kept | None:
+        """A conversation that the context may see. Looking at it is a use."""
+        kept = self.conversations.get(id)
+        if kept is None or not rules.is_visible(kept.head.conversation, context):
+            return None
+        self.conversations[id] = self.conversations.pop(id)
+        return kept
+
     def add(self, state: Head) -> Kept:
         """A new, empty conversation."""
         kept = self.conversations[state.conversation.id] = Kept(state)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from msgspec import structs
 
 from hansard.backends.memory.conversation import Kept, digests
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.values import own_message, own_record
-from hansard.contract.storage import Applied, Changes, Found, Wants
+from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
 from hansard.contract.types import Context, Head
-from hansard.model import NOT_YET, Receipt
+from hansard.model import NOT_YET, Message, Receipt
+
+_NOTHING_WIPED = Applied(physically_gone=True)
 
 
 class MemoryTransaction:
@@ -33,21 +38,16 @@ class MemoryTransaction:
         return answer(self._tenant, self.context, self._kept, wants)
 
     async def apply(self, changes: Changes) -> Applied:
-        wiped = self._wipe(changes)
+        wiped = _NOTHING_WIPED if changes.wipes == "nothing" else self._wipe(changes)
         if changes.state is None:
             return wiped
-        if self._kept is None:
-            self._kept = self._tenant.add(changes.state)
-        kept = self._kept
-        gone = [placed[1] for placed in changes.remove] + [each for _, each in kept.between(changes.remove_runs)]
-        for message in gone:
-            kept.remove(message.id)
+        kept = self._kept = self._kept or self._tenant.add(changes.state)
+        gone = self._remove(kept, changes)
         self._store(kept, changes)
-        kept.summaries = [each for at, each in enumerate(kept.summaries) if at not in changes.lost_summaries]
-        if changes.new_summary is not None:
-            kept.summaries.append(changes.new_summary)
         kept.head = changes.state
         self._store_beside(changes)
+        if not (gone or changes.update or changes.lost_summaries):
+            return wiped
         released = [*gone, changes.update.before] if changes.update else gone
         return structs.replace(
             wiped,
@@ -55,6 +55,15 @@ class MemoryTransaction:
             summaries=wiped.summaries + len(changes.lost_summaries),
             blobs=wiped.blobs + self._tenant.drop_blobs(self.context, digests(released)),
         )
+
+    def _remove(self, kept: Kept, changes: Changes) -> Sequence[Message]:
+        """Returns the messages that went."""
+        if not (changes.remove or changes.remove_runs):
+            return ()
+        gone = [message for _, message in changes.remove or kept.between(changes.remove_runs)]
+        for message in gone:
+            kept.remove(message.id)
+        return gone
 
     def _wipe(self, changes: Changes) -> Applied:
         kept, tenant = self._kept, self._tenant
@@ -69,10 +78,10 @@ class MemoryTransaction:
             kept.clear()
             blobs = tenant.drop_blobs(self.context, digests(gone))
             return Applied(messages=len(gone), summaries=summaries, blobs=blobs, physically_gone=True)
-        return Applied(physically_gone=True)
+        return _NOTHING_WIPED
 
     def _store(self, kept: Kept, changes: Changes) -> None:
-        """Messages and the bytes that they refer to. They are copied: callers may keep and change theirs."""
+        """Summaries, messages and the bytes that these refer to. Messages are copied: callers may change theirs."""
         for sha256, data in changes.blobs.items():
             self._tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
         for segment, fresh in changes.insert:
@@ -81,11 +90,17 @@ class MemoryTransaction:
         if changes.update is not None:
             new = changes.update.draft
             kept.put(own_message(changes.update.after), new.size if new else None)
+        if changes.lost_summaries:
+            kept.summaries = [each for at, each in enumerate(kept.summaries) if at not in changes.lost_summaries]
+        if changes.new_summary is not None:
+            kept.summaries.append(changes.new_summary)
 
     def _store_beside(self, changes: Changes) -> None:
         tenant = self._tenant
-        tenant.bury(changes.tombstones, self.context.now)
-        tenant.add_usage(changes.usage)
+        if changes.tombstones:
+            tenant.bury(changes.tombstones, self.context.now)
+        if changes.usage:
+            tenant.add_usage(changes.usage)
         for change in changes.records:
             tenant.set_record(record_key(self.context, *change.key), change.record)
 
@@ -102,20 +117,35 @@ def _applied(receipt: Receipt) -> Applied:
 
 def answer(tenant: Tenant, context: Context, kept: Kept | None, wants: Wants) -> Found:
     """What is asked for, as copies: callers may change them. `kept` is None where there is no conversation."""
-    records = ((key, tenant.live_record(context, record_key(context, *key))) for key in wants.records)
-    beside = Found(
-        tombstones={each: tenant.tombstones[each] for each in wants.tombstones if each in tenant.tombstones},
-        blobs={each: tenant.blobs[each].data for each in wants.blobs if each in tenant.blobs},
-        records={key: own_record(record) for key, record in records if record},
-    )
-    if kept is None:
-        return beside
-    messages = kept.between(wants.runs) if wants.newest is None else kept.newest(wants.runs, wants.newest)
-    return structs.replace(
-        beside,
-        by_id={id: (kept.places[id][0], own_message(found)) for id in wants.ids if (found := kept.find(id))},
-        messages=[(segment, own_message(message)) for segment, message in messages],
-        spans=[kept.span(run) for run in wants.spans],
-        last_time=kept.last_time(wants.last_time_without) if wants.last_time_without else None,
-        summaries=list(kept.summaries) if wants.summaries else (),
-    )
+    found = _answer_beside(tenant, context, wants)
+    if kept is not None:
+        found |= _answer_within(kept, wants)
+    return Found(**found) if found else NOTHING
+
+
+def _answer_beside(tenant: Tenant, context: Context, wants: Wants) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if wants.tombstones:
+        found["tombstones"] = {each: tenant.tombstones[each] for each in wants.tombstones if each in tenant.tombstones}
+    if wants.blobs:
+        found["blobs"] = {each: tenant.blobs[each].data for each in wants.blobs if each in tenant.blobs}
+    if wants.records:
+        records = ((key, tenant.live_record(context, record_key(context, *key))) for key in wants.records)
+        found["records"] = {key: own_record(record) for key, record in records if record}
+    return found
+
+
+def _answer_within(kept: Kept, wants: Wants) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if wants.ids:
+        found["by_id"] = {id: (kept.places[id][0], own_message(each)) for id in wants.ids if (each := kept.find(id))}
+    if wants.runs:
+        messages = kept.between(wants.runs) if wants.newest is None else kept.newest(wants.runs, wants.newest)
+        found["messages"] = [(segment, own_message(message)) for segment, message in messages]
+    if wants.spans:
+        found["spans"] = [kept.span(run) for run in wants.spans]
+    if wants.last_time_without is not None:
+        found["last_time"] = kept.last_time(wants.last_time_without)
+    if wants.summaries:
+        found["summaries"] = list(kept.summaries)
+    return found
