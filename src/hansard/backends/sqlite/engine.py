@@ -16,8 +16,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -160,19 +159,8 @@ class Engine:
 
     # Reading
 
-    @contextmanager
-    def reader(self) -> Iterator[Reader]:
-        """A connection for one read, on one snapshot: the newest commit. It never waits for a writer."""
-        connection = self._take_reader()
-        try:
-            with map_errors(str(self.path)):
-                connection.execute("BEGIN")
-                yield connection
-        finally:
-            self._give_back(connection)
-
     def read(self, run: Callable[[Reader], T]) -> T:
-        """The same for one function."""
+        """Runs a function on one snapshot: the newest commit. It never waits for a writer."""
         connection = self._take_reader()
         try:
             connection.execute("BEGIN")

@@ -140,13 +140,18 @@ class SqliteStorage:
         return self._read(lambda connection: reading.find_messages(connection, context, id, message_ids))
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        self._check_open()
-        with self.engine.reader() as connection:
+        def run(connection: Reader) -> Slice | None:
+            """None where it may take long."""
             place = reading.find_place(connection, context, id, query.branch)
             if place is None:
                 return Slice([], False)
             if query.sort == "seq" and query.limit and place.most_bytes(query.limit + 1) <= _LONG_READ:
                 return reading.get_messages(connection, place, id, query, self.engine.tails)
+            return None
+
+        found = self._read(run)
+        if found is not None:
+            return found
         return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:

@@ -48,8 +48,8 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     writer.save_later(context.tenant, id, entry, plan.head)
     writer.insert_later(made)
     writer.add_later(line, before, plan.head, made, entry.largest)
-    if append.count_usage:
-        writer.add_usage(context.tenant, usage_of(plan.head.conversation, plan.result))
+    if append.count_usage and (usage := usage_of(plan.head.conversation, plan.result)):
+        writer.add_usage(context.tenant, usage)
     return Appended(plan.result, plan.head.conversation.version, len(fresh))
 
 
@@ -77,19 +77,16 @@ def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -
 
 
 class SqliteTransaction:
-    __slots__ = ("_entry", "_segments", "_writer", "context", "id")
+    __slots__ = ("_entry", "_segments", "_writer", "context", "id", "state")
 
     def __init__(self, writer: Writer, context: Context, id: str, entry: Entry | None) -> None:
         self.context = context
         self.id = id
+        self.state = entry.head if entry else None
         self._writer = writer
         self._entry = entry
         self._segments = 0
         """How many new segments the operation has asked for."""
-
-    @property
-    def state(self) -> Head | None:
-        return self._entry.head if self._entry else None
 
     def new_segment(self) -> int:
         self._segments += 1
@@ -99,14 +96,19 @@ class SqliteTransaction:
         writer, tenant = self._writer, self.context.tenant
         if wants.ids or wants.runs or wants.spans or wants.last_time_without:
             writer.flush()
-        tombstones = {each: at for each in wants.tombstones if (at := writer.tombstone(tenant, each)) is not None}
+        tombstones: Mapping[str, datetime] = {}
+        if wants.tombstones:
+            tombstones = {each: at for each in wants.tombstones if (at := writer.tombstone(tenant, each)) is not None}
         return answer(writer.connection, self.context, self._entry, wants, tombstones)
 
     async def apply(self, changes: Changes) -> Applied:
         removes = changes.wipes != "nothing" or changes.remove or changes.remove_runs
         gone, released = self._remove(changes) if removes else (_NOTHING_GONE, [])
         if changes.state is not None:
-            self._store(changes, *self._numbered(changes.state, changes.insert), only_adds=not removes)
+            numbered = (
+                self._numbered(changes.state, changes.insert) if self._segments else (changes.state, changes.insert)
+            )
+            self._store(changes, *numbered, only_adds=not removes)
         if changes.update is not None:
             released += self._update(changes.update)
         lost = self._store_beside(changes)
@@ -140,8 +142,6 @@ class SqliteTransaction:
 
     def _numbered(self, state: Head, insert: Insert) -> tuple[Head, Insert]:
         """The state and the new messages, with lines in the place of placeholders."""
-        if not self._segments:
-            return state, insert
         first = self._writer.give_lines(self._segments)
         lines = {-number: first + number - 1 for number in range(1, self._segments + 1)}
         stored = self._entry.head.lanes if self._entry else {}
@@ -217,7 +217,8 @@ class SqliteTransaction:
             writer.run("insert_summary", *rows.summary_row(entry.pk, changes.new_summary))
         if changes.tombstones:
             writer.bury(context.tenant, changes.tombstones, context.now)
-        writer.add_usage(context.tenant, changes.usage)
+        if changes.usage:
+            writer.add_usage(context.tenant, changes.usage)
         for change in changes.records:
             is_ours = change.record is not None and change.record.conversation_id == self.id
             beside.put_record(writer, context, change, entry.pk if is_ours and entry is not None else None)
