@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.storage import PostgresStorage
 from hansard.backends.stored import StoredBackend
+from hansard.contract.types import Context
 from hansard.errors import Unsupported
+from hansard.model import Conversation, Message
 from hansard.urls import Url
 
 __all__ = ["PostgresBackend", "PostgresStorage", "open_backend"]
@@ -16,6 +19,14 @@ __all__ = ["PostgresBackend", "PostgresStorage", "open_backend"]
 class PostgresBackend(StoredBackend[PostgresStorage]):
     def __init__(self, storage: PostgresStorage) -> None:
         super().__init__(storage, append=storage.append)
+
+    # Two frequent reads, which need less of the conversation than its state.
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return await self.storage.get_conversation(context, id)
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        return await self.storage.find_messages(context, id, message_ids)
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(

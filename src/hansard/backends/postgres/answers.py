@@ -5,7 +5,7 @@ Everything is asked in one statement: one round trip, and one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hansard import rules
@@ -44,7 +44,7 @@ def _ask(name: str, *values: object) -> Question:
 def _questions(context: Context, id: str, wants: Wants) -> dict[str, Question]:
     tenant, asked = context.tenant, {}
     if wants.ids:
-        asked["by_id"] = _ask("find_messages", tenant, id, _possible(wants.ids))
+        asked["by_id"] = _ask("find_messages", tenant, id, rows.possible(wants.ids))
     if wants.runs and wants.newest is None:
         asked["messages"] = _ask("read_runs", tenant, id, *columns(wants.runs))
     elif wants.runs:
@@ -53,7 +53,7 @@ def _questions(context: Context, id: str, wants: Wants) -> dict[str, Question]:
         asked["spans"] = _ask("count_runs", tenant, id, *columns(wants.spans))
     if wants.last_time_without is not None:
         gone = wants.last_time_without
-        asked["last_time"] = _ask("last_time_without", tenant, id, _possible(gone.ids), *columns(gone.runs))
+        asked["last_time"] = _ask("last_time_without", tenant, id, rows.possible(gone.ids), *columns(gone.runs))
     if wants.summaries:
         asked["summaries"] = _ask("find_summaries", tenant, id)
     if wants.tombstones:
@@ -63,11 +63,6 @@ def _questions(context: Context, id: str, wants: Wants) -> dict[str, Question]:
     if wants.records:
         asked["records"] = _ask("find_records", *beside.place_of(context, wants.records))
     return asked
-
-
-def _possible(ids: Iterable[str]) -> list[str]:
-    """An id has no NUL: one that is asked for is not there, and PostgreSQL would refuse the question."""
-    return [id for id in ids if "\0" not in id]
 
 
 def columns(runs: Sequence[Run]) -> list[list[int]]:

@@ -23,7 +23,7 @@ _ABSENT = object()
 class Job:
     """An append on its way."""
 
-    __slots__ = ("append", "attempts", "context", "future", "id", "size")
+    __slots__ = ("append", "attempts", "context", "future", "given_ids", "id", "size")
 
     def __init__(self, context: Context, id: str, append: Append, future: asyncio.Future[Appended]) -> None:
         self.context = context
@@ -31,12 +31,13 @@ class Job:
         self.append = append
         self.future = future
         self.attempts = 0
-        self.size = sum([draft.size for draft in append.drafts])
-
-    @property
-    def given_ids(self) -> list[str]:
+        self.size = 0
+        self.given_ids: list[str] = []
         """Those that the caller chose: they may be stored already."""
-        return [draft.message.id for draft in self.append.drafts if draft.given_id]
+        for draft in append.drafts:
+            self.size += draft.size
+            if draft.given_id:
+                self.given_ids.append(draft.message.id)
 
     def settle(self, value: Appended | BaseException) -> None:
         if self.future.done():
@@ -103,6 +104,7 @@ class Pending:
         "fresh",
         "given_ids",
         "grave",
+        "has_more",
         "id",
         "is_fresh",
         "largest",
@@ -124,6 +126,8 @@ class Pending:
         self.decided: list[tuple[Job, Changes, Appended]] = []
         self.fresh: list[tuple[int, Message, Draft]] = []
         """All messages to insert, each with its segment."""
+        self.has_more = False
+        """Some message has usage or blobs."""
         self.refused: list[tuple[Job, HansardError]] = []
         self.given_ids: set[str] = set()
 
@@ -155,14 +159,17 @@ class Pending:
         self.grave = self.grave or attempt.grave
         self.decided.append((job, changes, value))
         self.given_ids.update(job.given_ids)
+        self.has_more = self.has_more or bool(changes.usage)
         for segment, fresh in changes.insert:
             for message, draft in fresh:
                 self.fresh.append((segment, message, draft))
                 self.largest = max(self.largest, draft.size)
+                self.has_more = self.has_more or bool(message.blobs)
 
     @property
     def jobs(self) -> list[Job]:
-        return [*(job for job, _, _ in self.decided), *(job for job, _ in self.refused)]
+        jobs = [job for job, _, _ in self.decided]
+        return [*jobs, *(job for job, _ in self.refused)] if self.refused else jobs
 
     @property
     def head(self) -> Head:
@@ -176,11 +183,7 @@ class Pending:
     @property
     def needs_more(self) -> bool:
         """Whether some of it lies in tables that the statement does not write."""
-        return (
-            len(self.head.lanes) > 1
-            or any(changes.usage for _, changes, _ in self.decided)
-            or any(message.blobs for _, message, _ in self.fresh)
-        )
+        return self.has_more or len(self.head.lanes) > 1
 
     def row(self) -> rows.Row:
         if self.before is None:

@@ -4,6 +4,12 @@ SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, up
     message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
 FROM hansard.conversations WHERE tenant = $1 AND id = $2 FOR UPDATE;
 
+-- find_conversation --
+-- The same for a reader, who needs neither its branches nor a lock.
+SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
+    message_count, version, branch, expires_at, archived_at
+FROM hansard.conversations WHERE tenant = $1 AND id = $2;
+
 -- find_lanes --
 -- The branches of a conversation, as JSON.
 SELECT json_agg(json_build_array(id, line, lines, uptos, count, parent, from_seq, created_at))
@@ -163,6 +169,16 @@ CROSS JOIN LATERAL (
     SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
     WHERE tenant = $1 AND conversation = $2 AND id = wanted.id OFFSET 0
 ) AS m;
+
+-- read_messages --
+-- The same for a reader, who may not see the conversation.
+SELECT m.* FROM hansard.conversations c, unnest($3::text[]) AS wanted (id)
+CROSS JOIN LATERAL (
+    SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
+    WHERE tenant = $1 AND conversation = $2 AND id = wanted.id OFFSET 0
+) AS m
+WHERE c.tenant = $1 AND c.id = $2 AND (c.expires_at IS NULL OR c.expires_at > $4)
+    AND ($5::text IS NULL OR c.user_id = $5);
 
 -- save_message --
 -- What an update can change of a message.

@@ -14,7 +14,7 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
-from hansard.model import Conversation, to_micros
+from hansard.model import Conversation, Message, to_micros
 from hansard.threads import aside
 
 _LONG = 1_000_000
@@ -28,6 +28,21 @@ async def find_entry(link: Link, context: Context, id: str) -> Entry | None:
         return None
     entry = entry_of(found[0], found[0][-1], context.tenant)
     return entry if rules.is_visible(entry.head.conversation, context) else None
+
+
+async def find_conversation(link: Link, context: Context, id: str) -> Conversation | None:
+    row = await link.one("find_conversation", context.tenant, id)
+    if row is None:
+        return None
+    conversation = rows.conversation_of(row, f"conversation {id!r} of tenant {context.tenant!r}")
+    return conversation if rules.is_visible(conversation, context) else None
+
+
+async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+    horizon = to_micros(context.horizon)
+    found = await link.all("read_messages", context.tenant, id, rows.possible(message_ids), horizon, context.user)
+    by_id = {message.id: message for message in rows.messages_of(found, id)}
+    return [by_id[each] for each in message_ids if each in by_id]
 
 
 # Messages

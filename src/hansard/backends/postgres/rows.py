@@ -49,6 +49,11 @@ def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
 # Conversations
 
 
+def possible(ids: Iterable[str]) -> list[str]:
+    """An id has no NUL: one that is asked for is not there, and PostgreSQL would refuse the question."""
+    return [id for id in ids if "\0" not in id]
+
+
 def conversation_of(row: Row, where: str) -> Conversation:
     """From the first columns of `lock_conversation`."""
     (

@@ -38,7 +38,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.errors import Denied
-from hansard.model import Appended, Conversation, Problem, Receipt, Record, Stats, UsageRow, to_micros
+from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow, to_micros
 
 _ATTEMPTS = 3
 """Times that a search indexes the tail before it looks."""
@@ -109,6 +109,13 @@ class PostgresStorage:
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
         return await self.engine.read(context.tenant, partial(answers.read, context=context, id=id, wants=wants))
+
+    async def get_conversation(self, context: Context, id: str) -> Conversation | None:
+        return await self.engine.read(context.tenant, partial(read.find_conversation, context=context, id=id))
+
+    async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+        run = partial(read.find_messages, context=context, id=id, message_ids=message_ids)
+        return await self.engine.read(context.tenant, run)
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         return await read.get_messages(self.engine, context, id, query)
