@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.backends.redis import rows
 from hansard.backends.redis.heads import Ask, Moment
 from hansard.backends.redis.rows import PIECE, piece_of
-from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
+from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants, Without
 from hansard.model import Message, from_micros
 from hansard.threads import aside
 
@@ -27,6 +27,9 @@ class Answers(Struct):
 
     found: Found
     summaries: Sequence[bytes] = ()
+
+
+NO_ANSWERS = Answers(NOTHING)
 
 
 async def decoded(size: int, make: Callable[[], T]) -> T:
@@ -46,39 +49,51 @@ async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) 
     at_once = wants.runs if whole or longest <= step else ()
     ids = wants.ids if whole else wants.ids[:PIECE]
     asks = _asks(moment, wants, ids, at_once)
+    if not asks and not wants.runs:
+        return NO_ANSWERS
     answers = iter(await moment.look(asks) if asks else ())
-    by_id = await _by_id(next(answers), id) if ids else {}
-    for at in range(len(ids), len(wants.ids), PIECE):
-        (more,) = await moment.look([("find", "", *wants.ids[at : at + PIECE])])
-        by_id |= await _by_id(more, id)
-    messages = await _placed(at_once, [next(answers) for _ in at_once], id, wants.newest)
-    if wants.runs and not at_once:
-        messages = await _read_long(moment, id, wants, step)
-    spans = [Span(*(int(number) for number in next(answers))) for _ in wants.spans]
-    last = next(answers) if wants.last_time_without else None
-    summaries = next(answers) if wants.summaries else ()
-    times = [time for _ in _pieces(wants.tombstones) for time in next(answers)]
-    found = Found(
-        by_id=by_id,
-        messages=messages,
-        spans=spans,
-        last_time=from_micros(rows.row_of(last, id).created_at) if last else None,
-        summaries=[rows.summary_of(data, id) for data in summaries],
-        tombstones={each: from_micros(int(at)) for each, at in zip(wants.tombstones, times, strict=True) if at},
-    )
-    return Answers(found, summaries)
+    found: dict[str, Any] = {}
+    if ids:
+        found["by_id"] = await _by_id(next(answers), id)
+        for at in range(len(ids), len(wants.ids), PIECE):
+            (more,) = await moment.look([("find", "", *wants.ids[at : at + PIECE])])
+            found["by_id"] |= await _by_id(more, id)
+    if at_once:
+        found["messages"] = await _placed(at_once, [next(answers) for _ in at_once], id, wants.newest)
+    elif wants.runs:
+        found["messages"] = await _read_long(moment, id, wants, step)
+    return _rest_of_answers(answers, id, wants, found)
 
 
-def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Iterable[Run]) -> list[Ask]:
+def _rest_of_answers(answers: Iterator[Any], id: str, wants: Wants, found: dict[str, Any]) -> Answers:
+    """What follows the messages in the answers of the server."""
+    if wants.spans:
+        found["spans"] = [Span(*(int(number) for number in next(answers))) for _ in wants.spans]
+    if wants.last_time_without is not None and (last := next(answers)):
+        found["last_time"] = from_micros(rows.row_of(last, id).created_at)
+    summaries: Sequence[bytes] = next(answers) if wants.summaries else ()
+    if summaries:
+        found["summaries"] = [rows.summary_of(data, id) for data in summaries]
+    if wants.tombstones:
+        times = [time for _ in _pieces(wants.tombstones) for time in next(answers)]
+        pairs = zip(wants.tombstones, times, strict=True)
+        found["tombstones"] = {each: from_micros(int(at)) for each, at in pairs if at}
+    return Answers(Found(**found), summaries)
+
+
+def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Sequence[Run]) -> list[Ask]:
     asks: list[Ask] = [("find", "", *ids)] if ids else []
-    asks += [_messages_of(run, wants.newest) for run in runs]
-    asks += [("span", "", run.segment, run.after, run.upto) for run in wants.spans]
+    if runs:
+        asks += [_messages_of(run, wants.newest) for run in runs]
+    if wants.spans:
+        asks += [("span", "", run.segment, run.after, run.upto) for run in wants.spans]
     if wants.last_time_without is not None:
         segments = sorted(rows.segments_of(moment.entry.head)) if moment.entry else []
         asks.append(_last(segments, wants.last_time_without))
     if wants.summaries:
         asks.append(("LRANGE", "summaries", 0, -1))
-    asks += [("HMGET", "graves", *digests) for digests in _pieces(wants.tombstones)]
+    if wants.tombstones:
+        asks += [("HMGET", "graves", *digests) for digests in _pieces(wants.tombstones)]
     return asks
 
 

@@ -40,8 +40,12 @@ NOTHING_LEAVES = Leaving()
 
 
 def takes_away(changes: Changes) -> bool:
-    return changes.wipes != "nothing" or bool(
-        changes.remove or changes.remove_runs or changes.update or changes.lost_summaries
+    return bool(
+        changes.wipes != "nothing"
+        or changes.remove
+        or changes.remove_runs
+        or changes.lost_summaries
+        or (changes.update and changes.update.before.blobs)
     )
 
 
@@ -50,8 +54,8 @@ def fill(batch: Batch, context: Context, before: Entry | None, changes: Changes,
     coming = [message for _, fresh in changes.insert for message, _ in fresh]
     if changes.update is not None:
         coming.append(changes.update.after)
-    users = {who.id for message in coming if (who := message.participant) and who.kind == "user"}
-    counts = references(coming)
+    users = {who.id for message in coming if (who := message.participant) and who.kind == "user"} if coming else set()
+    counts = references(coming) if coming else {}
     batch.uses = counts.keys()
     if before is not None and changes.wipes != "nothing":
         _wipe(batch, context, before, leaving)
@@ -60,7 +64,7 @@ def fill(batch: Batch, context: Context, before: Entry | None, changes: Changes,
             before = None
     if changes.blobs or counts:
         _use_blobs(batch, changes.blobs, counts)
-    if leaving is not NOTHING_LEAVES:
+    if leaving.messages or (changes.update is not None and changes.update.before.blobs):
         _remove(batch, context, changes, leaving)
     for segment, fresh in changes.insert:
         _insert(batch, segment, fresh)
@@ -79,10 +83,9 @@ def fill(batch: Batch, context: Context, before: Entry | None, changes: Changes,
 
 def _largest(changes: Changes) -> int:
     """The size of the largest body that comes."""
-    sizes = [draft.size for _, fresh in changes.insert for _, draft in fresh]
-    if changes.update is not None and changes.update.draft is not None:
-        sizes.append(changes.update.draft.size)
-    return max(sizes, default=0)
+    if changes.update is not None:
+        return changes.update.draft.size if changes.update.draft else 0
+    return max([draft.size for _, fresh in changes.insert for _, draft in fresh], default=0) if changes.insert else 0
 
 
 # The head, and the conversation's place in every list

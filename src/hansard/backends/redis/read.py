@@ -45,9 +45,8 @@ async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
 async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[Head, Answers] | None:
     """The conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
-    give_up = time.monotonic() + PATIENCE
-    tries = 0
-    while time.monotonic() < give_up:
+    give_up, tries = 0.0, 0
+    while not tries or time.monotonic() < give_up:
         tries += 1
         moment = Moment(heads, (context.tenant, id))
         try:
@@ -58,6 +57,7 @@ async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[H
             if not moment.was_read:
                 await moment.look()
         except Overtaken:
+            give_up = give_up or time.monotonic() + PATIENCE
             continue
         entry = moment.entry
         seen = entry is not None and rules.is_visible(entry.head.conversation, context)

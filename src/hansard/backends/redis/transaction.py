@@ -16,7 +16,7 @@ from msgspec import structs
 from hansard.backends import optimistic
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.redis import beside
-from hansard.backends.redis.answers import Answers, answer
+from hansard.backends.redis.answers import NO_ANSWERS, Answers, answer
 from hansard.backends.redis.batch import Batch, Following, merged
 from hansard.backends.redis.changes import (
     NOTHING_LEAVES,
@@ -34,14 +34,13 @@ from hansard.backends.redis.rows import Entry
 from hansard.backends.redis.turns import Queues, Turn
 from hansard.backends.shared.settling import Gone, Settling
 from hansard.backends.signals import Signals
-from hansard.contract.storage import NOTHING, Applied, Changes, Found, Operation, Placed, Run, T, Wants
+from hansard.contract.storage import Applied, Changes, Found, Operation, Placed, Run, T, Wants
 from hansard.contract.types import Context, Head
 from hansard.errors import Unsupported
 
 _HOPEFUL = 10_000
 """Ids and tombstones up to which the script checks each. More of them would leave no room for the messages."""
 _MANY = 1000
-_NO_ANSWERS = Answers(NOTHING)
 
 
 class Writer:
@@ -162,7 +161,7 @@ class RedisTransaction:
         hopes = self._hopes and self.assumed is None
         if hopes and wants.expects_none and len(wants.ids) + len(wants.tombstones) <= _HOPEFUL:
             self.assumed = wants
-            return _NO_ANSWERS
+            return NO_ANSWERS
         if self._foreseen is not None and self._foreseen[0] == wants:
             return self._foreseen[1]
         return await answer(self._moment, self.id, wants)
