@@ -149,6 +149,17 @@ def test_only_what_encodes_to_the_same_text_is_base64(text: str) -> None:
         assert prefix + base64.b64encode(data).decode() == text
 
 
+def test_long_base64_is_decoded_piece_by_piece() -> None:
+    data = bytes(range(256)) * 9000
+    text = base64.b64encode(data).decode()
+    assert len(text) > 2 * codec._PIECE
+    assert codec.unwrap_base64(text) == ("", data)
+    assert codec.unwrap_base64(f"data:a/b;base64,{text}") == ("data:a/b;base64,", data)
+    at = codec._PIECE
+    for wrong in (f"{text[: at - 2]}=={text[at:]}", f"{text[: at - 4]}QQ=={text[at:]}", f"{text[:-4]}QR=="):
+        assert codec.unwrap_base64(wrong) is None
+
+
 def test_small_base64_stays() -> None:
     body = codec.body_of("QUJD" * 24, "text", LIMITS)
     assert (body.refs, body.text) == ((), "QUJD" * 24)

@@ -126,7 +126,7 @@ class AppendMethods(StorePart):
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
         given = drafts.as_messages(messages)
-        if len(given) > _MANY:
+        if len(given) > _MANY or drafts.are_long(given):
             made = await aside(drafts.make_drafts, given, limits)
         else:
             made = drafts.make_drafts(given, limits)

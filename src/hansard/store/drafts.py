@@ -19,6 +19,12 @@ _MOST_COST = 1e15
 """So that sums of them fit the integers of every storage."""
 
 
+_LONG = 1_000_000
+"""Characters of a text that is long."""
+_DEEP = 4
+"""How deep in content a long text is looked for: `[{"image_url": {"url": ...}}]`."""
+
+
 class Drafts(Struct, frozen=True, gc=False):
     """Drafts, and the bytes of the blobs that they refer to."""
 
@@ -76,6 +82,23 @@ def as_messages(value: object) -> list[Message]:
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise ValidationError(f"messages must be a list of messages, not a {type(value).__name__}")
     return [item if type(item) is Message else as_message(item) for item in value]
+
+
+def are_long(messages: Iterable[Message]) -> bool:
+    """Whether some text is so long that checking it would hold up an event loop."""
+    for message in messages:
+        content = message.content
+        if len(content) > _LONG if type(content) is str else _is_long(content, _DEEP):
+            return True
+    return False
+
+
+def _is_long(content: object, depth: int) -> bool:
+    if isinstance(content, str | bytes):
+        return len(content) > _LONG
+    if not depth or not isinstance(content, list | dict):
+        return False
+    return any(_is_long(part, depth - 1) for part in (content.values() if isinstance(content, dict) else content))
 
 
 def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
