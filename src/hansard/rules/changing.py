@@ -47,7 +47,10 @@ def segments(lane: Lane) -> tuple[tuple[int, int], ...]:
 
 
 def sees(lane: Lane, line: int, seq: int) -> bool:
-    return any(line == its_line and seq <= upto for its_line, upto in segments(lane))
+    for its_line, upto in segments(lane):  # noqa: SIM110  (a generator costs more than the loop)
+        if line == its_line and seq <= upto:
+            return True
+    return False
 
 
 def without(context: Context, head: Head, gone: Iterable[tuple[int, int]], newest: datetime | None) -> Head:

@@ -51,17 +51,13 @@ class MemoryStorage:
         self._evicted_conversations = 0
         self._evicted_messages = 0
         self._closed = False
-        self._capabilities = Capabilities(
+        self.capabilities = Capabilities(
             name="memory",
             durability="none",
             blocking=True,
             secure_delete=True,
             evicts=max_conversations is not None or max_messages is not None,
         )
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
 
     async def close(self) -> None:
         self._closed = True

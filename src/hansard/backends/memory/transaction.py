@@ -10,7 +10,7 @@ from msgspec import structs
 from hansard.backends.memory.conversation import Kept, digests
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.values import own_message, own_record
-from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
+from hansard.contract.storage import Applied, Changes, Found, Wants
 from hansard.contract.types import Context, Head
 from hansard.model import NOT_YET, Message, Receipt
 
@@ -117,13 +117,6 @@ def _applied(receipt: Receipt) -> Applied:
 
 def answer(tenant: Tenant, context: Context, kept: Kept | None, wants: Wants) -> Found:
     """What is asked for, as copies: callers may change them. `kept` is None where there is no conversation."""
-    found = _answer_beside(tenant, context, wants)
-    if kept is not None:
-        found |= _answer_within(kept, wants)
-    return Found(**found) if found else NOTHING
-
-
-def _answer_beside(tenant: Tenant, context: Context, wants: Wants) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if wants.tombstones:
         found["tombstones"] = {each: tenant.tombstones[each] for each in wants.tombstones if each in tenant.tombstones}
@@ -132,11 +125,8 @@ def _answer_beside(tenant: Tenant, context: Context, wants: Wants) -> dict[str, 
     if wants.records:
         records = ((key, tenant.live_record(context, record_key(context, *key))) for key in wants.records)
         found["records"] = {key: own_record(record) for key, record in records if record}
-    return found
-
-
-def _answer_within(kept: Kept, wants: Wants) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    if kept is None:
+        return Found(**found)
     if wants.ids:
         found["by_id"] = {id: (kept.places[id][0], own_message(each)) for id in wants.ids if (each := kept.find(id))}
     if wants.runs:
@@ -148,4 +138,4 @@ def _answer_within(kept: Kept, wants: Wants) -> dict[str, Any]:
         found["last_time"] = kept.last_time(wants.last_time_without)
     if wants.summaries:
         found["summaries"] = list(kept.summaries)
-    return found
+    return Found(**found)

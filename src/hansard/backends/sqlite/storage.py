@@ -52,7 +52,7 @@ class SqliteStorage:
         self._blocking = blocking
         self._poll = Poll(self.engine)
         self._closed = False
-        self._capabilities = Capabilities(
+        self.capabilities = Capabilities(
             name="sqlite",
             durability="machine" if durability == "full" else "process",
             shared=True,
@@ -66,10 +66,6 @@ class SqliteStorage:
             blocking=blocking,
             groups=True,
         )
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
 
     @property
     def commits(self) -> tuple[int, int]:

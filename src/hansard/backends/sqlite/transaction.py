@@ -226,7 +226,7 @@ class SqliteTransaction:
 
 
 def _with_lines(lane: Lane, lines: Mapping[int, int]) -> Lane:
-    path = tuple([(lines.get(segment, segment), upto) for segment, upto in lane.path])
+    path = tuple([(lines.get(segment, segment), upto) for segment, upto in lane.path]) if lane.path else ()
     return structs.replace(lane, line=lines.get(lane.line, lane.line), path=path)
 
 
