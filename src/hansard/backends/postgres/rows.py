@@ -90,8 +90,8 @@ def conversation_of(row: Row, where: str) -> Conversation:
         count,
         version,
         branch,
-        from_micros(expires),
-        from_micros(archived),
+        None if expires is None else from_micros(expires),
+        None if archived is None else from_micros(archived),
     )
 
 
@@ -263,7 +263,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.status,
             more.pinned,
             from_micros(created_at),
-            from_micros(more.updated_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,

@@ -284,7 +284,7 @@ def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[M
             more.status,
             more.pinned,
             EPOCH + MICROSECOND * row.created_at,
-            from_micros(more.updated_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,

@@ -106,8 +106,8 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             index(count),
             index(version),
             branch,
-            from_micros(expires),
-            from_micros(archived),
+            None if expires is None else from_micros(expires),
+            None if archived is None else from_micros(archived),
         )
         for (
             id,
@@ -278,7 +278,7 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
             more.status,
             more.pinned,
             _times[created_at],
-            from_micros(more.updated_at),
+            None if more.updated_at is None else from_micros(more.updated_at),
             more.trace_id,
             more.sources,
             more.usage,
