@@ -36,7 +36,7 @@ LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
 def kept_of(backend: MemoryBackend, context: Context, id: str) -> Kept:
-    kept = backend.storage.find(context, id)
+    kept = backend.storage.tenant(context).find(context, id)
     assert kept is not None
     return kept
 
@@ -126,7 +126,7 @@ class ForgetsFilters(MemoryBackend):
 
 class SharesValues(MemoryBackend):
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        kept = self.storage.find(context, id)
+        kept = self.storage.tenant(context).find(context, id)
         found = [kept.find(each) for each in message_ids] if kept else []
         return [message for message in found if message]
 
