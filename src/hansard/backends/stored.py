@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hansard import rules
 from hansard.backends.values import own_conversation
 from hansard.contract.backend import Capabilities, CommitCounts, Index
-from hansard.contract.storage import Backup, Storage, Vacuum, Wants
+from hansard.contract.storage import Backup, RecordKey, Storage, Vacuum, Wants
 from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
+    ConversationQuery,
     Image,
     MessageChange,
+    MessageQuery,
     NewBranch,
+    Participation,
+    RecordQuery,
+    RecordWrite,
     Remove,
     Removed,
     Replace,
     Restore,
+    Row,
+    Slice,
+    Swept,
 )
 from hansard.errors import Unsupported
 from hansard.model import (
@@ -29,8 +38,12 @@ from hansard.model import (
     Branch,
     Conversation,
     Message,
+    Problem,
     Receipt,
+    Record,
+    Stats,
     Summary,
+    UsageRow,
 )
 from hansard.rules import operations
 
@@ -39,11 +52,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Storage)
 
+AppendWay = Callable[[Context, str, Append], Awaitable[Appended]]
 _ONLY_STATE = Wants()
-
-
-class AppendWay(Protocol):
-    async def __call__(self, context: Context, id: str, append: Append) -> Appended: ...
 
 
 class StoredBackend(Generic[S]):
@@ -55,31 +65,14 @@ class StoredBackend(Generic[S]):
 
     def __init__(self, storage: S, *, append: AppendWay | None = None) -> None:
         self.storage = storage
-        self.append: AppendWay = append or self._append_as_any_write
-        # Bound instead of forwarded by methods, which would cost each call of W1, W3 and W5 one more coroutine.
-        self.close = storage.close
-        self.list_conversations = storage.list_conversations
-        self.get_messages = storage.messages
-        self.get_records = storage.get_records
-        self.write_records = storage.write_records
-        self.scan_records = storage.scan_records
-        self.put_blob = storage.put_blob
-        self.get_blobs = storage.get_blobs
-        self.read_rows = storage.rows
-        self.record_owners = storage.record_owners
-        self.participations = storage.participations
-        self.erase_user_data = storage.erase_user_data
-        self.sweep = storage.sweep
-        self.usage = storage.usage
-        self.stats = storage.stats
-        self.check = storage.check
-        self.list_tenants = storage.list_tenants
-        self.delete_tenant = storage.delete_tenant
-        self.wait = storage.wait
+        self._append = append or self._append_as_any_write
 
     @property
     def capabilities(self) -> Capabilities:
         return self.storage.capabilities
+
+    async def close(self) -> None:
+        await self.storage.close()
 
     # Conversations
 
@@ -91,6 +84,9 @@ class StoredBackend(Generic[S]):
         found = await self.storage.read(context, id, _ONLY_STATE)
         return own_conversation(found[0].conversation) if found else None
 
+    async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+        return await self.storage.list_conversations(context, query)
+
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         operation = partial(operations.update_conversation, change=change)
         return own_conversation(await self.storage.write(context, id, operation))
@@ -101,11 +97,17 @@ class StoredBackend(Generic[S]):
 
     # Messages
 
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        return await self._append(context, id, append)
+
     async def _append_as_any_write(self, context: Context, id: str, append: Append) -> Appended:
         return await self.storage.write(context, id, partial(operations.append, append=append))
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
         return await self.storage.write(context, id, partial(operations.replace_messages, replace=replace))
+
+    async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        return await self.storage.messages(context, id, query)
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
         found = await self.storage.read(context, id, Wants(ids=message_ids))
@@ -139,6 +141,25 @@ class StoredBackend(Generic[S]):
         found = await self.storage.read(context, id, Wants(summaries=True))
         return [each for each in found[1].summaries if branch in (None, each.branch)] if found else []
 
+    # Records
+
+    async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+        return await self.storage.get_records(context, keys)
+
+    async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        return await self.storage.write_records(context, writes)
+
+    async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+        return await self.storage.scan_records(context, query)
+
+    # Blobs
+
+    async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+        await self.storage.put_blob(context, sha256, data, keep_until)
+
+    async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self.storage.get_blobs(context, digests)
+
     # Copying
 
     async def read_image(self, context: Context, id: str) -> Image | None:
@@ -148,9 +169,44 @@ class StoredBackend(Generic[S]):
         state = found[0]
         return Image(own_conversation(state.conversation), state.seq, tuple(state.lanes.values()))
 
+    async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+        return await self.storage.rows(context, id, after_seq, limit, max_bytes)
+
     async def restore(self, context: Context, restore: Restore) -> int:
         operation = partial(operations.restore, restore=restore)
         return await self.storage.write(context, restore.image.conversation.id, operation)
+
+    async def record_owners(self, context: Context) -> list[str]:
+        return await self.storage.record_owners(context)
+
+    # Lifecycle
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return await self.storage.participations(context, participant_id, limit)
+
+    async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
+        return await self.storage.erase_user_data(context, user_id)
+
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        return await self.storage.sweep(context, limit)
+
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        return await self.storage.usage(context, since, until)
+
+    async def stats(self, tenant: str | None) -> Stats:
+        return await self.storage.stats(tenant)
+
+    def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
+        return self.storage.check(tenant)
+
+    async def list_tenants(self) -> list[str]:
+        return await self.storage.list_tenants()
+
+    async def delete_tenant(self, context: Context) -> Receipt:
+        return await self.storage.delete_tenant(context)
+
+    async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
+        return await self.storage.wait(context, id, seen, timeout)
 
     # What only some storages can: see `Capabilities`
 
