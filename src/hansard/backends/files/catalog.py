@@ -6,6 +6,7 @@ person changed a file, is found by a look at every journal's number, size and ti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
@@ -81,7 +82,9 @@ class Catalog:
         target = self._shelf.open(name, wait=False)
         if target is not None:
             try:
-                replay.catch_up(self._index, target)
+                # Whoever has just replaced it tells the index.
+                with contextlib.suppress(replay.Replaced):
+                    replay.catch_up(self._index, target)
             finally:
                 os.close(target.fd)
 

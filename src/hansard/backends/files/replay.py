@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import msgspec
 
@@ -18,6 +18,7 @@ from hansard.backends.files import entries, lines, rows
 from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.index import Index
 from hansard.backends.files.lines import Piece, Spot
+from hansard.backends.files.locks import is_at
 from hansard.backends.files.rows import QUERIES, Card
 from hansard.backends.files.state import State
 from hansard.cursors import sort_time
@@ -184,8 +185,15 @@ def is_fresh(fd: int, card: Card) -> bool:
     return facts.st_size == spot.size and spot.mtime == facts.st_mtime_ns and lines.goes_on(fd, facts, spot)
 
 
-def catch_up(index: Index, target: Target) -> Card:
-    """What a journal says, as far as it is whole. The index says the same afterwards."""
+class Replaced(Exception):
+    """The open file is not the journal any longer."""
+
+
+def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
+    """What a journal says, as far as it is whole. The index says the same afterwards.
+
+    Unless its lock is held, another file may be put in its place meanwhile: then `Replaced`, and nothing is stored.
+    """
     with index.connection() as connection:
         card = rows.load(connection, target.name, with_rest=True)
         if card is not None and card.folder == target.folder and is_fresh(target.fd, card):
@@ -198,6 +206,9 @@ def catch_up(index: Index, target: Target) -> Card:
         if card is not None and card.folder == target.folder and facts_of(card) == before and not replay.is_whole:
             return card
         with index.writing() as connection:
+            # Whoever replaces it from here on stores what it says after this.
+            if not is_locked and not is_at(target.fd, target.path):
+                raise Replaced(target.name)
             pk = store(connection, target, replay, before)
         if pk is not None:
             return Card(pk, target.folder, replay.state)
@@ -206,27 +217,39 @@ def catch_up(index: Index, target: Target) -> Card:
 def advance(index: Index, target: Target, card: Card, line: bytes) -> Card:
     """The same for a writer that has just added a line to the journal of that card."""
     before = facts_of(card)
-    assert before is not None
     with index.writing() as connection:
-        replay = Replay(connection, card)
-        lines.take(replay, line, target.path)
-        replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
-        if _store_row(connection, target, replay, before):
+        # Before the line is taken in: a reader may have been faster, and then the rows have it already.
+        if is_known(connection, target.name, card):
+            replay = Replay(connection, card)
+            lines.take(replay, line, target.path)
+            replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
+            _store_row(connection, target, replay, before)
             _store_messages(connection, card.pk, replay)
             return card
-    # A reader was faster: the index has that line already.
-    return catch_up(index, target)
+    return catch_up(index, target, is_locked=True)
 
 
 Facts = tuple[int, int, int, int, bytes]
 """Which row of the index it is, and of which file: number, size, time and end."""
 
 
+@overload
+def facts_of(card: Card) -> Facts: ...
+@overload
+def facts_of(card: None) -> None: ...
+@overload
+def facts_of(card: Card | None) -> Facts | None: ...
 def facts_of(card: Card | None) -> Facts | None:
     if card is None:
         return None
     spot = card.state.spot
     return card.pk, spot.inode, spot.size, spot.mtime, spot.tail
+
+
+def is_known(connection: sqlite3.Connection, name: str, card: Card) -> bool:
+    """Whether the index says what the card says."""
+    found: Facts | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+    return found == facts_of(card)
 
 
 def note_time(index: Index, target: Target, card: Card) -> None:

@@ -22,7 +22,7 @@ from hansard.backends.files import disk, entries, lines, names, replay
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.index import Index, IndexFailure
 from hansard.backends.files.layout import Layout
-from hansard.backends.files.locks import Locks, is_at
+from hansard.backends.files.locks import Locks
 from hansard.backends.files.replay import Replay, Target
 from hansard.backends.files.rows import Card, Row, Rows, load
 from hansard.backends.files.state import State
@@ -119,7 +119,9 @@ class Shelf:
         token, card = self._cards.pop(target.name, (None, None))
         if card is None or token is not self.index.token or card.folder != target.folder:
             return None
-        return card if replay.is_fresh(target.fd, card) else None
+        with self.index.connection() as connection:
+            is_known = replay.is_known(connection, target.name, card)
+        return card if is_known and replay.is_fresh(target.fd, card) else None
 
     def folders(self, name: str) -> Iterator[str]:
         """Where the journal may lie, most likely first."""
@@ -221,9 +223,10 @@ class Shelf:
             return card
         if rows:
             connection.execute("ROLLBACK")
-        if not is_at(target.fd, target.path):
+        try:
+            known = replay.catch_up(self.index, target)
+        except replay.Replaced:
             return None
-        known = replay.catch_up(self.index, target)
         connection.execute("BEGIN")
         card = load(connection, target.name)
         if card is not None and replay.facts_of(card) == replay.facts_of(known):

@@ -81,7 +81,7 @@ class Writer:
             with contextlib.suppress(FileNotFoundError):
                 target = self._target = Target(self._name, folder, os.open(path, disk.UPDATE), path)
                 self._shelf.lies_in(self._name, folder)
-                self.card = self._shelf.take_card(target) or replay.catch_up(self._index, target)
+                self.card = self._shelf.take_card(target) or replay.catch_up(self._index, target, is_locked=True)
                 self._mend(target, self.card)
                 return
         self._shelf.lies_in(self._name, None)
@@ -166,7 +166,7 @@ class Writer:
         self._disk.append(target.fd, spot.size, line)
         with self._indexing():
             if self.card is None:
-                self.card = replay.catch_up(self._index, target)
+                self.card = replay.catch_up(self._index, target, is_locked=True)
             else:
                 self.card = replay.advance(self._index, target, self.card, line)
 
@@ -203,7 +203,7 @@ class Writer:
             with self._index.writing() as connection:
                 pk = replay.store(connection, target, anew, before)
             if pk is None:
-                self.card = replay.catch_up(self._index, target)
+                self.card = replay.catch_up(self._index, target, is_locked=True)
             else:
                 self.card = Card(pk, target.folder, anew.state)
 
