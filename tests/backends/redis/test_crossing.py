@@ -96,19 +96,34 @@ def test_a_write_that_took_too_long_does_not_happen(cluster_url: str, monkeypatc
         assert store.check() == []
 
 
+def marks_of(store: sync.Store) -> int:
+    """How many writes over several places are marked as begun."""
+    backend = store.backend
+    assert isinstance(backend, RedisBackend)
+    key = f"{backend.storage.keys.tenant('default')}:pending"
+    return int(store._runner.call(backend.storage.nodes.ask(key, ("HLEN", key), write=True)))
+
+
 def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(cluster_url, dying.prepare)
-    assert die(cluster_url, "append", 4)
+    assert die(cluster_url, "append", 3), "before its commit"
     with sync.connect(cluster_url) as store:
-        backend = store.backend
-        assert isinstance(backend, RedisBackend)
-        nodes = backend.storage.nodes
-        key = f"{backend.storage.keys.tenant('default')}:pending"
         store.list_conversations()
-        assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 1, "its writer may still be alive"
+        assert marks_of(store) == 1, "its writer may still be alive"
         monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
         store.list_conversations()
-        assert store._runner.call(nodes.ask(key, ("HLEN", key), write=True)) == 0
+        assert marks_of(store) == 0
+        assert store.check() == []
+
+
+def test_the_mark_of_a_write_that_happened_is_cleared_at_once(cluster_url: str) -> None:
+    run(cluster_url, dying.prepare)
+    assert die(cluster_url, "append", 4), "after its commit"
+    with sync.connect(cluster_url) as store:
+        assert marks_of(store) == 1
+        store.list_conversations()
+        assert marks_of(store) == 0
+        assert "a" in [message.id for message in store.get_messages("old")]
         assert store.check() == []
 
 
