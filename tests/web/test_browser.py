@@ -55,7 +55,7 @@ def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> No
             page.goto(site.api.address + path)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
         asks = page.get_by_role("button", name="Ask someone/").bounding_box()
-        whom = page.get_by_text("As whom").bounding_box()
+        whom = page.get_by_text("Send as").bounding_box()
         assert asks is not None
         assert whom is not None
         assert whom["x"] + whom["width"] <= asks["x"]
@@ -502,7 +502,7 @@ def test_a_conversation_is_kept_by_keyboard(site: Site, visitor: Visitor) -> Non
     page.get_by_role("button", name="Take out of the archive").press("Enter")
     expect(page.locator(".head .state")).to_have_count(0)
     expect(page.locator("#live")).to_be_visible()
-    page.get_by_text("As whom").press("Enter")
+    page.get_by_text("Send as").press("Enter")
     page.get_by_label("Participant id").fill("kim")
     page.get_by_label("Name", exact=True).fill("Kim")
     page.get_by_label("Write a message").fill("I am here too")
@@ -720,7 +720,7 @@ def test_behind_a_prefix(sample: Site, visitor: Visitor) -> None:
         page.wait_for_url("**/some/prefix/c/sample-chart")
         eventually(page, "document.querySelector('.media img').naturalWidth > 100")
         expect(page.locator("#live")).to_be_visible()
-        page.get_by_role("link", name="Why").click()
+        page.get_by_role("link", name="Why this prompt").click()
         expect(page.locator("tr.kept").first).to_be_visible()
 
 
