@@ -257,7 +257,7 @@ import base64, os, sys
 from hansard import Limits, Message, sync
 from hansard.backends.files import replay
 store = sync.connect(sys.argv[1], limits=Limits(blob_bytes=64))
-def die(*_):
+def die(*_, **__):
     os._exit(7)
 replay.advance = die
 store.append("c", [Message("user", sys.argv[2])])

@@ -17,6 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 
@@ -32,6 +33,10 @@ FORMAT = 1
 _SCHEMA = resources.files(__package__).joinpath("index.sql").read_text("utf-8")
 _IDLE = 8
 """Connections that a tenant keeps open when nobody uses them."""
+_PAGE_SIZE = 2048
+"""Every write copies whole pages, and changes little in each."""
+_LONGEST_LOG = 4000
+"""Pages in the write-ahead log until it is copied into the database: the longer, the fewer pages are copied twice."""
 _RETRY = 30.0
 """Seconds until a process that could not write the index tries again."""
 _PATIENCE = 10.0
@@ -85,8 +90,7 @@ class Index:
 
     # Connections
 
-    @contextlib.contextmanager
-    def connection(self, *, current: bool = False) -> Iterator[sqlite3.Connection]:
+    def connection(self, *, current: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """A connection for this thread. Nobody waits for the lock of a file while holding one.
 
         With `current`, it is to the file that other processes use now. Without it, it may be to one that was removed:
@@ -94,22 +98,11 @@ class Index:
         """
         held: sqlite3.Connection | None = getattr(self._here, "connection", None)
         if held is not None:
-            yield held
-            return
+            return contextlib.nullcontext(held)
         pool = self._pool
         if current or pool is None or pool.is_private or pool.pid != os.getpid():
             pool = self._current()
-        try:
-            connection = self._here.connection = pool.take()
-            try:
-                yield connection
-            finally:
-                self._here.connection = None
-                if connection.in_transaction:
-                    connection.rollback()
-                pool.give(connection)
-        except (sqlite3.Error, IndexDamage) as error:
-            raise IndexFailure(self, pool.inode, error) from error
+        return _Loan(self, self._here, pool)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -280,6 +273,8 @@ class Index:
             cached_statements=256,
         )
         try:
+            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
             # NORMAL waits for the disk at checkpoints only, so that a crash of the machine leaves a sound file.
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._disk.durable else 'OFF'}")
             connection.execute("PRAGMA secure_delete = ON")
@@ -308,6 +303,36 @@ class Index:
 
 class IndexDamage(Exception):
     """A row of the index says what no journal could have said."""
+
+
+class _Loan:
+    """A connection of a pool, while a thread uses it. Not made by a generator: every call takes one."""
+
+    __slots__ = ("_connection", "_here", "_index", "_pool")
+
+    def __init__(self, index: Index, here: threading.local, pool: _Pool) -> None:
+        self._index = index
+        self._here = here
+        self._pool = pool
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._connection = self._here.connection = self._pool.take()
+        except sqlite3.Error as error:
+            raise IndexFailure(self._index, self._pool.inode, error) from error
+        return self._connection
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._here.connection = None
+        try:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+        except sqlite3.Error as failure:
+            error = error or failure
+        finally:
+            self._pool.give(self._connection)
+        if isinstance(error, (sqlite3.Error, IndexDamage)):
+            raise IndexFailure(self._index, self._pool.inode, error) from error
 
 
 class _Pool:
@@ -365,7 +390,7 @@ _inherited: list[_Pool] = []
 
 def _inode(path: Path) -> int | None:
     try:
-        return inode_of(path.stat())
+        return inode_of(os.stat(path))  # noqa: PTH116  every write does this
     except OSError:
         return None
 

@@ -1,13 +1,5 @@
 -- find_row --
 -- What the index says of a journal.
-SELECT pk, folder, inode, size, mtime, lines, tail, id, journal, head FROM conversations WHERE name = ?;
-
--- find_rest --
--- Summaries, owners of records and deletion, and usage rows.
-SELECT rest, usage FROM conversations WHERE pk = ?;
-
--- find_whole_row --
--- The same, with its summaries, owners of records and usage rows.
 SELECT pk, folder, inode, size, mtime, lines, tail, id, journal, head, rest, usage FROM conversations WHERE name = ?;
 
 -- find_spot --
@@ -66,9 +58,9 @@ SELECT id, segment, seq, created, size, offset, length, crc, role, participant, 
 WHERE conversation = ?;
 
 -- add_message --
--- One more message.
-INSERT INTO messages (
-    conversation, segment, seq, id, created, size, offset, length, crc, role, participant, user_id, pinned, n
+-- One more message, or a new version of one.
+INSERT OR REPLACE INTO messages (
+    conversation, segment, seq, created, size, offset, length, crc, role, participant, user_id, pinned, id, n
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- move_message --

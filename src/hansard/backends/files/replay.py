@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -59,10 +58,14 @@ class Old(NamedTuple):
 class Replay:
     """A journal read on from where the index was, or from its beginning."""
 
-    def __init__(self, connection: sqlite3.Connection | None = None, card: Card | None = None) -> None:
-        self.state = card.state if card else State()
+    def __init__(
+        self, connection: sqlite3.Connection | None = None, card: Card | None = None, *, is_new: bool = False
+    ) -> None:
+        self.state = card.state.copy() if card else State()
         self._connection = connection
         self._card = card
+        self._is_new = is_new
+        """Whoever wrote the line knows that no message in it was there before."""
         self.is_whole = card is None
         """All messages are in `places`: those that the index has are not looked at."""
         self.places: dict[str, Place | None] = {}
@@ -87,7 +90,8 @@ class Replay:
                 (entries.decode_stub(raw), piece)
                 for raw, piece in lines.pieces(line, at, entries.MESSAGES, entry.messages)
             ]
-            self._look_up([stub.id for stub, _ in found])
+            if not self._is_new:
+                self._look_up([stub.id for stub, _ in found])
             for stub, piece in found:
                 self._put(stub, piece)
         if state.count <= grown:
@@ -103,7 +107,9 @@ class Replay:
             state.is_in_time = True
         self._look_up(entry.removed)
         for id in entry.removed:
-            state.waste += self._find(id)[1]
+            if (found := self._find(id)) is None:
+                raise KeyError(id)
+            state.waste += found.length
             state.count -= 1
             self.places[id] = None
 
@@ -124,27 +130,22 @@ class Replay:
             found = self._connection.execute(QUERIES[query], (self._card.pk, given))
             self.replaced |= {id: Old(*old) for id, *old in found}
 
-    def _find(self, id: str) -> tuple[int, int]:
-        """The segment and the length of a message. `KeyError` when there is none."""
-        if id in self.places:
-            if (place := self.places[id]) is None:
-                raise KeyError(id)
-            return place.segment, place.length
-        return self.replaced[id][:2]
+    def _find(self, id: str) -> Place | Old | None:
+        """What is known of a message."""
+        return self.places[id] if id in self.places else self.replaced.get(id)
 
     def _put(self, stub: Stub, piece: Piece) -> None:
         state = self.state
         created = to_micros(stub.created_at)
-        try:
-            segment, length = self._find(stub.id)
-        except KeyError:
+        if (found := self._find(stub.id)) is not None:
+            segment = found.segment
+            state.waste += found.length
+        else:
             segment = stub.line
             state.count += 1
             state.top = max(state.top, segment)
             state.is_in_time &= created >= state.latest
             state.latest = max(state.latest, created)
-        else:
-            state.waste += length
         who = stub.participant
         self.places[stub.id] = Place(
             segment,
@@ -178,11 +179,16 @@ class Target(NamedTuple):
     path: Path
 
 
-def is_fresh(fd: int, card: Card) -> bool:
-    """Whether the index has all of a journal."""
-    facts = os.fstat(fd)
+def is_fresh(target: Target, card: Card) -> bool:
+    """Whether a card says all that the journal says."""
+    facts = os.fstat(target.fd)
     spot = card.state.spot
-    return facts.st_size == spot.size and spot.mtime == facts.st_mtime_ns and lines.goes_on(fd, facts, spot)
+    return (
+        facts.st_size == spot.size
+        and facts.st_mtime_ns == spot.mtime
+        and card.folder == target.folder
+        and lines.goes_on(target.fd, facts, spot)
+    )
 
 
 class Replaced(Exception):
@@ -195,15 +201,15 @@ def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
     Unless its lock is held, another file may be put in its place meanwhile: then `Replaced`, and nothing is stored.
     """
     with index.connection() as connection:
-        card = rows.load(connection, target.name, with_rest=True)
-        if card is not None and card.folder == target.folder and is_fresh(target.fd, card):
+        card = rows.load(connection, target.name)
+        if card is not None and is_fresh(target, card):
             return card
     while True:
         with index.reading() as connection:
-            card = rows.load(connection, target.name, with_rest=True)
+            card = rows.load(connection, target.name)
             before = facts_of(card)
             replay = _read(connection, card, target)
-        if card is not None and card.folder == target.folder and facts_of(card) == before and not replay.is_whole:
+        if card is not None and card.folder == target.folder and not replay.is_whole and replay.spot == card.state.spot:
             return card
         with index.writing() as connection:
             # Whoever replaces it from here on stores what it says after this.
@@ -214,19 +220,36 @@ def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
             return Card(pk, target.folder, replay.state)
 
 
-def advance(index: Index, target: Target, card: Card, line: bytes) -> Card:
-    """The same for a writer that has just added a line to the journal of that card."""
+def advance(index: Index, target: Target, card: Card | None, line: bytes, *, is_new: bool) -> Card:
+    """The same for a writer that has just added a line to the journal of that card; None for its first line.
+
+    With `is_new`, the line brings only messages that were not there, and takes none away.
+    """
     before = facts_of(card)
     with index.writing() as connection:
-        # Before the line is taken in: a reader may have been faster, and then the rows have it already.
-        if is_known(connection, target.name, card):
-            replay = Replay(connection, card)
+        # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
+        if card is None or is_new or is_known(connection, target.name, card):
+            replay = Replay(connection, card, is_new=is_new)
             lines.take(replay, line, target.path)
-            replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
-            _store_row(connection, target, replay, before)
-            _store_messages(connection, card.pk, replay)
+            facts = os.fstat(target.fd)
+            replay.spot.inode, replay.spot.mtime = lines.inode_of(facts), facts.st_mtime_ns
+            pk = store(connection, target, replay, before)
+            if pk is not None:
+                return Card(pk, target.folder, replay.state)
+    return catch_up(index, target, is_locked=True)
+
+
+def confirm(index: Index, target: Target, card: Card) -> Card:
+    """The card of a journal whose lock is held, with the number that the index has for it now."""
+    with index.connection() as connection:
+        if is_known(connection, target.name, card):
             return card
     return catch_up(index, target, is_locked=True)
+
+
+def read_alone(target: Target) -> Card:
+    """What a journal says, where the index cannot be used: a card that no index knows."""
+    return Card(0, target.folder, lines.catch_up(target.fd, Replay(), Replay, target.path).state)
 
 
 Facts = tuple[int, int, int, int, bytes]
@@ -252,12 +275,13 @@ def is_known(connection: sqlite3.Connection, name: str, card: Card) -> bool:
     return found == facts_of(card)
 
 
-def note_time(index: Index, target: Target, card: Card) -> None:
+def note_time(index: Index, target: Target, card: Card) -> Card:
     """The file was changed without a change of what it says."""
-    before = facts_of(card)
-    card.state.spot.mtime = os.fstat(target.fd).st_mtime_ns
+    replay = Replay(None, card)
+    replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
     with index.writing() as connection:
-        store(connection, target, Replay(None, card), before)
+        store(connection, target, replay, facts_of(card))
+    return card._replace(state=replay.state)
 
 
 def move(index: Index, name: str, folder: str) -> None:
@@ -298,6 +322,9 @@ def store(connection: sqlite3.Connection, target: Target, replay: Replay, before
     elif connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is None:
         values = (*_columns(target, state), target.name, state.id, state.journal, *state.rest_and_usage())
         pk = connection.execute(QUERIES["add_row"], values).lastrowid
+        assert pk is not None
+        _add(connection, pk, replay)
+        return pk
     else:
         pk = None
     if pk is not None:
@@ -341,23 +368,25 @@ def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> 
     if replay.is_whole:
         _compare(connection, pk, replay)
     elif replay.replaced:
-        gone = [old for id, old in replay.replaced.items() if id in replay.places]
-        _forget(connection, pk, [(old.n, old.segment, old.seq) for old in gone])
-    _add(connection, pk, [(id, place) for id, place in replay.places.items() if place is not None])
+        gone = [(id, old) for id, old in replay.replaced.items() if id in replay.places]
+        rows_gone = [(pk, old.segment, old.seq) for id, old in gone if replay.places[id] is None]
+        _forget(connection, pk, rows_gone, [old.n for _, old in gone])
+    _add(connection, pk, replay)
 
 
 def _compare(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
     """Keeps the rows of messages that are as they were, and takes those of all others away."""
-    gone, moved = [], []
+    gone, numbers, moved = [], [], []
     for id, *found, n in connection.execute(QUERIES["known_messages"], (pk,)).fetchall():
         place = replay.places.get(id)
         if place is None or not _is_same(place, found):
-            gone.append((n, found[0], found[1]))
+            gone.append((pk, found[0], found[1]))
+            numbers.append(n)
             continue
         del replay.places[id]
         if place.offset != found[4]:
             moved.append((place.offset, pk, place.segment, place.seq))
-    _forget(connection, pk, gone)
+    _forget(connection, pk, gone, numbers)
     connection.executemany(QUERIES["move_message"], moved)
 
 
@@ -366,27 +395,26 @@ def _is_same(place: Place, found: list[object]) -> bool:
     return (place.segment, place.seq, place.length, place.crc) == (found[0], found[1], found[5], found[6])
 
 
-def _add(connection: sqlite3.Connection, pk: int, new: list[tuple[str, Place]]) -> None:
+def _add(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+    new = [(id, place) for id, place in replay.places.items() if place is not None]
     if not new:
         return
     last: int = connection.execute(QUERIES["last_number"]).fetchone()[0]
-    numbered = [(n, id, place) for n, (id, place) in enumerate(new, last + 1)]
-    connection.executemany(
-        QUERIES["add_message"], [(pk, place.segment, place.seq, id, *place[2:11], n) for n, id, place in numbered]
-    )
-    holders = [(digest, n, pk) for n, _, place in numbered for digest in place.digests]
+    values = [(pk, *place[:-1], id, n) for n, (id, place) in enumerate(new, last + 1)]
+    connection.executemany(QUERIES["add_message"], values)
+    holders = [(digest, n, pk) for n, (_, place) in enumerate(new, last + 1) for digest in place.digests]
     if holders:
         connection.executemany(QUERIES["add_holder"], holders)
 
 
-def _forget(connection: sqlite3.Connection, pk: int, gone: Iterable[tuple[int, int, int]]) -> None:
-    """Takes messages out: `(n, segment, seq)` of each."""
-    gone = list(gone)
-    if not gone:
+def _forget(connection: sqlite3.Connection, pk: int, gone: list[tuple[int, int, int]], numbers: list[int]) -> None:
+    """Takes messages out: the rows of those that are gone, and what else is kept under these numbers."""
+    if not numbers:
         return
-    connection.executemany(QUERIES["delete_message"], [(pk, segment, seq) for _, segment, seq in gone])
-    connection.executemany(QUERIES["delete_holder"], [(pk, n) for n, _, _ in gone])
-    forget_numbers(connection, [n for n, _, _ in gone])
+    if gone:
+        connection.executemany(QUERIES["delete_message"], gone)
+    connection.executemany(QUERIES["delete_holder"], [(pk, n) for n in numbers])
+    forget_numbers(connection, numbers)
 
 
 def forget_numbers(connection: sqlite3.Connection, numbers: list[int]) -> None:

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from hansard.backends.files.lines import Piece, Spot
-from hansard.backends.files.state import Rest, State, decode_rest
+from hansard.backends.files.state import State
 from hansard.backends.statements import parse
 from hansard.contract.storage import Run, Span
 from hansard.model import from_micros
@@ -114,9 +114,6 @@ class Rows:
                 return seq, created
         return None
 
-    def rest(self) -> Rest:
-        return decode_rest(self._run("find_rest").fetchone()[0])
-
     # Blobs
 
     def digests(self, ids: Iterable[str] | None = None) -> set[str]:
@@ -130,21 +127,20 @@ class Rows:
 
 
 class Card(NamedTuple):
-    """A row of the index: the journal that it is of, and what that says."""
+    """A row of the index: the journal that it is of, and what that says. Nobody changes one: threads share it."""
 
     pk: int
     folder: str
     state: State
 
 
-def load(connection: sqlite3.Connection, name: str, *, with_rest: bool = False) -> Card | None:
-    found = connection.execute(QUERIES["find_whole_row" if with_rest else "find_row"], (name,)).fetchone()
+def load(connection: sqlite3.Connection, name: str) -> Card | None:
+    found = connection.execute(QUERIES["find_row"], (name,)).fetchone()
     if found is None:
         return None
-    pk, folder, inode, size, mtime, count, tail, id, journal, core, *rest = found
+    pk, folder, inode, size, mtime, count, tail, id, journal, core, rest, usage = found
     state = State(Spot(inode, size, count, tail, mtime))
     state.id, state.journal = id, journal
     state.set_core(core)
-    if with_rest:
-        state.set_rest(*rest)
+    state.set_rest(rest, usage)
     return Card(pk, folder, state)

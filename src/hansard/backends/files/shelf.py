@@ -41,18 +41,24 @@ _CARDS = 1000
 class Book:
     """A conversation that exists: its open journal, and what the index says of it."""
 
-    def __init__(self, index: Index, target: Target, card: Card) -> None:
+    def __init__(
+        self, index: Index, target: Target, card: Card, confirm: Callable[[], Card | None] | None = None
+    ) -> None:
         assert card.state.head is not None
         self.index = index
         self.target = target
-        self.pk = card.pk
         self.state = card.state
         self.head: Head = card.state.head
+        self._card = card
+        self._confirm = confirm
+        """Asks whether the index knows the card, which is not known yet."""
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[Rows]:
         with self.index.connection() as connection:
-            yield Rows(connection, self.pk)
+            card = self._confirm() if self._confirm else self._card
+            assert card is not None
+            yield Rows(connection, card.pk)
 
     def read(self, wanted: Sequence[Row]) -> list[Message]:
         """The messages of these rows."""
@@ -93,7 +99,7 @@ class Shelf:
         self.locks = locks
         self.index = index
         self._folders: dict[str, str] = {}
-        self._cards: dict[str, tuple[object, Card]] = {}
+        self._cards: dict[str, Card] = {}
 
     # Finding
 
@@ -106,22 +112,17 @@ class Shelf:
             self._folders.clear()
         self._folders[name] = folder
 
-    # Writers go on with what they knew, as long as the file and the index are the same: that spares each append the
-    # slowest of its questions.
+    # What a journal says is kept in mind. It holds as long as the file is the same; whether the index says the same,
+    # under the same number, is asked when its rows are needed.
 
     def keep_card(self, name: str, card: Card) -> None:
         if len(self._cards) > _CARDS:
             self._cards.clear()
-        self._cards[name] = (self.index.token, card)
+        self._cards[name] = card
 
-    def take_card(self, target: Target) -> Card | None:
-        """What the last writer of this process knew, if it still holds. Callers must hold the lock."""
-        token, card = self._cards.pop(target.name, (None, None))
-        if card is None or token is not self.index.token or card.folder != target.folder:
-            return None
-        with self.index.connection() as connection:
-            is_known = replay.is_known(connection, target.name, card)
-        return card if is_known and replay.is_fresh(target.fd, card) else None
+    def known_card(self, target: Target) -> Card | None:
+        card = self._cards.get(target.name)
+        return card if card is not None and replay.is_fresh(target, card) else None
 
     def folders(self, name: str) -> Iterator[str]:
         """Where the journal may lie, most likely first."""
@@ -203,33 +204,34 @@ class Shelf:
                 yield None
                 return
             try:
+                card = self.known_card(target)
+                if card is not None and not rows:
+                    yield target, card
+                    return
                 with self.index.connection() as connection:
-                    card = self._fresh(connection, target, rows=rows)
+                    card = self._fresh(connection, target, card)
                     if card is not None:
                         yield target, card
                         return
             finally:
                 os.close(target.fd)
 
-    def _fresh(self, connection: sqlite3.Connection, target: Target, *, rows: bool) -> Card | None:
+    def _fresh(self, connection: sqlite3.Connection, target: Target, card: Card | None) -> Card | None:
         """Begins a transaction in which the index and the open file agree; None when the file was replaced.
 
-        Without `rows`, the card is all that must agree, and needs no transaction.
+        `card` is what is known of the file.
         """
-        if rows:
-            connection.execute("BEGIN")
-        card = load(connection, target.name)
-        if card is not None and card.folder == target.folder and replay.is_fresh(target.fd, card):
+        connection.execute("BEGIN")
+        if card is not None and replay.is_known(connection, target.name, card):
             return card
-        if rows:
-            connection.execute("ROLLBACK")
+        connection.execute("ROLLBACK")
         try:
-            known = replay.catch_up(self.index, target)
+            card = replay.catch_up(self.index, target)
         except replay.Replaced:
             return None
+        self.keep_card(target.name, card)
         connection.execute("BEGIN")
-        card = load(connection, target.name)
-        if card is not None and replay.facts_of(card) == replay.facts_of(known):
+        if replay.is_known(connection, target.name, card):
             return card
         connection.execute("ROLLBACK")
         return None

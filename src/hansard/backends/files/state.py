@@ -154,9 +154,8 @@ class State:
 
     def copy(self) -> State:
         """A twin that may change without changing this one."""
-        twin = State()
-        for name, value in vars(self).items():
-            setattr(twin, name, value)
+        twin = State.__new__(State)
+        vars(twin).update(vars(self))
         twin.spot, twin.rest, twin.usage = structs.replace(self.spot), structs.replace(self.rest), dict(self.usage)
         return twin
 

@@ -89,7 +89,8 @@ class FilesTransaction:
             self._tenant.ledger.bury(changes.tombstones, self.context.now)
         # Callers of these ask for a deletion: what goes must not stay in the journal.
         whole = entry.cleared or bool(changes.tombstones) or bool(entry.dropped and entry.removed)
-        writer.commit(entry, blobs=changes.blobs, refers=_refers(changes), whole=whole)
+        is_new = changes.update is None
+        writer.commit(entry, blobs=changes.blobs, refers=_refers(changes), whole=whole, is_new=is_new)
         return structs.replace(gone, blobs=self._tenant.drop_blobs(released, self.context.now))
 
     def _messages(self, changes: Changes) -> list[Raw]:
@@ -119,13 +120,19 @@ class FilesTransaction:
         if changes.wipes != "messages" and not any(taken):
             return Applied(), set()
         summaries = self._book.state.rest.summaries
-        with self._book.rows() as rows:
-            if changes.wipes == "messages":
-                entry.cleared, entry.summaries = True, []
+        if changes.wipes == "messages":
+            entry.cleared, entry.summaries = True, []
+            with self._book.rows() as rows:
                 return Applied(messages=self._book.state.count, summaries=len(summaries)), rows.digests()
-            entry.removed = [message.id for _, message in changes.remove] or rows.ids(changes.remove_runs)
-            changed = [changes.update.before.id] if changes.update else []
-            released = rows.digests([*entry.removed, *changed])
+        lost_messages = [message for _, message in changes.remove]
+        entry.removed = [message.id for message in lost_messages]
+        if changes.update is not None:
+            lost_messages.append(changes.update.before)
+        released = {ref.sha256 for message in lost_messages for ref in message.blobs}
+        if changes.remove_runs and not entry.removed:
+            with self._book.rows() as rows:
+                entry.removed = rows.ids(changes.remove_runs)
+                released |= rows.digests(entry.removed)
         if lost := changes.lost_summaries:
             entry.summaries = [each for position, each in enumerate(summaries) if position not in lost]
         return Applied(messages=len(entry.removed), summaries=len(lost)), released
@@ -174,13 +181,12 @@ def answer(tenant: Tenant, book: Book | None, wants: Wants) -> Found:
         spans = [rows.span(run) for run in wants.spans]
         without = wants.last_time_without
         last_time = rows.last_time({*without.ids, *rows.ids(without.runs)}) if without else None
-        summaries = list(rows.rest().summaries) if wants.summaries else []
     return Found(
         by_id={placed[1].id: placed for placed in _placed(book, named)},
         messages=_placed(book, found),
         spans=spans,
         last_time=last_time,
-        summaries=summaries,
+        summaries=list(book.state.rest.summaries) if wants.summaries else [],
         tombstones=tombstones,
         blobs=blobs,
     )

@@ -44,8 +44,9 @@ class Writer:
         self._target: Target | None = None
         """The open journal; None where there is none."""
         self.card: Card | None = None
-        self._is_sound = True
-        """The card is what both the journal and the index say."""
+        """What the journal says."""
+        self._confirmed: object = None
+        """The index that says the same."""
         try:
             self._open()
         except BaseException:
@@ -64,14 +65,22 @@ class Writer:
         target, card = self._target, self.card
         if target is None or card is None or not is_there(card.state, target.path, self.id):
             return None
-        return Book(self._index, target, card)
+        return Book(self._index, target, card, self._confirm)
+
+    def _confirm(self) -> Card | None:
+        """The card, after a look whether the index says the same."""
+        if self._target is not None and self.card is not None and self._confirmed is not self._index.token:
+            self.card = replay.confirm(self._index, self._target, self.card)
+            self._confirmed = self._index.token
+        return self.card
 
     def digests(self) -> set[str]:
         """The blobs that it refers to."""
-        if self.card is None:
+        card = self._confirm()
+        if card is None:
             return set()
         with self._index.connection() as connection:
-            return Rows(connection, self.card.pk).digests()
+            return Rows(connection, card.pk).digests()
 
     # Opening and closing
 
@@ -81,16 +90,17 @@ class Writer:
             with contextlib.suppress(FileNotFoundError):
                 target = self._target = Target(self._name, folder, os.open(path, disk.UPDATE), path)
                 self._shelf.lies_in(self._name, folder)
-                self.card = self._shelf.take_card(target) or replay.catch_up(self._index, target, is_locked=True)
-                self._mend(target, self.card)
+                self.card = self._shelf.known_card(target) or self._read(target)
                 return
         self._shelf.lies_in(self._name, None)
 
-    def _mend(self, target: Target, card: Card) -> None:
-        """Takes away a torn tail: what was cut off was never acknowledged."""
+    def _read(self, target: Target) -> Card:
+        """What the journal says. A torn tail is taken away: what was cut off was never acknowledged."""
+        card = replay.catch_up(self._index, target, is_locked=True)
         if os.fstat(target.fd).st_size > card.state.spot.size:
             self._disk.cut(target.fd, card.state.spot.size)
-            replay.note_time(self._index, target, card)
+            card = replay.note_time(self._index, target, card)
+        return card
 
     def close(self) -> None:
         if not self.state.spot.lines:
@@ -100,7 +110,7 @@ class Writer:
                     self._remove(self._target)
                 self._layout.lock(self._name).unlink()
             self._shelf.lies_in(self._name, None)
-        elif self._is_sound and self.card is not None:
+        elif self.card is not None:
             self._shelf.keep_card(self._name, self.card)
         self._let_go()
 
@@ -128,24 +138,34 @@ class Writer:
     @contextlib.contextmanager
     def _indexing(self) -> Iterator[None]:
         """What the journal has taken is stored, whatever becomes of the index."""
-        self._is_sound = False
         try:
             yield
-            self._is_sound = True
+            self._confirmed = self._index.token
         except IndexFailure:
             self._index.failed()
+            if self._target is not None:
+                self.card = replay.read_alone(self._target)
 
     # Committing
 
     def commit(
-        self, entry: Entry, *, blobs: Mapping[str, bytes] | None = None, refers: bool = False, whole: bool = False
+        self,
+        entry: Entry,
+        *,
+        blobs: Mapping[str, bytes] | None = None,
+        refers: bool = False,
+        whole: bool = False,
+        is_new: bool = False,
     ) -> None:
-        """Stores an entry. `whole` leaves out of the journal what the entry removes."""
+        """Stores an entry. `whole` leaves out of the journal what the entry removes.
+
+        With `is_new`, none of its messages takes the place of another.
+        """
         with contextlib.ExitStack() as stack:
             if blobs or refers:
                 # Until the index has the references: whoever removes blobs asks it.
                 stack.enter_context(self._blobs.adding(blobs or {}))
-            is_new = self._target is None
+            is_first = self._target is None
             target = self._target = self._target or self._create(entry)
             if not self.state.spot.lines:
                 entry.hansard, entry.kind, entry.tenant = lines.FORMAT, "conversation", self._layout.tenant
@@ -153,22 +173,19 @@ class Writer:
             if not entry.deleted and (whole or self._snapshots or self._is_wasteful()):
                 self._rewrite(target, entry)
             else:
-                self._append(target, entry)
-                if is_new:
+                self._append(target, entry, is_new=is_new and not entry.removed and not entry.cleared)
+                if is_first:
                     self._disk.sync_folder(target.path.parent)
             self._settle()
         if whole:
             self._index.scrub()
 
-    def _append(self, target: Target, entry: Entry) -> None:
+    def _append(self, target: Target, entry: Entry, *, is_new: bool) -> None:
         spot = self.state.spot
         line = lines.seal(entries.encode(entry), spot.lines + 1)
         self._disk.append(target.fd, spot.size, line)
         with self._indexing():
-            if self.card is None:
-                self.card = replay.catch_up(self._index, target, is_locked=True)
-            else:
-                self.card = replay.advance(self._index, target, self.card, line)
+            self.card = replay.advance(self._index, target, self.card, line, is_new=is_new)
 
     def _is_wasteful(self) -> bool:
         return self.state.waste > max(_LEAST_WASTE, self.state.spot.size // 2)
@@ -187,10 +204,9 @@ class Writer:
     # Writing anew
 
     def _rewrite(self, target: Target, entry: Entry) -> None:
-        before = replay.facts_of(self.card)
+        before = replay.facts_of(self._confirm())
         with self._index.reading() as connection:
-            # A copy: should the new file fail, the old one is still as it was.
-            anew = Replay(connection, self.card and self.card._replace(state=self.card.state.copy()))
+            anew = Replay(connection, self.card)
             line = lines.seal(entries.encode(entry), anew.spot.lines + 1)
             anew.apply(line, _HERE)
             anew.fill()
