@@ -167,12 +167,16 @@ class Index:
                 self._pool.close()
             self._pool = None
 
-    def scrub(self, *, whole: bool = False) -> None:
+    def scrub(self, *, whole: bool = False, only_terms: bool = False) -> None:
         """Takes what was deleted out of the search index and the write-ahead log, as far as that is soon done.
 
         The rest stays until a purge, which asks for the `whole`, and unless others are using the file for longer.
+        With `only_terms`, the terms of messages are all that was deleted: often no search has indexed them yet.
         """
         with contextlib.suppress(IndexFailure):
+            with self.connection(current=True) as connection:
+                if only_terms and not _is_unclean(connection):
+                    return
             with self.writing() as connection:
                 _merge(connection, _MANY_MERGES if whole else _MERGES)
             with self.connection() as connection:
@@ -414,7 +418,7 @@ def _prepare(connection: sqlite3.Connection) -> int:
 
 def _merge(connection: sqlite3.Connection, rounds: int) -> None:
     """Merges the parts of the search index: what was deleted lies in old ones until then."""
-    if not connection.execute("SELECT unclean FROM search_state").fetchone()[0]:
+    if not _is_unclean(connection):
         return
     for _ in range(rounds):
         before = connection.total_changes
@@ -423,6 +427,10 @@ def _merge(connection: sqlite3.Connection, rounds: int) -> None:
         if connection.total_changes - before < 2:
             connection.execute("UPDATE search_state SET unclean = 0")
             return
+
+
+def _is_unclean(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT unclean FROM search_state").fetchone()[0])
 
 
 def _version(connection: sqlite3.Connection) -> int:

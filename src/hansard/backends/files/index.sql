@@ -61,8 +61,9 @@ CREATE TABLE messages (
     PRIMARY KEY (conversation, segment, seq)
 ) WITHOUT ROWID;
 
-CREATE UNIQUE INDEX messages_by_number ON messages (n);
-CREATE UNIQUE INDEX messages_by_id ON messages (conversation, id);
+-- Both are unique without being declared so, which would cost each new message two more searches.
+CREATE INDEX messages_by_number ON messages (n);
+CREATE INDEX messages_by_id ON messages (conversation, id);
 CREATE INDEX messages_pinned ON messages (conversation, segment, seq) WHERE pinned;
 CREATE INDEX messages_by_user ON messages (user_id) WHERE user_id IS NOT NULL;
 

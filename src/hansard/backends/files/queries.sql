@@ -9,14 +9,19 @@ SELECT pk, inode, size, mtime, tail FROM conversations WHERE name = ?;
 -- add_row --
 -- A journal that the index did not know.
 INSERT INTO conversations (
-    folder, inode, size, mtime, lines, tail, live, user_id, agent_id, active_at, updated_at, expires_at, head,
+    inode, size, mtime, lines, tail, updated_at, head, folder, live, user_id, agent_id, active_at, expires_at,
     name, id, journal, rest, usage
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- set_row --
 -- What most writes change, if the row is still the one that was read.
-UPDATE conversations SET folder = ?, inode = ?, size = ?, mtime = ?, lines = ?, tail = ?, live = ?, user_id = ?,
-    agent_id = ?, active_at = ?, updated_at = ?, expires_at = ?, head = ?
+UPDATE conversations SET inode = ?, size = ?, mtime = ?, lines = ?, tail = ?, updated_at = ?, head = ?, folder = ?,
+    live = ?, user_id = ?, agent_id = ?, active_at = ?, expires_at = ?
+WHERE pk = ? AND name = ? AND inode = ? AND size = ? AND mtime = ? AND tail = ?;
+
+-- set_row_in_place --
+-- The same, where nothing but the time of the last change decides about its place in listings.
+UPDATE conversations SET inode = ?, size = ?, mtime = ?, lines = ?, tail = ?, updated_at = ?, head = ?
 WHERE pk = ? AND name = ? AND inode = ? AND size = ? AND mtime = ? AND tail = ?;
 
 -- set_rest --
@@ -58,10 +63,14 @@ SELECT id, segment, seq, created, size, offset, length, crc, role, participant, 
 WHERE conversation = ?;
 
 -- add_message --
--- One more message, or a new version of one.
-INSERT OR REPLACE INTO messages (
+-- One more message, or a new version of the one at that place.
+INSERT INTO messages (
     conversation, segment, seq, created, size, offset, length, crc, role, participant, user_id, pinned, id, n
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (conversation, segment, seq) DO UPDATE SET created = excluded.created, size = excluded.size,
+    offset = excluded.offset, length = excluded.length, crc = excluded.crc, role = excluded.role,
+    participant = excluded.participant, user_id = excluded.user_id, pinned = excluded.pinned, n = excluded.n
+WHERE id = excluded.id;
 
 -- move_message --
 -- It stands elsewhere in the journal, and says what it said.

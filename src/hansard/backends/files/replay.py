@@ -63,7 +63,7 @@ class Replay:
     ) -> None:
         self.state = card.state.copy() if card else State()
         self._connection = connection
-        self._card = card
+        self.card = card
         self._is_new = is_new
         """Whoever wrote the line knows that no message in it was there before."""
         self.is_whole = card is None
@@ -116,18 +116,18 @@ class Replay:
     def _length(self) -> int:
         """Bytes of all messages in the journal."""
         here = sum(place.length for place in self.places.values() if place)
-        if self.is_whole or self._card is None:
+        if self.is_whole or self.card is None:
             return here
         assert self._connection is not None
-        found: int = self._connection.execute(QUERIES["length_of_messages"], (self._card.pk,)).fetchone()[0]
+        found: int = self._connection.execute(QUERIES["length_of_messages"], (self.card.pk,)).fetchone()[0]
         return found + here
 
     def _look_up(self, ids: list[str]) -> None:
         """Finds those of these messages that the index has."""
-        if ids and not self.is_whole and self._card is not None:
+        if ids and not self.is_whole and self.card is not None:
             assert self._connection is not None
             query, given = ("find_one", ids[0]) if len(ids) == 1 else ("find_many", msgspec.json.encode(ids).decode())
-            found = self._connection.execute(QUERIES[query], (self._card.pk, given))
+            found = self._connection.execute(QUERIES[query], (self.card.pk, given))
             self.replaced |= {id: Old(*old) for id, *old in found}
 
     def _find(self, id: str) -> Place | Old | None:
@@ -153,19 +153,19 @@ class Replay:
             created,
             stub.size,
             *piece,
-            role=stub.role,
-            participant=who.id if who is not None else None,
-            user_id=who.id if who is not None and who.kind == "user" else None,
-            pinned=1 if stub.pinned else None,
-            digests=tuple({ref.sha256 for ref in stub.blobs}) if stub.blobs else (),
+            stub.role,
+            who.id if who is not None else None,
+            who.id if who is not None and who.kind == "user" else None,
+            1 if stub.pinned else None,
+            tuple({ref.sha256 for ref in stub.blobs}) if stub.blobs else (),
         )
 
     def fill(self) -> None:
         """Takes in the messages that the index has, so that all are in `places`."""
-        if self.is_whole or self._card is None:
+        if self.is_whole or self.card is None:
             return
         assert self._connection is not None
-        for id, *found, _ in self._connection.execute(QUERIES["known_messages"], (self._card.pk,)):
+        for id, *found, _ in self._connection.execute(QUERIES["known_messages"], (self.card.pk,)):
             self.places.setdefault(id, Place(*found))
         self.is_whole = True
 
@@ -320,7 +320,15 @@ def store(connection: sqlite3.Connection, target: Target, replay: Replay, before
     if before is not None:
         pk = before[0] if _store_row(connection, target, replay, before) else None
     elif connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is None:
-        values = (*_columns(target, state), target.name, state.id, state.journal, *state.rest_and_usage())
+        values = (
+            *_columns(state),
+            target.folder,
+            *_order(state),
+            target.name,
+            state.id,
+            state.journal,
+            *state.rest_and_usage(),
+        )
         pk = connection.execute(QUERIES["add_row"], values).lastrowid
         assert pk is not None
         _add(connection, pk, replay)
@@ -335,8 +343,13 @@ def store(connection: sqlite3.Connection, target: Target, replay: Replay, before
 def _store_row(connection: sqlite3.Connection, target: Target, replay: Replay, before: Facts) -> bool:
     state = replay.state
     pk, *file = before
-    values = (*_columns(target, state), pk, target.name, *file)
-    if connection.execute(QUERIES["set_row"], values).rowcount != 1:
+    order, known = _order(state), (pk, target.name, *file)
+    if replay.card is not None and replay.card.folder == target.folder and order == _order(replay.card.state):
+        # It is listed where it was: naming a column that an index has costs as much as a change of it.
+        found = connection.execute(QUERIES["set_row_in_place"], (*_columns(state), *known))
+    else:
+        found = connection.execute(QUERIES["set_row"], (*_columns(state), target.folder, *order, *known))
+    if found.rowcount != 1:
         return False
     if replay.is_whole or state.is_rest_changed:
         connection.execute(QUERIES["set_rest"], (state.id, state.journal, *state.rest_and_usage(), pk))
@@ -344,24 +357,20 @@ def _store_row(connection: sqlite3.Connection, target: Target, replay: Replay, b
     return True
 
 
-def _columns(target: Target, state: State) -> tuple[object, ...]:
-    spot = state.spot
-    file = (target.folder, spot.inode, spot.size, spot.mtime, spot.lines, spot.tail)
-    head = state.head
-    if head is None:
-        return (*file, 0, None, None, 0, 0, None, state.core())
-    conversation = head.conversation
-    expires = conversation.expires_at
-    return (
-        *file,
-        int(state.is_live),
-        conversation.user_id,
-        conversation.agent_id,
-        to_micros(sort_time(conversation, "last_message_at")),
-        to_micros(sort_time(conversation, "updated_at")),
-        to_micros(expires) if expires is not None else None,
-        state.core(),
-    )
+def _columns(state: State) -> tuple[object, ...]:
+    """What every write may change, the order in listings aside."""
+    spot, head = state.spot, state.head
+    updated = to_micros(sort_time(head.conversation, "updated_at")) if head is not None else 0
+    return spot.inode, spot.size, spot.mtime, spot.lines, spot.tail, updated, state.core()
+
+
+def _order(state: State) -> tuple[object, ...]:
+    """By what a conversation is listed: whether it lives, of whom it is, its last message, its expiry."""
+    if state.head is None:
+        return 0, None, None, 0, None
+    conversation = state.head.conversation
+    active = to_micros(sort_time(conversation, "last_message_at"))
+    return int(state.is_live), conversation.user_id, conversation.agent_id, active, to_micros(conversation.expires_at)
 
 
 def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
@@ -369,9 +378,14 @@ def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> 
         _compare(connection, pk, replay)
     elif replay.replaced:
         gone = [(id, old) for id, old in replay.replaced.items() if id in replay.places]
-        rows_gone = [(pk, old.segment, old.seq) for id, old in gone if replay.places[id] is None]
-        _forget(connection, pk, rows_gone, [old.n for _, old in gone])
+        # A new version of a message takes the row of the old one, if it has the same place.
+        left = [(pk, old.segment, old.seq) for id, old in gone if not _is_at(replay.places[id], old)]
+        _forget(connection, pk, left, [old.n for _, old in gone])
     _add(connection, pk, replay)
+
+
+def _is_at(place: Place | None, old: Old) -> bool:
+    return place is not None and place.segment == old.segment and place.seq == old.seq
 
 
 def _compare(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:

@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from msgspec import UNSET
+
 from hansard.backends.files import disk, entries, lines, names, replay
 from hansard.backends.files.blobs import Blobs
 from hansard.backends.files.entries import Entry
@@ -178,7 +180,7 @@ class Writer:
                     self._disk.sync_folder(target.path.parent)
             self._settle()
         if whole:
-            self._index.scrub()
+            self._index.scrub(only_terms=bool(entry.removed) and entry.summaries is UNSET)
 
     def _append(self, target: Target, entry: Entry, *, is_new: bool) -> None:
         spot = self.state.spot
