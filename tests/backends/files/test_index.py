@@ -545,3 +545,55 @@ def test_a_listing_walks_an_index_and_sorts_nothing(tmp_path: Path, sort: str, o
     assert "TEMP B-TREE" not in told, told
     assert "SCAN conversations\n" not in told + "\n", told
     assert "USING INDEX by_" in told, told
+
+
+# --- what is kept in mind ---------------------------------------------------------------------------------------------
+
+
+def title_of(store: sync.Store) -> str | None:
+    found = store.get_conversation("c")
+    assert found is not None
+    return found.title
+
+
+def test_a_journal_that_is_as_it_was_is_read_without_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kit.connect(tmp_path) as store:
+        store.create_conversation("c", title="one")
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, "connection", None)
+            assert title_of(store) == "one"
+        with kit.connect(tmp_path) as other:
+            other.update_conversation("c", title="two")
+        assert title_of(store) == "two"
+
+
+def test_an_append_asks_the_index_nothing_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+    connect = Index._connect
+
+    def traced(self: Index, path: str | None = None) -> sqlite3.Connection:
+        connection = connect(self, path)
+        connection.set_trace_callback(lambda sql: statements.append(sql.split()[0]))
+        return connection
+
+    monkeypatch.setattr(Index, "_connect", traced)
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        statements.clear()
+        store.append_message("c", "user", "two")
+    # The SELECT is for the number of the message.
+    assert statements[:5] == ["BEGIN", "UPDATE", "SELECT", "INSERT", "COMMIT"]
+
+
+def test_a_deletion_is_stored_though_the_index_fails(tmp_path: Path) -> None:
+    with kit.connect(tmp_path, timeout="1") as store:
+        store.append_message("c", "user", "one")
+        with contextlib.closing(sqlite3.connect(index_of(tmp_path), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(Unavailable, match="'c' is deleted, but not all") as raised:
+                store.delete_conversation("c")
+            assert raised.value.outcome == "unknown"
+            other.execute("ROLLBACK")
+        assert not store.list_conversations().items
+        store.append_message("c", "user", "two")
+        assert kit.contents(store, "c") == ["two"]

@@ -315,28 +315,23 @@ def store(connection: sqlite3.Connection, target: Target, replay: Replay, before
 
     Returns the number of the row.
     """
+    if before is None:
+        return _store_new(connection, target, replay)
+    if not _store_row(connection, target, replay, before):
+        return None
+    _store_messages(connection, before[0], replay)
+    return before[0]
+
+
+def _store_new(connection: sqlite3.Connection, target: Target, replay: Replay) -> int | None:
+    if connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is not None:
+        return None
     state = replay.state
-    pk: int | None
-    if before is not None:
-        pk = before[0] if _store_row(connection, target, replay, before) else None
-    elif connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is None:
-        values = (
-            *_columns(state),
-            target.folder,
-            *_order(state),
-            target.name,
-            state.id,
-            state.journal,
-            *state.rest_and_usage(),
-        )
-        pk = connection.execute(QUERIES["add_row"], values).lastrowid
-        assert pk is not None
-        _add(connection, pk, replay)
-        return pk
-    else:
-        pk = None
-    if pk is not None:
-        _store_messages(connection, pk, replay)
+    file = (target.name, state.id, state.journal, *state.rest_and_usage())
+    pk = connection.execute(QUERIES["add_row"], (*_columns(state), target.folder, *_order(state), *file)).lastrowid
+    assert pk is not None
+    state.is_rest_changed = False
+    _add(connection, pk, replay)
     return pk
 
 
