@@ -75,7 +75,7 @@ def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
         unnamed = page.evaluate(
             "[...document.querySelectorAll('a, button, summary, input, textarea, select, img, audio')]"
             ".filter(each => each.type !== 'hidden')"
-            ".filter(each => !(each.innerText || each.ariaLabel || each.alt || each.labels?.length || each.src"
+            ".filter(each => !(each.textContent.trim() || each.ariaLabel || each.alt || each.labels?.length || each.src"
             " || each.querySelector('img[alt]')))"
             ".filter(each => each.checkVisibility()).map(each => each.outerHTML)"
         )
