@@ -52,7 +52,7 @@ class Comparison(RuleBasedStateMachine):
 
     make: ClassVar[Maker]
     colour: ClassVar[Colour]
-    unlike: ClassVar[frozenset[str]]
+    unlike: ClassVar[frozenset[str]] = UNLIKE
 
     @initialize()
     def begin(self) -> None:
