@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.backends.files import kit
 
-from hansard import Limits, Message, TimedOut, Unavailable, sync
+from hansard import Limits, Message, Participant, TimedOut, Unavailable, sync
 from hansard.backends.files import FilesBackend, catalog, lines
 from hansard.backends.files.index import Index
 from hansard.backends.files.ledger import Estate
@@ -597,3 +597,19 @@ def test_a_deletion_is_stored_though_the_index_fails(tmp_path: Path) -> None:
         assert not store.list_conversations().items
         store.append_message("c", "user", "two")
         assert kit.contents(store, "c") == ["two"]
+
+
+def test_an_erased_user_is_named_in_no_file(tmp_path: Path) -> None:
+    ada = Participant("user", "ada-of-acme")
+    with kit.connect(tmp_path) as store:
+        store.append("own", Message("user", "hello there", participant=ada), user_id=ada.id)
+        store.append(
+            "another's", [Message("user", "me too", participant=ada), Message("assistant", "ok")], user_id="bob"
+        )
+        store.user(ada.id).records.put(["n"], "k", 1)
+        assert store.list_conversations(user_id=ada.id).items
+        assert found(store, "hello")
+        assert ada.id.encode() in kit.everything(tmp_path)
+        store.erase_user(ada.id)
+        assert ada.id.encode() not in kit.everything(tmp_path)
+    assert ada.id.encode() not in kit.everything(tmp_path)
