@@ -31,7 +31,7 @@ SETTINGS = settings(
 # Each runs hundreds of operations a dozen times, twice over: on a busy machine that takes longer than a test may.
 pytestmark = pytest.mark.timeout(1200)
 
-UNLIKE = {"redis-cluster": ["blobs"]}
+UNLIKE = {"redis-cluster": ["Receipt.blobs"]}
 """A blob that a lost write of a cluster prepared is counted, and goes, when that write is settled."""
 
 _root: list[Path] = []
