@@ -17,8 +17,8 @@ import hansard
 from hansard import Chat, Closed, ConversationNotFound, Unavailable, Unsupported, ValidationError, sync
 from hansard.agents.chat import stores as stores_module
 from hansard.backends import schemes
+from hansard.blocking import LoopThread
 from hansard.chat import EchoModel
-from hansard.driving import LoopThread
 
 
 class Line:

@@ -17,8 +17,8 @@ from hansard.backends.memory import MemoryBackend, MemoryStorage
 from hansard.backends.memory.tenant import Tenant
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
+from hansard.blocking import step
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite, Restore, RestoredRow
-from hansard.driving import step
 from hansard.errors import Conflict, Corrupt, MessageNotFound, TimedOut, Unsupported, ValidationError
 from hansard.model import Appended, Conversation, Receipt
 from hansard.rules import operations

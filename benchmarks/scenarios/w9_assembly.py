@@ -22,7 +22,7 @@ from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 from benchmarks.scenarios.history import fill, verify_last
 from hansard import Message
-from hansard.assembly import assembling, projection
+from hansard.assembly import projection, selection
 from hansard.formats import registry
 
 TITLE = "W9 assembly"
@@ -132,11 +132,11 @@ def timed_trim(trimmer: Trimmer, _round: int) -> float:
 
 
 def ours_trimming() -> Trimmer:
-    options = assembling.Options(view=projection.viewpoint(None, None, ()), token_budget=BUDGET)
+    options = selection.Options(view=projection.viewpoint(None, None, ()), token_budget=BUDGET)
 
     def trim(messages: list[Message]) -> int:
-        chosen = assembling.choose(messages, options, None)
-        pairs = assembling.ordered(zip(chosen.messages, chosen.readings, strict=True), None, None)
+        chosen = selection.choose(messages, options, None)
+        pairs = selection.ordered(zip(chosen.messages, chosen.readings, strict=True), None, None)
         return len(registry.convert_readings(pairs, "openai.chat"))
 
     return Trimmer(lambda: as_messages(samples(LOADED)), trim)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ca
 
 from hansard import store as _async
 from hansard.backends import schemes
+from hansard.blocking import Call, LoopThread, Runner, step
 from hansard.contract.backend import Backend, Capabilities
-from hansard.driving import Call, LoopThread, Runner, step
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message

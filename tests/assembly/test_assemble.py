@@ -15,7 +15,7 @@ from tests.formats.histories import histories
 from tests.formats.test_any_history import CHECKS
 
 from hansard import Message, Prompt, sync
-from hansard.assembly import Tokenizer, loading
+from hansard.assembly import Tokenizer, reader
 from hansard.errors import NotFound, ValidationError
 from hansard.testing import Clock
 
@@ -158,7 +158,7 @@ def test_noise_is_read_past_only_so_far(store: sync.Store) -> None:
     store.append("c", said(ANN, "long ago", mentions=("helper",)))
     store.append("c", [said(ANN if at % 2 else BEN, "noise") for at in range(499)])
     prompt = store.assemble_prompt("c", agent_id="helper", max_turns=10)
-    assert prompt.loaded <= 10 * loading.MOST_NOISE + loading.HEAD
+    assert prompt.loaded <= 10 * reader.MOST_NOISE + reader.HEAD
     assert texts(prompt) == ["Ben: noise"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.assembly.talk import call, result
 
 from hansard import Message, sync
-from hansard.assembly import loading, window
+from hansard.assembly import reader, window
 from hansard.errors import ValidationError
 from hansard.formats.dialogue import CLOSED
 
@@ -56,10 +56,10 @@ def test_what_is_pinned_in_the_middle_stays_with_its_group(store: sync.Store) ->
 
 
 def test_the_newest_pins_are_kept_where_there_are_too_many(store: sync.Store) -> None:
-    store.append("c", [Message("user", f"{number}", pinned=True) for number in range(loading.MOST_PINNED + 5)])
+    store.append("c", [Message("user", f"{number}", pinned=True) for number in range(reader.MOST_PINNED + 5)])
     store.append("c", [Message("assistant", "y") for _ in range(5)])
     kept = store.window("c", messages=2)
-    assert len(kept) == loading.MOST_PINNED + 2
+    assert len(kept) == reader.MOST_PINNED + 2
     assert kept[0].content == "5"
 
 

@@ -18,7 +18,7 @@ from tests.servers import runs
 from tools.postgres import Server, binaries
 
 from hansard.backends.postgres.schema import TABLES
-from hansard.driving import LoopThread
+from hansard.blocking import LoopThread
 from hansard.testing import Target
 
 T = TypeVar("T")

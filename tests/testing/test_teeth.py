@@ -103,7 +103,7 @@ def run(kind: Broken, test: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", CAUGHT, ids=lambda kind: kind.__name__)
 def test_a_broken_backend_is_caught(kind: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansard.testing.contract.watching.PATIENCE", 0.2)
+    monkeypatch.setattr("hansard.testing.contract.watch.PATIENCE", 0.2)
     test, arguments = CAUGHT[kind]
     run(MemoryBackend, test, arguments)
     noticed = (AssertionError, pytest.fail.Exception, HansardError, TimeoutError)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from hansard.driving import Call, step
+from hansard.blocking import Call, step
 from hansard.errors import Unsupported
 from hansard.store import Store
 

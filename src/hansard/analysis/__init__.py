@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
+from hansard.analysis.prefilter import Sieve
 from hansard.analysis.queries import MAX_CHARACTERS, Clause, Query, count_terms, parse_query, relaxed, shortened
-from hansard.analysis.sieve import Sieve
+from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
 from hansard.analysis.texts import searchable, searchable_text
-from hansard.analysis.words import GAP, Terms, Word, analyse, columns, spans
 
 VERSION = 2
 """Grows when the same text would give other terms: an index of another version must be built anew."""

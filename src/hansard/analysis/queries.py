@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hansard.analysis.folding import as_if_umlaut
-from hansard.analysis.words import Terms, Word, spans
+from hansard.analysis.normalize import as_if_umlaut
+from hansard.analysis.terms import Terms, Word, spans
 from hansard.limits import MOST_TERMS
 
 MAX_CLAUSES = MOST_TERMS

@@ -15,7 +15,7 @@ from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
 from hansard.rules import add_usage
-from hansard.store.erasing import PurgeBy
+from hansard.store.erasure import PurgeBy
 from hansard.urls import shown
 
 if TYPE_CHECKING:

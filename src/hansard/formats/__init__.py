@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hansard.formats.reading import ToolLinks, plain_text, tool_links
+from hansard.formats.extract import ToolLinks, plain_text, tool_links
 
 if TYPE_CHECKING:
     from hansard.formats.dialogue import Loss

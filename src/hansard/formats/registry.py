@@ -16,8 +16,8 @@ from msgspec import structs
 from hansard.errors import ValidationError
 from hansard.formats import dialogue
 from hansard.formats.dialogue import JSON, Dangling, Entry, Loss, Losses, Written
+from hansard.formats.extract import plain_text, tool_links
 from hansard.formats.parts import AnyPart, Other, Reading, Text, ToolResult
-from hansard.formats.reading import plain_text, tool_links
 from hansard.model import Message
 from hansard.shown import shown
 

@@ -7,7 +7,7 @@ anything, so an error leaves the backend with nothing to undo.
 
 from __future__ import annotations
 
-from hansard.rules.appending import (
+from hansard.rules.append import (
     Plan,
     check_quota,
     place,
@@ -30,7 +30,7 @@ from hansard.rules.beside import (
     usage_change,
     usage_key,
 )
-from hansard.rules.changing import (
+from hansard.rules.branches import (
     NO_END,
     Cut,
     ReplacePlan,
@@ -54,13 +54,21 @@ from hansard.rules.changing import (
     used_elsewhere,
     without,
 )
-from hansard.rules.copying import (
+from hansard.rules.leases import (
+    LEASE,
+    is_lapsed,
+    leased,
+    released,
+    settled,
+    time_left,
+)
+from hansard.rules.restore import (
     audit,
     repeated,
     restored,
     restoring,
 )
-from hansard.rules.heads import (
+from hansard.rules.state import (
     BLOB_GRACE,
     TOMBSTONE_LIFE,
     check_version,
@@ -79,14 +87,6 @@ from hansard.rules.heads import (
     plan_change,
     position,
     touched,
-)
-from hansard.rules.leases import (
-    LEASE,
-    is_lapsed,
-    leased,
-    released,
-    settled,
-    time_left,
 )
 from hansard.rules.summaries import check_summary
 

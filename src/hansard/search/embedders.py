@@ -11,7 +11,7 @@ from zlib import crc32
 
 from hansard.analysis import analyse
 from hansard.errors import Unsupported, ValidationError
-from hansard.threads import aside
+from hansard.executor import aside
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder

@@ -15,8 +15,8 @@ from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, searchable
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, ConversationQuery, MessageQuery
+from hansard.executor import aside
 from hansard.model import Conversation, Message, to_micros
-from hansard.threads import aside
 
 MOST = 100_000
 """Messages that one search looks at. The conversations with the newest activity come first."""

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from hansard.errors import Unauthenticated, Unavailable, Unsupported, ValidationError
+from hansard.executor import aside
 from hansard.server.endpoints import SCOPES, Caller
 from hansard.server.settings import Settings
-from hansard.threads import aside
 
 # Only what is signed with a key that the server does not have: a public key must never pass for a shared secret.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

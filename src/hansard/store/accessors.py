@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hansard.driving import Call
+from hansard.blocking import Call
 from hansard.errors import Unsupported
 from hansard.store import checks
 

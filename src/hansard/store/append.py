@@ -19,6 +19,7 @@ from hansard.contract.types import (
     Replace,
 )
 from hansard.errors import Unsupported, ValidationError
+from hansard.executor import aside
 from hansard.model import (
     NOT_YET,
     Appended,
@@ -29,10 +30,9 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, reading, vector_records
+from hansard.store import checks, drafts, read_query, vector_records
 from hansard.store.core import StorePart, after_a_write
 from hansard.store.records import Delete, Put, Records, checked_writes
-from hansard.threads import aside
 
 _FIRST: OnDuplicate = "first"
 _MANY = 500
@@ -185,7 +185,7 @@ class AppendMethods(StorePart):
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
         with after_a_write():
-            whole = await reading.with_blobs(self._view, context, appended.messages, "inline", blobs)
+            whole = await read_query.with_blobs(self._view, context, appended.messages, "inline", blobs)
         # Fewer, when somebody has deleted one of them since.
         return structs.replace(appended, messages=whole) if len(whole) == len(appended.messages) else appended
 

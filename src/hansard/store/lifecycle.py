@@ -12,7 +12,7 @@ from msgspec import structs
 from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.shown import shown
-from hansard.store import checks, erasing, watching
+from hansard.store import checks, erasure, watch
 from hansard.store.core import StorePart, after_a_write
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LifecycleMethods(StorePart):
         self._view.need(self.capabilities.watch != "none", "watch", "watch")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
-        async for message in watching.watch(self._view, id, after, name):
+        async for message in watch.watch(self._view, id, after, name):
             yield message
 
     async def erase_user(self, user_id: str | int) -> Receipt:
@@ -40,13 +40,13 @@ class LifecycleMethods(StorePart):
         if self._view.user is not None and self._view.user != user:
             raise Denied("a user's view erases only that user")
         with after_a_write():
-            return await erasing.user(self._view, user)
+            return await erasure.user(self._view, user)
 
     async def purge(
         self,
         older_than: datetime | timedelta | None = None,
         *,
-        by: erasing.PurgeBy = "last_message",
+        by: erasure.PurgeBy = "last_message",
         dry_run: bool = False,
     ) -> Receipt:
         """Deletes conversations without a message since then, and sweeps what has expired or is needed by nothing.
@@ -61,13 +61,13 @@ class LifecycleMethods(StorePart):
         checks.flag(dry_run, "dry_run")
         until = None if older_than is None else checks.moment(older_than, context.now, "older_than")
         if dry_run:
-            return total if until is None else await erasing.older_than(self._view, until, by, dry_run=True)
+            return total if until is None else await erasure.older_than(self._view, until, by, dry_run=True)
         with after_a_write():
             if until is not None:
-                total += await erasing.older_than(self._view, until, by)
+                total += await erasure.older_than(self._view, until, by)
             if self._view.walled:
                 return total
-            swept = await erasing.sweep(self._view)
+            swept = await erasure.sweep(self._view)
         total += swept
         return structs.replace(total, physically_gone=total.physically_gone and swept.physically_gone)
 

@@ -29,9 +29,9 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, reading, vector_records
+from hansard.store import checks, drafts, read_query, vector_records
 from hansard.store.core import StorePart, after_a_write
-from hansard.store.reading import BlobMode
+from hansard.store.read_query import BlobMode
 
 _CHUNK = 100
 
@@ -82,7 +82,7 @@ class MessageMethods(StorePart):
         with after_a_write():
             if draft is not None:
                 await vector_records.forget(self._backend, context, id, {message.seq})
-            whole = await reading.with_blobs(self._view, context, [message], "inline", blobs)
+            whole = await read_query.with_blobs(self._view, context, [message], "inline", blobs)
         return whole[0] if whole else message
 
     async def delete_message(
@@ -114,7 +114,7 @@ class MessageMethods(StorePart):
             return None
         # What the message refers to may be gone with it, so the backend hands the bytes out too.
         context = self._view.context()
-        whole = await reading.with_blobs(self._view, context, removed.messages, "inline", removed.blobs)
+        whole = await read_query.with_blobs(self._view, context, removed.messages, "inline", removed.blobs)
         return whole[0] if whole else removed.messages[0]
 
     async def _remove(self, conversation_id: str | int, remove: Remove, expected_version: int | None) -> Removed:
@@ -147,7 +147,7 @@ class MessageMethods(StorePart):
         context = self._view.context()
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         found = await self._backend.find_messages(context, id, [wanted])
-        whole = await reading.with_blobs(self._view, context, found, blobs)
+        whole = await read_query.with_blobs(self._view, context, found, blobs)
         if not whole:
             raise rules.no_message(id, wanted)
         return whole[0]
@@ -184,8 +184,8 @@ class MessageMethods(StorePart):
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
-        narrow = reading.filters(roles, participant_ids, scope, since, until, pinned)
-        query = reading.query(self.limits, branch, sort, narrow)
+        narrow = read_query.filters(roles, participant_ids, scope, since, until, pinned)
+        query = read_query.query(self.limits, branch, sort, narrow)
         context = self._view.context()
         if last is not None or turns is not None:
             if after is not None or before is not None or order != "asc":
@@ -193,8 +193,8 @@ class MessageMethods(StorePart):
                     "last and turns take the newest messages, oldest first: leave after, before, order out"
                 )
         else:
-            places = [await reading.position(self._view, context, id, place) for place in (after, before)]
-            query = reading.placed(query, order, *places)
+            places = [await read_query.position(self._view, context, id, place) for place in (after, before)]
+            query = read_query.placed(query, order, *places)
             size = checks.count(20 if limit is None else limit, "limit", self.limits.page)
             query = structs.replace(query, limit=size)
         while True:
@@ -203,7 +203,7 @@ class MessageMethods(StorePart):
             else:
                 found, more = await self._take(context, id, query)
                 found = found[::-1] if before is not None else found
-            whole = await reading.with_blobs(self._view, context, found, blobs)
+            whole = await read_query.with_blobs(self._view, context, found, blobs)
             if whole or not found or not more:
                 return Messages(whole, has_more=more)
             # All of them were deleted while their blobs were read: those behind them are asked for.
@@ -232,7 +232,7 @@ class MessageMethods(StorePart):
         """
         found: list[Message] = []
         begun = 0
-        bare = reading.unfiltered(query)
+        bare = read_query.unfiltered(query)
         while True:
             chunk, more = await self._take(context, id, structs.replace(bare, limit=_CHUNK))
             for at, message in enumerate(chunk):
@@ -264,14 +264,14 @@ class MessageMethods(StorePart):
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
-        narrow = reading.filters(roles, participant_ids, scope, since, until, pinned)
-        query = structs.replace(reading.query(self.limits, branch, sort, narrow), limit=_CHUNK)
-        place = await reading.position(self._view, self._view.context(), id, after)
+        narrow = read_query.filters(roles, participant_ids, scope, since, until, pinned)
+        query = structs.replace(read_query.query(self.limits, branch, sort, narrow), limit=_CHUNK)
+        place = await read_query.position(self._view, self._view.context(), id, after)
         more = True
         while more:
             context = self._view.context()
-            found, more = await self._take(context, id, reading.placed(query, order, place, None))
-            for message in await reading.with_blobs(self._view, context, found, blobs):
+            found, more = await self._take(context, id, read_query.placed(query, order, place, None))
+            for message in await read_query.with_blobs(self._view, context, found, blobs):
                 yield message
             place = rules.position(found[-1]) if found else place
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hansard.assembly.window import Closing
     from hansard.formats.dialogue import Dangling
     from hansard.formats.registry import Converted, Target
-    from hansard.store.summarizing import Task
+    from hansard.store.summaries import Task
 
 
 class PromptMethods(StorePart):
@@ -46,12 +46,12 @@ class PromptMethods(StorePart):
         answered is left out, or closed with a result that says so.
         """
         from hansard.assembly.tokens import remembering
-        from hansard.store import prompting
+        from hansard.store import prompt_builder
 
         checks.only_one(messages=messages, turns=turns, tokens=tokens)
         if messages is None and turns is None and tokens is None:
             messages = 20
-        asked = prompting.Window(
+        asked = prompt_builder.Window(
             checks.optional_count(messages, "messages", least=1),
             checks.optional_count(turns, "turns", least=1),
             checks.optional_count(tokens, "tokens", least=1),
@@ -60,7 +60,7 @@ class PromptMethods(StorePart):
         )
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
-        return await prompting.in_window(self._view, id, name, asked)
+        return await prompt_builder.in_window(self._view, id, name, asked)
 
     async def assemble_prompt(
         self,
@@ -92,10 +92,10 @@ class PromptMethods(StorePart):
 
         `compat="toolpack"` gives the prompt that toolpack would.
         """
-        from hansard.assembly import assembling, projection
+        from hansard.assembly import projection, selection
         from hansard.assembly.tokens import remembering
         from hansard.formats import registry
-        from hansard.store import prompting
+        from hansard.store import prompt_builder
 
         checks.one_of(compat, (None, "toolpack"), "compat")
         registry.format_named(format)
@@ -104,7 +104,7 @@ class PromptMethods(StorePart):
             *checks.texts(agent_aliases, "agent_aliases"),
             *projection.aliases_of(checks.items(channels, "channels", "channels")),
         ]
-        options = assembling.Options(
+        options = selection.Options(
             view=projection.viewpoint(agent, checks.optional_text(agent_name, "agent_name"), aliases),
             # toolpack has no least budget: with 0 it gives the newest message alone.
             token_budget=checks.count(token_budget, "token_budget", least=1 if compat is None else -checks.MOST),
@@ -115,9 +115,9 @@ class PromptMethods(StorePart):
             counter=remembering(counter),
         )
         text = checks.optional_text(system, "system")
-        asked = prompting.Asked(
+        asked = prompt_builder.Asked(
             conversation_id=checks.id_of(conversation_id, "conversation_id", self.limits),
-            options=assembling.with_reserved(options, text, _definitions(tools)),
+            options=selection.with_reserved(options, text, _definitions(tools)),
             branch=checks.optional_id(branch, "branch", self.limits),
             scope=scope if scope is None else checks.one_of(scope, SCOPES, "scope"),
             since=self._since(time_window),
@@ -130,7 +130,7 @@ class PromptMethods(StorePart):
             aliases=aliases,
         )
         if compat is None:
-            return await prompting.assemble(self._view, asked)
+            return await prompt_builder.assemble(self._view, asked)
         if agent is None:
             raise ValidationError("compat='toolpack' needs agent_id: toolpack always assembles for an agent")
         from hansard.store import toolpack
@@ -163,7 +163,7 @@ class PromptMethods(StorePart):
         None when there was nothing to do or another process is at it. A summarizer that fails, or whose answer does
         not hold, raises `Unavailable` and changes nothing.
         """
-        from hansard.store import summarizing
+        from hansard.store import summaries
 
         task = await self._task(
             conversation_id,
@@ -175,7 +175,7 @@ class PromptMethods(StorePart):
             counter=counter,
             in_metadata=in_metadata,
         )
-        return await summarizing.roll(self._view, task) if task.until_seq else None
+        return await summaries.roll(self._view, task) if task.until_seq else None
 
     async def rebuild_summaries(
         self,
@@ -190,7 +190,7 @@ class PromptMethods(StorePart):
         in_metadata: bool = False,
     ) -> list[Summary]:
         """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
-        from hansard.store import summarizing
+        from hansard.store import summaries
 
         task = await self._task(
             conversation_id,
@@ -202,7 +202,7 @@ class PromptMethods(StorePart):
             counter=counter,
             in_metadata=in_metadata,
         )
-        return await summarizing.rebuild(self._view, task)
+        return await summaries.rebuild(self._view, task)
 
     async def _task(
         self,
@@ -217,7 +217,7 @@ class PromptMethods(StorePart):
         in_metadata: bool,
     ) -> Task:
         from hansard.assembly.tokens import remembering
-        from hansard.store.summarizing import Task
+        from hansard.store.summaries import Task
 
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()

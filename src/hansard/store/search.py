@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hansard.errors import Denied, ValidationError
 from hansard.search.hits import Hits
-from hansard.store import checks, reading
+from hansard.store import checks, read_query
 from hansard.store.core import StorePart
-from hansard.store.reading import BlobMode
+from hansard.store.read_query import BlobMode
 
 if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
@@ -20,7 +20,7 @@ _LOOKS = 3
 """How often a search is made anew, while others go on deleting what it finds."""
 
 
-_UNFILTERED = reading.Filters()
+_UNFILTERED = read_query.Filters()
 
 
 class SearchMethods(StorePart):
@@ -59,7 +59,7 @@ class SearchMethods(StorePart):
         how = search_modes.mode(mode, order, match)
         narrow = _UNFILTERED
         if roles is not None or participant_ids is not None or since is not None or until is not None:
-            narrow = reading.filters(roles, participant_ids, None, since, until)
+            narrow = read_query.filters(roles, participant_ids, None, since, until)
         lookup = search_modes.lookup(
             query,
             how,

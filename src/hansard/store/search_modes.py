@@ -34,15 +34,15 @@ from hansard.analysis import (
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Context, MessageQuery
 from hansard.errors import Unavailable, ValidationError
+from hansard.executor import aside
 from hansard.limits import Limits
 from hansard.model import Conversation, Message
 from hansard.search import Hit, Hits, ranking, scan, tokens, vectors
 from hansard.search.vectors import Row
-from hansard.store import checks, reading, vector_records
+from hansard.store import checks, read_query, vector_records
 from hansard.store.core import View
 from hansard.store.embedder_task import Embeddings, vectors_of
-from hansard.store.reading import BlobMode
-from hansard.threads import aside
+from hansard.store.read_query import BlobMode
 
 SearchOrder = Literal["relevance", "newest"]
 WordMatch = Literal["all", "any"]
@@ -191,7 +191,7 @@ async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -
     """The hits as messages are read: settled, and with their blobs put back."""
     for at, hit in enumerate(hits):
         if hit.message.blobs or hit.message.status == "in_progress":
-            whole = await reading.with_blobs(view, context, [hit.message], mode)
+            whole = await read_query.with_blobs(view, context, [hit.message], mode)
             hits[at] = structs.replace(hit, message=whole[0] if whole else hit.message)
     return hits
 

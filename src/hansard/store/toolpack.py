@@ -16,10 +16,10 @@ from hansard.contract.types import Context, MessageQuery, RecordWrite
 from hansard.errors import Conflict
 from hansard.formats import registry
 from hansard.model import Message, Summary
-from hansard.store import reading
+from hansard.store import read_query
 from hansard.store.core import View
-from hansard.store.prompting import Asked, BranchReader
-from hansard.store.summarizing import answer_of
+from hansard.store.prompt_builder import Asked, BranchReader
+from hansard.store.summaries import answer_of
 
 ROLLS = ("hansard", "toolpack")
 
@@ -68,7 +68,7 @@ async def _load(view: View, context: Context, asked: Asked, rolls: list[Roll]) -
         found += [message for message in chunk if message.id not in hidden]
         last = chunk[-1] if chunk else last
     seen = [roll for roll in rolls if _is_in_view(roll, asked)]
-    whole = await reading.with_blobs(view, context, found[::-1], "inline")
+    whole = await read_query.with_blobs(view, context, found[::-1], "inline")
     return toolpack.seen(whole, seen, asked.max_turns)
 
 

@@ -26,7 +26,7 @@ if "pytest" in sys.modules:
     pytest.register_assert_rewrite("hansard.testing.contract", "hansard.testing.processes", "hansard.testing.faults")
 
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.targets import COLOURS, Colour, Driver, Target
 
 __all__ = ["COLOURS", "Clock", "Colour", "Driver", "Target", "facts", "state"]

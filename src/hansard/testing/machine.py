@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hansard.errors import HansardError
 from hansard.limits import Limits
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.operations import Operation, beginning, operations
 from hansard.testing.targets import Colour, Driver, Target
 

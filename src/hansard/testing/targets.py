@@ -18,9 +18,9 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from hansard import sync
 from hansard.backends import schemes
+from hansard.blocking import Runner, step
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context
-from hansard.driving import Runner, step
 from hansard.store import Store
 
 Colour = Literal["async", "blocking"]

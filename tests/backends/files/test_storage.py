@@ -12,9 +12,9 @@ from tests.backends.files import kit
 
 from hansard import NotFound, sync
 from hansard.backends.files import FilesStorage
+from hansard.blocking import step
 from hansard.contract.storage import Transaction
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
-from hansard.driving import step
 from hansard.errors import Unsupported
 from hansard.model import NOT_YET, Appended, Message
 from hansard.rules import operations

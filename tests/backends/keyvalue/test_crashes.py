@@ -21,7 +21,7 @@ from hansard.rules import TOMBSTONE_LIFE
 from hansard.store import Put
 from hansard.testing import Target
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.blobs import picture
 from hansard.testing.targets import Driver
 

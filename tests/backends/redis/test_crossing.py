@@ -20,7 +20,7 @@ from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.shared import settling
 from hansard.backends.shared.settling import Mark
 from hansard.errors import Unavailable
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 
 REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
 

@@ -22,7 +22,7 @@ import hansard.sync
 from hansard.backends.sqlite import SqliteBackend, engine, indexing, schema, storage
 from hansard.backends.sqlite.tails import Tails
 from hansard.backends.sqlite.writer import Writer
-from hansard.threads import aside
+from hansard.executor import aside
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:

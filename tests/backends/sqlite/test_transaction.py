@@ -19,8 +19,8 @@ from hansard.backends.sqlite import SqliteBackend, SqliteStorage, transaction
 from hansard.backends.sqlite.engine import Job
 from hansard.backends.sqlite.writer import Writer
 from hansard.backends.stored import StoredBackend
+from hansard.blocking import step
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
-from hansard.driving import step
 from hansard.errors import Conflict, ConversationNotFound, HansardError
 from hansard.rules import operations
 from hansard.testing import Clock

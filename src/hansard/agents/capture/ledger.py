@@ -15,10 +15,10 @@ from msgspec import Struct, structs
 from hansard import rules
 from hansard.agents import delivery
 from hansard.agents.capture.spool import Entry, Home, Spool
+from hansard.executor import aside
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
 from hansard.store.core import utc_now
-from hansard.threads import aside
 
 logger = logging.getLogger("hansard.capture")
 

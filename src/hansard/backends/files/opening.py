@@ -13,7 +13,7 @@ from hansard.backends.files.layout import ROOT
 from hansard.backends.files.storage import FilesBackend
 from hansard.backends.files.tenant import Common
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
-from hansard.threads import aside
+from hansard.executor import aside
 from hansard.urls import Url
 
 _OPTIONS = ("mode", "durability", "timeout")

@@ -25,6 +25,7 @@ from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answ
 from hansard.backends.optimistic import Overtaken
 from hansard.backends.signals import Signals
 from hansard.backends.stored import StoredBackend
+from hansard.blocking import step
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -39,10 +40,9 @@ from hansard.contract.types import (
     Slice,
     Swept,
 )
-from hansard.driving import step
 from hansard.errors import Closed, HansardError, Unavailable
+from hansard.executor import aside
 from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
-from hansard.threads import aside
 
 _THREADS = 16
 _POLL = 0.075

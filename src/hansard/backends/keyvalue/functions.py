@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hansard.errors import Closed, HansardError, Outcome, Unavailable, ValidationError
-from hansard.threads import aside
+from hansard.executor import aside
 
 T = TypeVar("T")
 Token = Any

@@ -9,9 +9,9 @@ from typing import Any
 from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.heads import Entry, Heads, new_stamp
+from hansard.blocking import step
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
 from hansard.contract.types import Append, Context, Draft, Head
-from hansard.driving import step
 from hansard.errors import HansardError
 from hansard.model import Appended, Message
 from hansard.rules import operations

@@ -26,8 +26,8 @@ from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import Corrupt
+from hansard.executor import aside
 from hansard.model import Problem, to_micros
-from hansard.threads import aside
 
 SHORT_PASS = 200
 """Messages that one pass indexes in a moment of rest: who changes one of them meanwhile waits for that long."""

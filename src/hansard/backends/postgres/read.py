@@ -14,8 +14,8 @@ from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
+from hansard.executor import aside
 from hansard.model import Conversation, Message, to_micros
-from hansard.threads import aside
 
 _LONG = 1_000_000
 """Bytes of bodies that are decoded on the event loop; more go to a thread."""

@@ -19,8 +19,8 @@ from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
+from hansard.executor import aside
 from hansard.model import Conversation, Message, to_micros
-from hansard.threads import aside
 
 T = TypeVar("T")
 

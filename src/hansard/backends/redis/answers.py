@@ -12,8 +12,8 @@ from hansard.backends.redis import rows
 from hansard.backends.redis.heads import Ask, Moment
 from hansard.backends.redis.rows import PIECE, piece_of
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants, Without
+from hansard.executor import aside
 from hansard.model import Message, from_micros
-from hansard.threads import aside
 
 T = TypeVar("T")
 

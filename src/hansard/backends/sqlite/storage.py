@@ -22,6 +22,7 @@ from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.transaction import SqliteTransaction, answer
 from hansard.backends.sqlite.writer import Writer
+from hansard.blocking import step
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -37,10 +38,9 @@ from hansard.contract.types import (
     Slice,
     Swept,
 )
-from hansard.driving import step
 from hansard.errors import Closed, Corrupt
+from hansard.executor import aside
 from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
-from hansard.threads import aside
 
 _LONG_READ = 1_000_000
 """Bytes that a read may touch in the calling thread."""

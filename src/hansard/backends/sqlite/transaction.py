@@ -18,9 +18,9 @@ from hansard.backends.sqlite import beside, indexing, reading, removal, rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.blocking import step
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, Draft, Head, Lane
-from hansard.driving import step
 from hansard.model import Appended, Message, to_micros
 from hansard.rules import operations
 from hansard.rules.operations.common import usage_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hansard.contract.storage import Changes, Run, Transaction, Wants, Without
 from hansard.contract.types import Head, NewBranch
 from hansard.model import Branch, Receipt, Summary
-from hansard.rules.changing import (
+from hansard.rules.branches import (
     Cut,
     as_branch,
     lost_summaries,
@@ -14,7 +14,6 @@ from hansard.rules.changing import (
     sees,
     shrunk,
 )
-from hansard.rules.heads import no_message
 from hansard.rules.operations.common import (
     places_of,
     require,
@@ -23,6 +22,7 @@ from hansard.rules.operations.common import (
     with_text,
     without_summaries,
 )
+from hansard.rules.state import no_message
 from hansard.rules.summaries import check_summary
 
 

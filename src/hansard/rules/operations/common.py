@@ -10,8 +10,8 @@ from hansard.contract.storage import Placed, Run, Transaction, Wipe
 from hansard.contract.types import Head, Lane
 from hansard.model import Conversation, Message, Summary, UsageRow
 from hansard.rules.beside import total_usage, usage_change
-from hansard.rules.changing import NO_END, segments
-from hansard.rules.heads import is_visible, not_found
+from hansard.rules.branches import NO_END, segments
+from hansard.rules.state import is_visible, not_found
 
 Place = tuple[int, int]
 """The segment and seq of a message."""

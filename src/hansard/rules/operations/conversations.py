@@ -10,10 +10,10 @@ from hansard.contract.storage import NOTHING, Changes, Transaction, Wants
 from hansard.contract.types import ConversationChange, Draft, Head, Image, Restore, RestoredRow
 from hansard.errors import Conflict, Corrupt
 from hansard.model import Conversation, Message, Receipt
-from hansard.rules.changing import segments
-from hansard.rules.copying import restored, restoring
-from hansard.rules.heads import check_version, created, graves, plan_change
+from hansard.rules.branches import segments
 from hansard.rules.operations.common import require, usage_of, visible, wiped_by_creation
+from hansard.rules.restore import restored, restoring
+from hansard.rules.state import check_version, created, graves, plan_change
 
 
 async def create_conversation(tx: Transaction, given: Conversation) -> Conversation:

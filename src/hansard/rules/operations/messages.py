@@ -9,10 +9,9 @@ from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChan
 from hansard.contract.types import Append, Draft, Head, MessageChange, Replace
 from hansard.errors import ValidationError
 from hansard.model import Appended, Message, UsageRow
-from hansard.rules.appending import check_quota, plan_append, refuse_deleted, tombstone_digests
+from hansard.rules.append import check_quota, plan_append, refuse_deleted, tombstone_digests
 from hansard.rules.beside import plan_records, total_usage, unwritten, usage_change
-from hansard.rules.changing import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
-from hansard.rules.heads import new_head, no_message, not_found
+from hansard.rules.branches import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
 from hansard.rules.operations.common import (
     is_beyond,
     places_of,
@@ -24,6 +23,7 @@ from hansard.rules.operations.common import (
     wiped_by_creation,
     without_summaries,
 )
+from hansard.rules.state import new_head, no_message, not_found
 
 
 async def append(tx: Transaction, append: Append) -> Appended:

@@ -8,9 +8,9 @@ from hansard import codec
 from hansard.contract.storage import NOTHING, Applied, Changes, Transaction, Wants, Without
 from hansard.contract.types import Head, Remove, Removed
 from hansard.model import Receipt
-from hansard.rules.changing import cleared, lost_summaries, plan_pop, shrunk, without
-from hansard.rules.heads import check_version
+from hansard.rules.branches import cleared, lost_summaries, plan_pop, shrunk, without
 from hansard.rules.operations.common import is_beyond, places_of, require, runs_of, without_summaries
+from hansard.rules.state import check_version
 
 
 async def remove_messages(tx: Transaction, remove: Remove) -> Removed:

@@ -18,7 +18,7 @@ from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
 from hansard.server.rest.records import RecordWrite, record_write
 from hansard.server.rest.shapes import MessagePage, NewMessage
-from hansard.store.reading import BlobMode
+from hansard.store.read_query import BlobMode
 
 ALL = "/conversations/{conversation_id}/messages"
 ONE = ALL + "/{message_id}"

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from hansard.errors import NotFound, Unsupported
+from hansard.executor import aside
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.store.reading import BlobMode
+from hansard.store.read_query import BlobMode
 from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
-from hansard.threads import aside
 
 routes = Routes()
 

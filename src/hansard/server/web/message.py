@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from hansard import formats
 from hansard.errors import NotFound
+from hansard.executor import aside
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import content, highlight, transcript
 from hansard.server.web.conversation import ONE, Stretch, base_of, beyond_of
 from hansard.server.web.transcript import Setting
 from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
-from hansard.threads import aside
 
 MESSAGE = ONE + "/m/{message_id}"
 routes = Pages()

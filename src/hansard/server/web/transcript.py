@@ -9,11 +9,11 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from hansard import formats
+from hansard.executor import aside
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.server.web import content, fragments, markdown, markup
 from hansard.server.web.highlight import Painter
-from hansard.threads import aside
 
 _HEAVY = 60_000
 """Characters from which on rendering goes to a thread."""

@@ -6,31 +6,31 @@ from hansard.testing.contract.base import clock, colour, store
 from hansard.testing.contract.batches import TestBatches
 from hansard.testing.contract.blobs import TestBlobs
 from hansard.testing.contract.branches import TestBranches, TestForks
-from hansard.testing.contract.changing import TestRemoving, TestReplaceMessages, TestUpdateMessage
 from hansard.testing.contract.conversations import TestConversations, TestListing
-from hansard.testing.contract.copying import TestCopying
 from hansard.testing.contract.counts import TestCounts, TestReadYourWrites
 from hansard.testing.contract.crossings import TestCrossings
-from hansard.testing.contract.deleting import TestDeleteConversation, TestPurge, TestTombstones
+from hansard.testing.contract.deletion import TestDeleteConversation, TestPurge, TestTombstones
 from hansard.testing.contract.duplicates import TestDuplicates
 from hansard.testing.contract.durability import TestCorruption, TestDurability
-from hansard.testing.contract.erasing import TestEraseUser
+from hansard.testing.contract.edits import TestRemoving, TestReplaceMessages, TestUpdateMessage
+from hansard.testing.contract.erasure import TestEraseUser
 from hansard.testing.contract.expiry import TestExpiry
 from hansard.testing.contract.faults import TestFaults
 from hansard.testing.contract.filters import TestFilters, TestPinned, TestTurns
 from hansard.testing.contract.leases import TestLeases
 from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
 from hansard.testing.contract.order import TestOrder
-from hansard.testing.contract.paging import TestPaging
+from hansard.testing.contract.pages import TestPaging
 from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
 from hansard.testing.contract.records import TestAppendRecords, TestRecords, TestScans
-from hansard.testing.contract.searching import TestJudged, TestSearching
+from hansard.testing.contract.restore import TestCopying
+from hansard.testing.contract.search import TestJudged, TestSearching
 from hansard.testing.contract.summaries import TestSummaries
 from hansard.testing.contract.usage import TestUsage
 from hansard.testing.contract.verbatim import TestVerbatim
 from hansard.testing.contract.versions import TestVersions
 from hansard.testing.contract.walls import TestWalls
-from hansard.testing.contract.watching import TestWatch
+from hansard.testing.contract.watch import TestWatch
 from hansard.testing.contract.windows import TestWindows
 
 __all__ = [

@@ -15,7 +15,7 @@ from hansard.errors import NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts
+from hansard.testing.comparison import facts
 from hansard.testing.contract.base import HOUR, Contract, assert_exact, contents, history, require, rows, say
 from hansard.testing.targets import Driver
 

@@ -8,7 +8,7 @@ import pytest
 
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.model import Message
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import Contract, assert_exact, contents, history, races, require, say
 from hansard.testing.targets import Driver
 

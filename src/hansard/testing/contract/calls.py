@@ -21,7 +21,7 @@ from hansard.store.admin import Admin
 from hansard.store.blobs import Blobs
 from hansard.store.core import StorePart
 from hansard.store.records import Records
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.targets import Driver
 
 ID, MESSAGE, BRANCH, OWNER = "victim", "the-message", "side", "ada"

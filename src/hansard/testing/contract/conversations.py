@@ -11,7 +11,7 @@ from hansard.errors import Conflict, ConversationNotFound
 from hansard.limits import Limits
 from hansard.model import Conversation, Message, Order, Page
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import (
     HOUR,
     Contract,

@@ -10,7 +10,7 @@ import pytest
 from hansard.errors import Conflict
 from hansard.model import Conversation, Message
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import (
     HOUR,
     Contract,

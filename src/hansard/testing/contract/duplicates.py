@@ -10,7 +10,7 @@ from msgspec import structs
 
 from hansard.errors import Conflict
 from hansard.model import Message, Participant, Source, Usage
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import (
     Contract,
     assert_exact,

@@ -12,7 +12,7 @@ from hansard.errors import Corrupt, HansardError
 from hansard.model import Message, Usage
 from hansard.testing import processes
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import (
     Contract,
     assert_exact,

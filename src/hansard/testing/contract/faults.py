@@ -17,7 +17,7 @@ from hansard.model import Message, Participant
 from hansard.search import vectors
 from hansard.store import Put, vector_records
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import DAY, Contract, assert_exact, require
 from hansard.testing.contract.blobs import picture
 from hansard.testing.faults import strikes

@@ -95,7 +95,7 @@ CORPUS: dict[str, Any] = {
     "code-utf16": "use toUtf16String there",
     "code-snake": "the user_name column and the user_id key",
     "code-path": "see src/hansard/store/finding.py line 42",
-    "code-dotted": "import hansard.store.reading as r",
+    "code-dotted": "import hansard.store.read_query as r",
     "code-error": "it fails with ERR_CONN_RESET (errno 104)",
     "code-hex": "HRESULT 0x80070005 access denied",
     "code-e": "error E0001: mismatched types",

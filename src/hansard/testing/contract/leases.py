@@ -13,7 +13,7 @@ from hansard.rules import LEASE, leased
 from hansard.store import Store
 from hansard.testing.clock import Clock
 from hansard.testing.contract.base import HOUR, Contract, races, require, rows, say
-from hansard.testing.contract.watching import Tail
+from hansard.testing.contract.watch import Tail
 from hansard.testing.targets import Driver
 
 

@@ -10,7 +10,7 @@ import pytest
 from hansard.errors import Closed, HansardError, Unsupported
 from hansard.model import Message, Problem, Usage
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import Contract, history, races, require, require_url, say
 from hansard.testing.contract.blobs import SIZE, picture
 from hansard.testing.contract.calls import CALLS, supported

@@ -9,7 +9,7 @@ import pytest
 from hansard.assembly import ExtractiveSummarizer, SummaryRequest
 from hansard.errors import Unavailable
 from hansard.model import Message, Participant
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import Contract, races, require, say
 from hansard.testing.contract.windows import TALK
 from hansard.testing.targets import Driver

@@ -13,7 +13,7 @@ from hansard.errors import Conflict, ConversationNotFound, Unsupported, Validati
 from hansard.model import Message, Order, Record
 from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts
+from hansard.testing.comparison import facts
 from hansard.testing.contract.base import HOUR, Contract, history, races, require, rows, say
 from hansard.testing.targets import Driver
 

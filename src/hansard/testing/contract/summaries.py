@@ -6,7 +6,7 @@ import pytest
 
 from hansard.errors import ConversationNotFound, NotFound, ValidationError
 from hansard.model import Summary
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import Contract, assert_exact, history, require, rows, say
 from hansard.testing.targets import Driver
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import Contract, history, require, rows, say
 from hansard.testing.targets import Colour, Driver, Target
 

@@ -9,7 +9,7 @@ import pytest
 
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Message
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import Contract, assert_exact, history, races, require, rows, say, version_of
 from hansard.testing.targets import Driver
 

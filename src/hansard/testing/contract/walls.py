@@ -11,7 +11,7 @@ import pytest
 
 from hansard.errors import ConversationNotFound, Denied, HansardError, NotFound, ValidationError
 from hansard.model import Message, Participant, Usage
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import Contract, contents, history, require, say
 from hansard.testing.contract.blobs import data, picture
 from hansard.testing.contract.calls import BRANCH, CALLS, ID, MESSAGE, OWNER, supported

@@ -14,9 +14,9 @@ from msgspec import UNSET, Struct, structs
 from hansard.contract.types import Context, Draft, Head, Lane, MessageChange, NewBranch, Remove, Replace
 from hansard.errors import Conflict, MessageNotFound
 from hansard.model import MAIN, Branch, Conversation, Message, Summary, UsageRow
-from hansard.rules.appending import place, same_body
+from hansard.rules.append import place, same_body
 from hansard.rules.beside import UsageKey, usage_of_replacing
-from hansard.rules.heads import check_version, touched
+from hansard.rules.state import check_version, touched
 
 NO_END = (1 << 62) - 1
 """Greater than any seq: how far a lane reads its own line."""

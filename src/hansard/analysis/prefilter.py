@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from hansard.analysis.queries import Clause, Query, Row
-from hansard.analysis.words import POINTS, SINGLES
+from hansard.analysis.terms import POINTS, SINGLES
 
 _NOT_PLAIN = re.compile(
     rf"[^\x00-\x7f{POINTS}{SINGLES}\u2600-\u2775\u2794-\u27bf\ufe0f\U0001f300-\U0001f64f\U0001f680-\U0001faff]"

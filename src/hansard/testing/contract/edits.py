@@ -12,7 +12,7 @@ from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, Quot
 from hansard.limits import Limits
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import facts, state
+from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import (
     HOUR,
     Contract,

@@ -10,7 +10,7 @@ from hansard import rules
 from hansard.errors import Conflict, MessageNotFound
 from hansard.model import Message, Receipt
 from hansard.testing.clock import Clock
-from hansard.testing.comparing import state
+from hansard.testing.comparison import state
 from hansard.testing.contract.base import (
     DAY,
     HOUR,

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, cast
 
 from hansard.errors import Closed, Unsupported
-from hansard.threads import here
+from hansard.executor import here
 
 T = TypeVar("T")
 Call = Callable[[Coroutine[Any, Any, Any]], Any]

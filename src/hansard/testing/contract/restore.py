@@ -12,7 +12,7 @@ from hansard import codec
 from hansard.contract.types import Context, Draft, Image, Restore, RestoredRow, Row
 from hansard.errors import Conflict
 from hansard.model import NOT_YET, Message, Participant, Usage
-from hansard.testing.comparing import conversation_state, facts, state
+from hansard.testing.comparison import conversation_state, facts, state
 from hansard.testing.contract.base import HOUR, Contract, assert_exact, history, require, say
 from hansard.testing.contract.blobs import data, picture
 from hansard.testing.targets import Driver

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.assembly import assembling, loading, projection, tokens, window
-from hansard.assembly.assembling import Chosen, Options
+from hansard.assembly import projection, reader, selection, tokens, window
 from hansard.assembly.explanation import Decision, Prompt
+from hansard.assembly.selection import Chosen, Options
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
 from hansard.assembly.window import Closing
 from hansard.contract.types import Context, MessageQuery
 from hansard.errors import HansardError
+from hansard.executor import aside
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
 from hansard.model import Conversation, Message, MessageScope, Summary
-from hansard.store import reading, summarizing
+from hansard.store import read_query, summaries
 from hansard.store.core import View
-from hansard.threads import aside
 
 logger = logging.getLogger("hansard.prompts")
 
@@ -107,21 +107,21 @@ async def assemble(view: View, asked: Asked) -> Prompt:
         return await _written(view, context, asked, _nothing(asked), None, [])
     branch = asked.branch or conversation.branch
     query = MessageQuery(branch=asked.branch, scope=asked.scope, since=asked.since)
-    reader = BranchReader(view, context, asked.conversation_id, query)
-    loaded = await loading.load(
-        reader, asked.options.view, asked.max_turns, addressed_only=asked.options.addressed_only
+    branch_reader = BranchReader(view, context, asked.conversation_id, query)
+    loaded = await reader.load(
+        branch_reader, asked.options.view, asked.max_turns, addressed_only=asked.options.addressed_only
     )
     # A summary tells of the whole branch: also of what was said in other scopes, and before the time window.
     is_narrowed = asked.scope is not None or asked.since is not None
-    summary = None if is_narrowed else await summarizing.latest(view, context, conversation, branch)
-    chosen = await _off_the_loop(loaded.messages, assembling.choose, loaded.messages, asked.options, summary)
+    summary = None if is_narrowed else await summaries.latest(view, context, conversation, branch)
+    chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, asked.options, summary)
     problems: list[str] = []
     if asked.summarizer is not None and not is_narrowed:
         until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
         newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
         if newer is not None:
             summary = newer
-            chosen = await _off_the_loop(loaded.messages, assembling.choose, loaded.messages, asked.options, summary)
+            chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, asked.options, summary)
     prompt = await _written(view, context, asked, chosen, summary, problems)
     # A summary may cover everything before what was loaded.
     is_reached = summary is not None and summary.to_seq >= loaded.first_seq - 1
@@ -134,7 +134,7 @@ async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T],
 
 
 def _nothing(asked: Asked) -> Chosen:
-    return assembling.choose([], asked.options, None)
+    return selection.choose([], asked.options, None)
 
 
 async def _written(
@@ -143,9 +143,9 @@ async def _written(
     readings = chosen.readings
     messages = chosen.messages
     if any(message.blobs for message in messages):
-        messages = await reading.with_blobs(view, context, messages, "inline")
+        messages = await read_query.with_blobs(view, context, messages, "inline")
         readings = [chosen.project(message) for message in messages]
-    pairs = assembling.ordered(zip(messages, readings, strict=True), asked.system, summary)
+    pairs = selection.ordered(zip(messages, readings, strict=True), asked.system, summary)
     options = asked.options
     convert = partial(registry.convert_readings, dangling=options.dangling)
     converted = await _off_the_loop(messages, convert, pairs, options.format)
@@ -167,7 +167,7 @@ async def _written(
 def _of_summary(summary: Summary | None, options: Options) -> list[Decision]:
     if summary is None:
         return []
-    cost = assembling.summary_tokens(summary, options.counter)
+    cost = selection.summary_tokens(summary, options.counter)
     return [Decision("", summary.to_seq, "system", True, "summary", cost)]
 
 
@@ -196,12 +196,12 @@ async def _rolled(
 ) -> Summary | None:
     """The newer summary; None when it is written in the background, by somebody else, or not at all."""
     assert asked.summarizer is not None
-    task = summarizing.Task(
+    task = summaries.Task(
         conversation.id,
         branch,
         until,
         asked.summarizer,
-        max(1, int(asked.options.token_budget * assembling.SUMMARY_SHARE)),
+        max(1, int(asked.options.token_budget * selection.SUMMARY_SHARE)),
         asked.summary_timeout,
         asked.options.counter,
     )
@@ -209,7 +209,7 @@ async def _rolled(
         _begin(view, task)
         return None
     try:
-        return await summarizing.roll(view, task, total=asked.summary_timeout)
+        return await summaries.roll(view, task, total=asked.summary_timeout)
     except HansardError as error:
         # A prompt without a new summary is better than none. What failed is said in it.
         logger.warning("no summary of conversation %s: %s", conversation.id, error)
@@ -217,12 +217,12 @@ async def _rolled(
         return None
 
 
-def _begin(view: View, task: summarizing.Task) -> None:
+def _begin(view: View, task: summaries.Task) -> None:
     """Summarizes while the caller goes on. The view keeps the task until it has ended, or the store is closed."""
 
     async def work() -> None:
         try:
-            await summarizing.roll(view, task)
+            await summaries.roll(view, task)
         except HansardError as error:
             logger.warning("no summary of conversation %s: %s", task.conversation_id, error)
 
@@ -246,11 +246,11 @@ class Window(Struct, frozen=True):
 
 async def in_window(view: View, conversation_id: str, branch: str | None, asked: Window) -> list[Message]:
     context = view.context()
-    reader = BranchReader(view, context, conversation_id, MessageQuery(branch=branch))
-    found, more = await _newest(reader, asked)
+    branch_reader = BranchReader(view, context, conversation_id, MessageQuery(branch=branch))
+    found, more = await _newest(branch_reader, asked)
     messages = found[::-1]
     if more:
-        messages = await loading.with_staying(reader, messages)
+        messages = await reader.with_staying(branch_reader, messages)
     if asked.tokens is None:
         kept = window.valid(messages, asked.dangling)
     else:
@@ -262,20 +262,20 @@ async def in_window(view: View, conversation_id: str, branch: str | None, asked:
             projection.always_stays,
             asked.dangling,
         )
-    return await reading.with_blobs(view, context, kept, "inline")
+    return await read_query.with_blobs(view, context, kept, "inline")
 
 
-async def _newest(reader: BranchReader, asked: Window) -> tuple[list[Message], bool]:
+async def _newest(branch_reader: BranchReader, asked: Window) -> tuple[list[Message], bool]:
     """Newest first, as far back as the window may reach, and whether there is more."""
     if asked.messages is not None:
-        return await reader.older(None, asked.messages)
+        return await branch_reader.older(None, asked.messages)
     found: list[Message] = []
     more = True
     reached = 0
     limit = asked.turns if asked.turns is not None else asked.tokens
     assert limit is not None
     while more:
-        chunk, more = await reader.older(found[-1] if found else None, _CHUNK)
+        chunk, more = await branch_reader.older(found[-1] if found else None, _CHUNK)
         for at, message in enumerate(chunk):
             found.append(message)
             if asked.turns is not None:

@@ -12,7 +12,7 @@ from hansard import codec
 from hansard.contract.types import Append, Context, Draft, Head, Lane
 from hansard.errors import Conflict, QuotaExceeded
 from hansard.model import NOT_YET, Conversation, Message
-from hansard.rules.heads import check_version, grave, touched
+from hansard.rules.state import check_version, grave, touched
 
 
 class Plan(Struct, frozen=True, gc=False):

@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from hansard.analysis.folding import LONGEST, fold, spelled_out, stem
+from hansard.analysis.normalize import LONGEST, fold, spelled_out, stem
 
 # Punctuation beyond ASCII that is common enough to be told apart here and not character by character.
 POINTS = (

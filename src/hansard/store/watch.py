@@ -10,7 +10,7 @@ from msgspec import structs
 from hansard import cursors, rules
 from hansard.contract.types import MessageQuery
 from hansard.model import Message
-from hansard.store import reading
+from hansard.store import read_query
 from hansard.store.core import View
 
 _CHUNK = 100
@@ -34,7 +34,7 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
     only a hint: every round reads again what lies behind the last place.
     """
     context = view.context()
-    place = await reading.position(view, context, conversation_id, after)
+    place = await read_query.position(view, context, conversation_id, after)
     if after is None:
         place = await _end(view, conversation_id, branch)
     base = MessageQuery(branch=branch, limit=_CHUNK, max_bytes=view.limits.page_bytes)
@@ -59,7 +59,7 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
             for message in taken.messages:
                 if message.status == "in_progress":
                     growing[message.id] = _seen(message, context.now)
-            for message in await reading.with_blobs(view, context, taken.messages, "inline"):
+            for message in await read_query.with_blobs(view, context, taken.messages, "inline"):
                 place = rules.position(message)
                 yield message
         patience = await _patience(view, conversation_id, growing)
@@ -107,7 +107,7 @@ async def _grown(view: View, conversation_id: str, growing: Growing) -> list[Mes
             del growing[id]
         else:
             growing[id] = seen[id]
-    return await reading.with_blobs(view, context, changed, "inline")
+    return await read_query.with_blobs(view, context, changed, "inline")
 
 
 def _seen(message: Message, now: datetime) -> int:

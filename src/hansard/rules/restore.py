@@ -11,7 +11,7 @@ from msgspec import structs
 from hansard.contract.types import Head, Image, Lane, Restore, RestoredRow
 from hansard.errors import Conflict
 from hansard.model import Message, Problem
-from hansard.rules.changing import sees, segments
+from hansard.rules.branches import sees, segments
 
 
 def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
