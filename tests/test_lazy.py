@@ -15,7 +15,7 @@ from tests.servers import postgres, redis
 
 import hansard
 from hansard import Chat, Closed, ConversationNotFound, Unavailable, Unsupported, ValidationError, sync
-from hansard.agents.chat import stores as stores_module
+from hansard.agents.chat import fallback_store as stores_module
 from hansard.backends import schemes
 from hansard.blocking import LoopThread
 from hansard.chat import EchoModel

@@ -10,7 +10,7 @@ from benchmarks.contenders.langgraph import LangGraph
 from benchmarks.contenders.openai_agents import OpenAIAgents
 from benchmarks.samples import Sample
 from hansard import connect
-from hansard.adapters.adk_events import row_of
+from hansard.adapters.adk.events import row_of
 
 
 class OurOpenAIAgents(OpenAIAgents):

@@ -1,10 +1,10 @@
 """Recording agents: what was said to them and what they answered, in one line of their users' code.
 
-`Capture(store)` wraps any async agent. Begin with `capturing`.
+`Capture(store)` wraps any async agent. Begin with `agents.capture.capture`.
 """
 
-from hansard.agents.capture.capturing import Capture
-from hansard.agents.capture.ledger import Counts
+from hansard.agents.capture.capture import Capture
+from hansard.agents.capture.outbox import Counts
 from hansard.agents.capture.spool import Spool
 from hansard.agents.capture.turns import Blocked, Inbound, Reply
 

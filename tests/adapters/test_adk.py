@@ -26,9 +26,9 @@ from pydantic import Field
 from tests.test_sync import suspending
 
 from hansard import Conversation, Message, Store, Unavailable, ValidationError, sync
-from hansard.adapters.adk import AdkSessionService
-from hansard.adapters.adk_events import Events
-from hansard.adapters.adk_windows import Windows
+from hansard.adapters.adk.events import Events
+from hansard.adapters.adk.sessions import AdkSessionService
+from hansard.adapters.adk.window_cache import Windows
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
 from hansard.testing.faulty import Fault, faulty

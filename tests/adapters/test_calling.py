@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE
 
 import hansard
 from hansard import Message
-from hansard.adapters.calling import caller_of
+from hansard.adapters.blocking import caller_of
 from hansard.executor import aside
 
 LONG = "word " * 200_000

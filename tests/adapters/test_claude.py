@@ -25,7 +25,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 from tests.adapters.claude_api import serving
 
 from hansard import Corrupt, Message, Store, ValidationError
-from hansard.adapters.claude import ClaudeSessionStore
+from hansard.adapters.claude.session_store import ClaudeSessionStore
 from hansard.model import to_micros
 from hansard.testing import Clock
 

@@ -11,7 +11,7 @@ from tests.capture.away import Wire
 
 import hansard
 from hansard import Chat, Message, Store, sync
-from hansard.agents.chat import stores as stores_module
+from hansard.agents.chat import fallback_store as stores_module
 from hansard.assembly.explanation import Prompt
 from hansard.backends.memory import MemoryBackend
 from hansard.chat import Answer, Call, EchoModel, Tool

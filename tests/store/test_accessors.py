@@ -11,12 +11,12 @@ import pytest
 
 import hansard
 from hansard import sync
-from hansard.adapters.adk import AdkSessionService
-from hansard.adapters.claude import ClaudeSessionStore
+from hansard.adapters.adk.sessions import AdkSessionService
+from hansard.adapters.claude.session_store import ClaudeSessionStore
 from hansard.adapters.langgraph.saver import HansardSaver
 from hansard.adapters.langgraph.store import HansardStore
 from hansard.adapters.openai_agents import OpenAISession
-from hansard.adapters.pydantic_ai import HansardConversationStore
+from hansard.adapters.pydantic_ai.conversations import HansardConversationStore
 from hansard.store.accessors import Accessors
 
 ACCESSORS = sorted(name for name in vars(Accessors) if not name.startswith("_"))

@@ -15,15 +15,15 @@ from hansard.errors import Unsupported
 from hansard.store import checks
 
 if TYPE_CHECKING:
-    from hansard.adapters.adk import AdkSessionService
-    from hansard.adapters.adk_memory import AdkMemoryService
-    from hansard.adapters.claude import ClaudeSessionStore
-    from hansard.adapters.crewai_flows import HansardFlowPersistence
-    from hansard.adapters.crewai_memory import HansardMemoryStorage
+    from hansard.adapters.adk.memory import AdkMemoryService
+    from hansard.adapters.adk.sessions import AdkSessionService
+    from hansard.adapters.claude.session_store import ClaudeSessionStore
+    from hansard.adapters.crewai.flows import HansardFlowPersistence
+    from hansard.adapters.crewai.memory import HansardMemoryStorage
     from hansard.adapters.langgraph.saver import HansardSaver
     from hansard.adapters.langgraph.store import HansardStore
     from hansard.adapters.openai_agents import OpenAISession
-    from hansard.adapters.pydantic_ai import HansardConversationStore
+    from hansard.adapters.pydantic_ai.conversations import HansardConversationStore
     from hansard.store.store import Store
 
 
@@ -36,7 +36,7 @@ class Accessors(ABC):
 
     def _call(self) -> Call:
         """How blocking methods of an adapter run the store's coroutines."""
-        from hansard.adapters.calling import caller_of
+        from hansard.adapters.blocking import caller_of
 
         return caller_of(self._host())
 
@@ -46,25 +46,25 @@ class Accessors(ABC):
         `agent_name` is the agent as which other frameworks' assistants are heard; without it, the one that spoke last.
         """
         with needed("adk"):
-            from hansard.adapters.adk import AdkSessionService
+            from hansard.adapters.adk.sessions import AdkSessionService
         return AdkSessionService(self._host(), agent_name=checks.optional_text(agent_name, "agent_name"))
 
     def adk_memory_service(self) -> AdkMemoryService:
         """Google ADK's memory service, on the history of its sessions."""
         with needed("adk"):
-            from hansard.adapters.adk_memory import AdkMemoryService
+            from hansard.adapters.adk.memory import AdkMemoryService
         return AdkMemoryService(self._host())
 
     def claude_session_store(self) -> ClaudeSessionStore:
         """The Claude Agent SDK's session store: each of its sessions is a conversation."""
         with needed("claude"):
-            from hansard.adapters.claude import ClaudeSessionStore
+            from hansard.adapters.claude.session_store import ClaudeSessionStore
         return ClaudeSessionStore(self._host())
 
     def crewai_memory_storage(self) -> HansardMemoryStorage:
         """A storage for CrewAI's memory, on records. Blocking calls come from other threads than the loop's."""
         with needed("crewai"):
-            from hansard.adapters.crewai_memory import HansardMemoryStorage
+            from hansard.adapters.crewai.memory import HansardMemoryStorage
         return HansardMemoryStorage(self._host(), self._call())
 
     def crewai_flow_persistence(
@@ -72,7 +72,7 @@ class Accessors(ABC):
     ) -> HansardFlowPersistence:
         """The state of CrewAI's flows, each in the conversation of its id. `user_id` owns those that it makes."""
         with needed("crewai"):
-            from hansard.adapters.crewai_flows import HansardFlowPersistence
+            from hansard.adapters.crewai.flows import HansardFlowPersistence
         store = self._host()
         return HansardFlowPersistence.over(
             store,
@@ -106,7 +106,7 @@ class Accessors(ABC):
     def pydantic_ai_store(self) -> HansardConversationStore:
         """Pydantic AI's conversation store: each of its conversations is one here."""
         with needed("pydantic-ai"):
-            from hansard.adapters.pydantic_ai import HansardConversationStore
+            from hansard.adapters.pydantic_ai.conversations import HansardConversationStore
         return HansardConversationStore(self._host())
 
     @property
@@ -130,7 +130,7 @@ class AsyncAccessors(Accessors):
     async def claude_session_binding(self, conversation_id: str | int) -> str:
         """The session id under which Claude knows a conversation: its own where that is a UUID."""
         with needed("claude"):
-            from hansard.adapters.claude_sessions import bind
+            from hansard.adapters.claude.sessions import bind
         store = self._host()
         return await bind(store, checks.id_of(conversation_id, "conversation_id", store.limits))
 

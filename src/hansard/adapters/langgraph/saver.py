@@ -23,9 +23,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from hansard.adapters.calling import Call
+from hansard.adapters.blocking import Call
 from hansard.adapters.history import settled
-from hansard.adapters.langgraph import pruning, records
+from hansard.adapters.langgraph import prune, records
 from hansard.adapters.langgraph.delta import HEARD, HEARD_TASK, heard_in, with_heard
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.reader import Found, Reader, config_of, place_of
@@ -136,7 +136,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         self._threads.forget(thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        for thread_id in await pruning.delete_runs(self._store, self._reader, set(run_ids)):
+        for thread_id in await prune.delete_runs(self._store, self._reader, set(run_ids)):
             self._threads.forget(thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -145,7 +145,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         The messages in the history stay either way.
         """
         for thread_id in thread_ids:
-            await pruning.prune(self._store, self._reader, thread_id, strategy)
+            await prune.prune(self._store, self._reader, thread_id, strategy)
             self._threads.forget(thread_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:

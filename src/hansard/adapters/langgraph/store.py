@@ -36,7 +36,7 @@ from langgraph.store.base import (
     get_text_at_path,
 )
 
-from hansard.adapters.calling import Call
+from hansard.adapters.blocking import Call
 from hansard.adapters.history import value_of
 from hansard.adapters.langgraph.namespaces import Namespace, check_labels, check_new, checked, conditions
 from hansard.errors import ValidationError

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from hansard.agents.capture import shapes
-from hansard.agents.capture.shapes import field_of
+from hansard.agents.capture import sdk_replies
+from hansard.agents.capture.sdk_replies import field_of
 from hansard.model import NOT_YET, Message, MessageScope, Participant, Source, Status, Usage
 
 FACTS = ("conversation_id", "message_id", "user_id", "participant", "mentions", "scope", "metadata", "branch")
@@ -174,7 +174,7 @@ def reply_of(result: Any) -> Reply | None:
         return Reply(content=result)
     if isinstance(result, Message):
         return _of_message(result)
-    if (found := shapes.answer_of(result)) is not None:
+    if (found := sdk_replies.answer_of(result)) is not None:
         return Reply(content=found.content, format=found.format, usage=found.usage, status=found.status)
     content = field_of(result, "content", "output", "answer", "text")
     if content is None:
@@ -182,7 +182,7 @@ def reply_of(result: Any) -> Reply | None:
     return Reply(
         content=_json(content),
         sources=_json(field_of(result, "sources")) or (),
-        usage=shapes.usage_of(field_of(result, "usage")),
+        usage=sdk_replies.usage_of(field_of(result, "usage")),
         trace_id=field_of(result, "trace_id", "traceId"),
         metadata=_mapping(field_of(result, "metadata")),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from hansard.agents.capture import shapes
+from hansard.agents.capture import sdk_replies
 from hansard.agents.chat.models import Answer, Call
 from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
@@ -55,7 +55,7 @@ class AnthropicModel:
     def _answer(self, message: Any) -> Answer:
         # A line that was cut off leaves no reason to stop, and calls that nobody finished.
         is_whole = message.stop_reason is not None
-        blocks = shapes.blocks_of(message.content)
+        blocks = sdk_replies.blocks_of(message.content)
         calls = tuple(
             Call(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"
         )
@@ -64,7 +64,7 @@ class AnthropicModel:
             content=blocks[0]["text"] if is_text else blocks or "",
             format="text" if is_text or not blocks else "anthropic",
             calls=calls if is_whole else (),
-            usage=shapes.named(shapes.usage_of(message.usage), message.model),
+            usage=sdk_replies.named(sdk_replies.usage_of(message.usage), message.model),
             status="interrupted" if not is_whole else "blocked" if message.stop_reason == "refusal" else "complete",
             finish=_STOPS.get(str(message.stop_reason)),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from hansard.agents.capture import shapes
+from hansard.agents.capture import sdk_replies
 from hansard.agents.chat.models import Answer, Call
 from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
@@ -68,7 +68,7 @@ class _Heard:
 
     def take(self, chunk: Any) -> str | None:
         """The text that a chunk adds."""
-        self._usage = shapes.merged(self._usage, shapes.usage_of(chunk.usage))
+        self._usage = sdk_replies.merged(self._usage, sdk_replies.usage_of(chunk.usage))
         if not chunk.choices:
             return None
         choice = chunk.choices[0]
@@ -103,7 +103,7 @@ class _Heard:
             format="text" if isinstance(content, str) else "openai.chat",
             # A line that was cut off leaves calls that nobody finished.
             calls=tuple(asked) if self._finish is not None else (),
-            usage=shapes.named(self._usage, self._model),
+            usage=sdk_replies.named(self._usage, self._model),
             status=_STATUS.get(self._finish, "complete"),
             finish=self._finish if self._finish == "length" else None,
         )

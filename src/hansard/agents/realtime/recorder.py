@@ -15,9 +15,9 @@ from typing import Any, Self
 from msgspec import Struct
 
 from hansard import formats
-from hansard.agents.capture import shapes
+from hansard.agents.capture import sdk_replies
 from hansard.agents.realtime.items import Item, plain_event
-from hansard.agents.realtime.shelf import Settings, Shelf
+from hansard.agents.realtime.session_items import Settings, Shelf
 from hansard.formats.openai_realtime import item_id
 from hansard.model import Message, Participant
 from hansard.store import Store, checks, drafts
@@ -330,7 +330,7 @@ class Recorder:
             return
         usage = response.get("usage")
         if usage is not None and all(item.usage is None for item in known):
-            known[-1].usage = shapes.named(shapes.usage_of(usage), self._model)
+            known[-1].usage = sdk_replies.named(sdk_replies.usage_of(usage), self._model)
         reason = (response.get("status_details") or {}).get("reason")
         if response.get("status") in ("cancelled", "failed", "incomplete"):
             for item in known:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.capture.shapes import named, usage_of
+from hansard.agents.capture.sdk_replies import named, usage_of
 from hansard.errors import Unavailable
 from hansard.model import Usage
 from hansard.server.openai.failures import WireError

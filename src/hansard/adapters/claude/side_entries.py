@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hansard.adapters.claude_entries import FORMAT, Entry, answer_in, entries_of, texts_of
+from hansard.adapters.claude.entries import FORMAT, Entry, answer_in, entries_of, texts_of
 from hansard.adapters.history import value_of
 from hansard.model import Message, Record
 

@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from hansard import ids, rules
 from hansard.agents import delivery
-from hansard.agents.capture.pen import Pace, Pen, all_ended
-from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.capture.streaming_message import Pace, Pen, all_ended
+from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.chat import tools as tooling
+from hansard.agents.chat.fallback_store import Stores, Synced
 from hansard.agents.chat.models import Answer, Model
-from hansard.agents.chat.stores import Stores, Synced
 from hansard.agents.chat.tools import Tool
 from hansard.assembly.explanation import Prompt
 from hansard.assembly.summaries import Summarizer

@@ -30,7 +30,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
 from hansard.adapters.history import newest, settled, value_of
-from hansard.adapters.pydantic_ai_messages import FORMAT, calls_in, entries_of, row_id, row_of
+from hansard.adapters.pydantic_ai.messages import FORMAT, calls_in, entries_of, row_id, row_of
 from hansard.cache import Cache
 from hansard.errors import Conflict, NotFound
 from hansard.model import Conversation, Message

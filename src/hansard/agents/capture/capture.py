@@ -13,12 +13,12 @@ from typing import Any, Self
 from msgspec import structs
 
 from hansard import codec, ids
-from hansard.agents.capture import fields, pen, turns
-from hansard.agents.capture.ledger import Counts, Ledger
-from hansard.agents.capture.listening import Listener
-from hansard.agents.capture.pen import Pace
+from hansard.agents.capture import fields, streaming_message, turns
+from hansard.agents.capture.outbox import Counts, Ledger
 from hansard.agents.capture.spool import Entry, Spool
-from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.capture.stream_reader import Listener
+from hansard.agents.capture.streaming_message import Pace
+from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.capture.turns import Blocked, Inbound, ReadChunk, ReadInbound, ReadReply, Reply
 from hansard.model import Message, Participant
 from hansard.store import Store, checks
@@ -211,7 +211,7 @@ class Capture:
 
     async def close(self) -> None:
         """Waits for messages that are being ended, and lets go of the spool. The store stays open."""
-        await pen.all_ended()
+        await streaming_message.all_ended()
         await self._ledger.close()
 
     async def __aenter__(self) -> Self:

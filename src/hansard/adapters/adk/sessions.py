@@ -26,8 +26,8 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from hansard.adapters.adk_events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
-from hansard.adapters.adk_windows import Windows
+from hansard.adapters.adk.events import Delta, Events, delta_of, events_of, merged, plain, row_of, said_in, scoped
+from hansard.adapters.adk.window_cache import Windows
 from hansard.adapters.history import newest, settled, value_of
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Message, Record

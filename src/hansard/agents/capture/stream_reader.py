@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.agents.capture import fields, shapes, turns
-from hansard.agents.capture.ledger import Ledger, Writing
-from hansard.agents.capture.pen import Pace, Pen
+from hansard.agents.capture import fields, sdk_replies, turns
+from hansard.agents.capture.outbox import Ledger, Writing
 from hansard.agents.capture.spool import Entry
-from hansard.agents.capture.tracing import current_trace_id
+from hansard.agents.capture.streaming_message import Pace, Pen
+from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
 
@@ -51,9 +51,9 @@ class Listener:
             return self._read(chunk)
         if isinstance(chunk, Reply):
             return chunk
-        self._usage = shapes.merged(self._usage, shapes.chunk_usage(chunk))
-        text = shapes.text_of(chunk)
-        if text is None and not shapes.is_known(chunk):
+        self._usage = sdk_replies.merged(self._usage, sdk_replies.chunk_usage(chunk))
+        text = sdk_replies.text_of(chunk)
+        if text is None and not sdk_replies.is_known(chunk):
             self._others.append(chunk)
         return text
 

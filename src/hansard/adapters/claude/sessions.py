@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey
 
-from hansard.adapters.claude_entries import NAMES
+from hansard.adapters.claude.entries import NAMES
 from hansard.adapters.history import value_of
 from hansard.cache import Cache
 from hansard.errors import Conflict, ConversationNotFound, Corrupt

@@ -19,8 +19,8 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions import Session
 from google.genai import types
 
-from hansard.adapters.adk import Place, kept_in
-from hansard.adapters.adk_events import events_of
+from hansard.adapters.adk.events import events_of
+from hansard.adapters.adk.sessions import Place, kept_in
 from hansard.adapters.history import value_of
 from hansard.analysis import Match, analyse, parse_query, relaxed, searchable, shortened
 from hansard.errors import NotFound, ValidationError

@@ -22,7 +22,7 @@ from crewai.flow.persistence import FlowPersistence
 from pydantic import BaseModel, PrivateAttr
 from pydantic_core import PydanticSerializationError
 
-from hansard.adapters.calling import Call
+from hansard.adapters.blocking import Call
 from hansard.adapters.history import answered, reading_of, value_of
 from hansard.errors import Conflict, ConversationNotFound, NotFound, Unsupported, ValidationError
 from hansard.formats import registry

@@ -31,10 +31,10 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from hansard.adapters import claude_beside as beside
-from hansard.adapters.claude_beside import Beside
-from hansard.adapters.claude_entries import Entry, is_said, own, row_of, uuid_of, without_halves
-from hansard.adapters.claude_sessions import Counts, Known, Sessions, bound, puts, undoing
+from hansard.adapters.claude import side_entries as beside
+from hansard.adapters.claude.entries import Entry, is_said, own, row_of, uuid_of, without_halves
+from hansard.adapters.claude.sessions import Counts, Known, Sessions, bound, puts, undoing
+from hansard.adapters.claude.side_entries import Beside
 from hansard.adapters.history import settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound, ValidationError
 from hansard.model import Message, Record, to_micros

@@ -19,7 +19,7 @@ import msgspec
 from crewai.memory.storage.backend import EmbeddingDimensionMismatchError
 from crewai.memory.types import MemoryRecord, ScopeInfo
 
-from hansard.adapters.calling import Call
+from hansard.adapters.blocking import Call
 from hansard.errors import Conflict
 from hansard.model import Record
 from hansard.store import Store

@@ -1,0 +1,1 @@
+"""CrewAI's memory and flows on the Store."""

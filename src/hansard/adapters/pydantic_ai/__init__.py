@@ -1,0 +1,1 @@
+"""Pydantic AI's conversation store on the Store. Begin with `conversations`."""
