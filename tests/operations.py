@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from hansard import sync
-from hansard.backends import optimistic
 from hansard.backends.memory import MemoryStorage
 from hansard.backends.memory.tenant import Tenant
 from hansard.backends.memory.transaction import MemoryTransaction
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.shared import optimistic
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Operation, T, Wants
 from hansard.contract.types import Context, Head

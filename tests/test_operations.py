@@ -12,10 +12,10 @@ from msgspec import structs
 from tests.operations import CountingStorage, OptimisticStorage, OptimisticTransaction, RepeatingStorage, said, session
 
 from hansard import rules, sync
-from hansard.backends import optimistic
 from hansard.backends.memory import MemoryBackend, MemoryStorage
 from hansard.backends.memory.tenant import Tenant
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.shared import optimistic
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
 from hansard.blocking import step
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite, Restore, RestoredRow

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.arena import stepped
 from hansard import Message, Store, connect, sync
 from hansard.analysis import VERSION
-from hansard.backends.sqlite import indexing, schema
+from hansard.backends.sqlite import index, schema
 
 BIG = "big"
 """The conversation that is searched."""
@@ -75,7 +75,7 @@ async def fill(store: Store, messages: int, text: Text = latin) -> None:
 
 def grown(path: Path, messages: int, text: Text = latin) -> Path:
     """Our store, indexed a little at a time, as one that is talked to all day."""
-    batch = indexing.SHORT_PASS
+    batch = index.SHORT_PASS
     with sync.connect(f"sqlite:///{path}?durability=normal") as store:
         backend: Any = store.backend
         for start in range(0, messages, batch):

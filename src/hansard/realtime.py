@@ -1,4 +1,7 @@
-"""Voice sessions of OpenAI's Realtime API: recorded as they go, restored into a new session. Begin with `agents.realtime.recorder`."""
+"""Voice sessions of OpenAI's Realtime API: recorded as they happen, restored into a new session.
+
+Begin with `agents.realtime.recorder`.
+"""
 
 from hansard.agents.realtime.recorder import Counts, Recorder, restore
 

@@ -9,7 +9,7 @@ import pytest
 from tests.docs import pages
 
 from hansard import sync
-from hansard.backends.files.opening import folder_of
+from hansard.backends.files.connect import folder_of
 from hansard.urls import Url
 
 _URL = re.compile(r"\b(?:file:/*[\w.][\w./-]*|sqlite:///[\w./-]+|(?:memory|none)://)")

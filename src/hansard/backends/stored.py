@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hansard import rules
-from hansard.backends.values import own_conversation
+from hansard.backends.shared.copies import own_conversation
 from hansard.contract.backend import Capabilities, CommitCounts, Index
 from hansard.contract.storage import Backup, RecordKey, Storage, Vacuum, Wants
 from hansard.contract.types import (

@@ -79,7 +79,7 @@ def path_of(url: str) -> Path | None:
         name = parts.path.removeprefix("/")
         return Path(name) if name else None
     if parts.scheme == "file":
-        from hansard.backends.files.opening import folder_of
+        from hansard.backends.files.connect import folder_of
 
         return folder_of(parts)
     return None

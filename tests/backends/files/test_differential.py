@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from hansard.backends.files import records, writing
+from hansard.backends.files import records, writer
 from hansard.testing import Target
 from hansard.testing.machine import LIMITS, WAITS, Comparison, outcome
 from hansard.testing.operations import CONVERSATIONS, Operation
@@ -63,7 +63,7 @@ class Machine(Comparison):
 @pytest.mark.timeout(300 + 10 * EXAMPLES)
 def test_files_answer_as_memory_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Machine, "make", lambda: Folder(tmp_path), raising=False)
-    monkeypatch.setattr(writing, "_LEAST_WASTE", 300)
+    monkeypatch.setattr(writer, "_LEAST_WASTE", 300)
     monkeypatch.setattr(records, "_LEAST_WASTE", 300)
     run_state_machine_as_test(
         Machine,

@@ -16,13 +16,13 @@ import pytest
 from tests.backends.files import kit
 
 from hansard import Limits, Message, Participant, TimedOut, Unavailable, sync
-from hansard.backends.files import FilesBackend, catalog, lines
+from hansard.backends.files import FilesBackend, catalog, line_format
 from hansard.backends.files.index import Index
-from hansard.backends.files.ledger import Estate
 from hansard.backends.files.records import Records
 from hansard.backends.files.replay import Replay
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.tenant import Common
+from hansard.backends.files.tenant_log import Estate
 from hansard.store.core import utc_now
 from hansard.testing import Clock, state
 
@@ -45,7 +45,7 @@ def edit(path: Path, old: bytes, new: bytes) -> None:
     found = [line[: line.rindex(b',"check"')] + b"}" for line in path.read_bytes().splitlines()]
     changed = [line.replace(old, new) for line in found]
     assert changed != found
-    path.write_bytes(b"".join(lines.seal(line, number) for number, line in enumerate(changed, 1)))
+    path.write_bytes(b"".join(line_format.seal(line, number) for number, line in enumerate(changed, 1)))
 
 
 # --- losing it --------------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_purge_takes_what_the_index_said_of_titles(tmp_path: Path) -> None:
 def test_the_latest_deletion_counts_whatever_the_order_of_lines() -> None:
     estate, now = Estate(), utc_now()
     for at in (now, now - timedelta(hours=1)):
-        line = lines.seal(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
+        line = line_format.seal(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
         estate.apply(line, 0)
     assert estate.tombstones == {"d": now}
 

@@ -32,7 +32,7 @@ from hansard import (
     sync,
 )
 from hansard.backends.files import disk
-from hansard.backends.files.opening import folder_of
+from hansard.backends.files.connect import folder_of
 from hansard.urls import Url
 
 
@@ -136,9 +136,9 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
         store.append_message("c", "user", "x")
     path = kit.journal(tmp_path, "c")
     line = path.read_bytes().replace(b'"hansard":1', b'"hansard":9')
-    from hansard.backends.files import lines
+    from hansard.backends.files import line_format
 
-    path.write_bytes(lines.seal(line[: line.rindex(b',"check"')] + b"}", 1))
+    path.write_bytes(line_format.seal(line[: line.rindex(b',"check"')] + b"}", 1))
     with kit.connect(tmp_path) as store:
         with pytest.raises(FormatMismatch, match="format 9"):
             store.get_conversation("c")

@@ -34,7 +34,7 @@ from hansard import (
     connect,
 )
 from hansard.backends.postgres import errors, lifecycle, schema
-from hansard.backends.postgres.link import Link
+from hansard.backends.postgres.connection import Link
 from hansard.backends.postgres.pool import Pool
 
 

@@ -12,9 +12,9 @@ from tests.backends.postgres.kit import backend_of, opened, play
 from tests.servers import postgres
 
 from hansard import Conflict, ConversationNotFound, Message
-from hansard.backends.postgres import heads
+from hansard.backends.postgres import state_cache
+from hansard.backends.postgres.connection import Link
 from hansard.backends.postgres.engine import Engine
-from hansard.backends.postgres.link import Link
 
 EARLIER = datetime.now(UTC) - timedelta(hours=1)
 
@@ -47,7 +47,7 @@ def after_asking(
 
 def test_a_head_that_is_forgotten_while_others_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conversation exists all the same: an append that must not create it is not refused."""
-    monkeypatch.setattr(heads, "_MOST", 2)
+    monkeypatch.setattr(state_cache, "_MOST", 2)
 
     async def scenario() -> None:
         async with opened(url) as store:

@@ -12,7 +12,7 @@ from tests.servers import postgres
 
 import hansard
 from hansard import Message, connect
-from hansard.backends.postgres import filling
+from hansard.backends.postgres import index_task
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Counter:
 
 
 def test_how_many_statements_each_call_takes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 600.0)
+    monkeypatch.setattr(index_task, "IDLE", 600.0)
 
     async def check() -> None:
         async with connect(url) as store:

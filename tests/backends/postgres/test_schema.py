@@ -19,7 +19,7 @@ from tests.servers import postgres
 import hansard
 import hansard.sync
 from hansard.analysis import Lookup, parse_query
-from hansard.backends.postgres import beside, read, schema, selecting
+from hansard.backends.postgres import read, schema, search_sql, tenant_data
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, combined, in_schema
 from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
@@ -280,7 +280,7 @@ def test_a_listing_walks_an_index_in_order(full: str, sort: str, owner: dict[str
 
 
 def test_a_scan_of_records_walks_the_key(full: str) -> None:
-    sql, values = beside.select_records(Context("t", EPOCH), RecordQuery(prefix=("n",)))
+    sql, values = tenant_data.select_records(Context("t", EPOCH), RecordQuery(prefix=("n",)))
     plan = asyncio.run(plan_of(full, sql, tuple(values)))
     assert "records_pkey" in plan, plan
 
@@ -308,7 +308,7 @@ LOOKUPS = [
 def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Lookup) -> None:
     """A common word sorts nothing: the index of times gives the order, and as much of it as is needed."""
     for walked in (500, None):
-        sql, values = selecting.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
+        sql, values = search_sql.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
         for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
@@ -320,7 +320,7 @@ def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Looku
 def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
     """A rare word scans nothing: its rows are found by their terms, and only those are sorted."""
     for terms in ("'rare'", "'t' & ('rare' | 'any')"):
-        sql, values = selecting.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
+        sql, values = search_sql.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
         for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
@@ -330,7 +330,7 @@ def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
 
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> None:
-    sql, values = selecting.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 500, 5000)
+    sql, values = search_sql.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 500, 5000)
     for settings in (None, options_of(full).settings):
         plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
         assert_indexed(plan)
@@ -341,7 +341,7 @@ def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> 
 
 
 def test_what_waits_to_be_indexed_is_found_by_its_key(full: str) -> None:
-    sql, values = selecting.select_tail(Context("t", EPOCH), LOOKUPS[1])
+    sql, values = search_sql.select_tail(Context("t", EPOCH), LOOKUPS[1])
     plan = asyncio.run(plan_of(full, sql, tuple(values), options_of(full).settings))
     assert "search_queue_pkey" in plan, plan
     assert_indexed(plan)
@@ -378,7 +378,7 @@ def options_of(place: str) -> Any:
 
 
 async def prepare(place: str, *, upgrade: bool) -> None:
-    from hansard.backends.postgres.link import connect
+    from hansard.backends.postgres.connection import connect
 
     options = options_of(place)
     link = await connect(options, options.dsn, {})

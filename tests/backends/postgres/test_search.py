@@ -18,8 +18,8 @@ import hansard
 import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
-from hansard.backends.postgres import filling, indexing, lexemes, schema, searching
-from hansard.backends.postgres.link import Link
+from hansard.backends.postgres import index, index_task, lexemes, schema, search
+from hansard.backends.postgres.connection import Link
 from hansard.backends.schemes import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
@@ -36,7 +36,7 @@ def target() -> Iterator[Target]:
 @pytest.fixture(autouse=True)
 def _index_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search indexes what was appended before it."""
-    monkeypatch.setattr(searching, "TAIL", 0)
+    monkeypatch.setattr(search, "TAIL", 0)
 
 
 def url_of(target: Target) -> str:
@@ -75,7 +75,7 @@ async def write_terms(work: Any) -> None:
     """What a pass writes, inside a transaction of the test's."""
     given = ("", 0, 0, None, 100, 10**6, VERSION)
     found = await work.link.all("queued", work.tenant, *given)
-    assert await indexing._index(work.link, work.tenant, indexing._entries(work.tenant, found)) == len(found) > 0
+    assert await index._index(work.link, work.tenant, index._entries(work.tenant, found)) == len(found) > 0
 
 
 async def make_older(place: str) -> None:
@@ -105,8 +105,8 @@ def test_the_index_is_filled_behind_the_appends(target: Target) -> None:
 
 
 def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "TAIL", 100)
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(search, "TAIL", 100)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -128,11 +128,11 @@ def test_what_the_queue_has_is_found_too(target: Target, monkeypatch: pytest.Mon
 def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "TAIL", 100)
+    monkeypatch.setattr(search, "TAIL", 100)
 
     async def check() -> None:
         with monkeypatch.context() as never:
-            never.setattr(filling, "IDLE", 600.0)
+            never.setattr(index_task, "IDLE", 600.0)
             async with connect(target.url) as dying:
                 await dying.append("c", [Message("user", f"word {number}") for number in range(30)])
                 await dying.append("d", [Message("user", f"word {number}") for number in range(30, 60)])
@@ -154,8 +154,8 @@ def test_what_a_process_left_behind_is_indexed_by_one_that_finds_it(
 
 def test_who_may_not_index_leaves_it_to_others_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a replica, which may become the primary later."""
-    monkeypatch.setattr(searching, "TAIL", 100)
-    monkeypatch.setattr(filling, "REFUSED", 0.5)
+    monkeypatch.setattr(search, "TAIL", 100)
+    monkeypatch.setattr(index_task, "REFUSED", 0.5)
     place = postgres.place_of_the_ordinary()
     url = postgres.with_schema(place, postgres.shared().url_of(postgres.ORDINARY))
 
@@ -165,7 +165,7 @@ def test_who_may_not_index_leaves_it_to_others_for_a_while(monkeypatch: pytest.M
 
     async def check() -> None:
         with monkeypatch.context() as never:
-            never.setattr(filling, "IDLE", 600.0)
+            never.setattr(index_task, "IDLE", 600.0)
             async with connect(url) as dying:
                 await dying.append_message("c", "user", "word")
         async with raw(postgres.shared().url) as connection:
@@ -193,20 +193,20 @@ def test_who_may_not_index_leaves_it_to_others_for_a_while(monkeypatch: pytest.M
 
 def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody can index it, as on a replica, it may be all that there is: never all of it is in memory."""
-    monkeypatch.setattr(filling, "IDLE", 60.0)
-    monkeypatch.setattr(searching, "_PAGE", 7)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
+    monkeypatch.setattr(search, "_PAGE", 7)
     pages: list[int] = []
-    looked = searching.Search._matching
+    looked = search.Search._matching
 
-    async def spied(self: searching.Search, found: list[Any]) -> list[Any]:
+    async def spied(self: search.Search, found: list[Any]) -> list[Any]:
         pages.append(len(found))
         return await looked(self, found)
 
     async def denied(*_: object) -> int:
         raise hansard.Denied("a replica")
 
-    monkeypatch.setattr(searching.Search, "_matching", spied)
-    monkeypatch.setattr(indexing, "catch_up_tenant", denied)
+    monkeypatch.setattr(search.Search, "_matching", spied)
+    monkeypatch.setattr(index, "catch_up_tenant", denied)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -225,7 +225,7 @@ def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pyte
             best = await opened.search("word OR 7", limit=2, token_cap=None)
             assert {hit.message.text for hit in best} == {"word c 7", "word d 7"}
             # Not one page of the long body with the next.
-            long = Message("user", "long " * (searching._LONG // 4))
+            long = Message("user", "long " * (search._LONG // 4))
             await opened.append("e", [long, long, Message("user", "long enough")])
             pages.clear()
             assert len(await texts(opened, "long", conversation_id="e")) == 3
@@ -295,7 +295,7 @@ def test_processes_index_beside_each_other(target: Target) -> None:
 
 
 def test_a_pass_that_dies_leaves_everything_as_it_was(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -319,7 +319,7 @@ def test_a_pass_that_dies_leaves_everything_as_it_was(target: Target, monkeypatc
 def test_a_message_that_cannot_be_read_is_told_and_stops_nobody_else(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -368,7 +368,7 @@ async def slow_pass(opened: Store) -> tuple[asyncio.Task[None], asyncio.Event]:
 
 def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The append waits for the pass, and takes back what it has indexed for nobody."""
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -388,7 +388,7 @@ def test_an_owner_who_comes_while_messages_are_indexed(target: Target, monkeypat
 
 
 def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -410,7 +410,7 @@ def test_appends_do_not_wait_for_a_pass_and_deletions_do(target: Target, monkeyp
 
 
 def test_built_anew_it_says_the_same(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -428,19 +428,19 @@ def test_built_anew_it_says_the_same(target: Target, monkeypatch: pytest.MonkeyP
 
 
 def test_what_another_process_indexes_meanwhile_is_done_too(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, connect(target.url) as other:
             await opened.append("c", [Message("user", f"word {number}") for number in range(20)])
             await opened.tenant("acme").append("c", [Message("user", "word")])
-            own = indexing.catch_up_tenant
+            own = index.catch_up_tenant
 
             async def beaten(engine: Any, tenant: str) -> None:
-                assert await indexing.sweep(backend_of(other).storage.engine, tenant, indexing.LONG_PASS) == 0
+                assert await index.sweep(backend_of(other).storage.engine, tenant, index.LONG_PASS) == 0
                 await own(engine, tenant)
 
-            monkeypatch.setattr(indexing, "catch_up_tenant", beaten)
+            monkeypatch.setattr(index, "catch_up_tenant", beaten)
             assert [done async for done in opened.admin.reindex()][-1] == 21
             assert await entries(target) == 21
 
@@ -448,7 +448,7 @@ def test_what_another_process_indexes_meanwhile_is_done_too(target: Target, monk
 
 
 def test_others_read_and_write_while_it_is_built_anew(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "_PAGE", 3)
+    monkeypatch.setattr(index, "_PAGE", 3)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -466,7 +466,7 @@ def test_others_read_and_write_while_it_is_built_anew(target: Target, monkeypatc
 
 
 def test_check_compares_index_and_messages(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -493,7 +493,7 @@ def test_check_compares_index_and_messages(target: Target, monkeypatch: pytest.M
 
 def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """No statement looks at all of a large index, which would take longer than a statement may."""
-    monkeypatch.setattr(indexing, "_PAGE", 3)
+    monkeypatch.setattr(index, "_PAGE", 3)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -528,7 +528,7 @@ def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.Monke
 
 
 def test_an_index_of_another_version_is_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "IDLE", 60.0)
+    monkeypatch.setattr(index_task, "IDLE", 60.0)
 
     async def check() -> None:
         async with connect(target.url) as opened, raw() as connection:
@@ -750,10 +750,10 @@ def test_random_queries_find_what_matches_and_nothing_else(target: Target) -> No
 
 @pytest.mark.parametrize(("walked", "sorted_"), [(0, 10**6), (5, 3), (10**6, 0), (3, 0)])
 def test_every_step_finds_the_same(target: Target, monkeypatch: pytest.MonkeyPatch, walked: int, sorted_: int) -> None:
-    monkeypatch.setattr(searching, "_WALKED", walked)
-    monkeypatch.setattr(searching, "_SORTED", sorted_)
-    monkeypatch.setattr(searching, "_SORTED_EACH", 0)
-    monkeypatch.setattr(searching, "_WALKED_EACH", 0)
+    monkeypatch.setattr(search, "_WALKED", walked)
+    monkeypatch.setattr(search, "_SORTED", sorted_)
+    monkeypatch.setattr(search, "_SORTED_EACH", 0)
+    monkeypatch.setattr(search, "_WALKED_EACH", 0)
 
     async def check() -> None:
         async with connect(target.url) as opened:
@@ -811,7 +811,7 @@ def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
 
 
 def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
-    from hansard.backends.postgres.link import connect as link_to
+    from hansard.backends.postgres.connection import connect as link_to
     from hansard.backends.postgres.options import parse
     from hansard.urls import Url
 

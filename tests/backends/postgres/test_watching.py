@@ -12,7 +12,7 @@ from tests.servers import postgres
 from tests.waiting import PATIENCE, coming
 
 from hansard import Store, connect
-from hansard.backends.postgres.watching import EVERYTHING, mark_of, payload_of
+from hansard.backends.postgres.watch import EVERYTHING, mark_of, payload_of
 from hansard.testing import Target
 
 

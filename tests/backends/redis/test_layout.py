@@ -16,7 +16,7 @@ from tests.transfer import rich
 
 import hansard
 from hansard import Limits, sync
-from hansard.backends.redis import batch, beside, rows, transaction
+from hansard.backends.redis import batch, rows, tenant_data, transaction
 from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import Nodes
@@ -138,15 +138,15 @@ def test_what_is_appended_while_a_tenant_goes_stays_whole(
         async with hansard.connect(url, limits=limits) as store, hansard.connect(url, limits=limits) as other:
             await store.append("before", Message("user", picture))
             await store.blobs.put(base64.b64decode(picture["image"]))
-            run, holds = beside.run, Lifecycle._holds_anything
+            run, holds = tenant_data.run, Lifecycle._holds_anything
 
             async def late(nodes: Nodes, operations: batch.Operations) -> list[int]:
                 """Which blobs there are is known, and all are about to go."""
-                monkeypatch.setattr(beside, "run", run)
+                monkeypatch.setattr(tenant_data, "run", run)
                 await other.append("meanwhile", Message("user", picture))
                 return await run(nodes, operations)
 
-            monkeypatch.setattr(beside, "run", late)
+            monkeypatch.setattr(tenant_data, "run", late)
             receipt = await store.admin.delete_tenant("default")
             assert (receipt.conversations, receipt.messages, receipt.blobs) == (1, 1, 0)
             (message,) = await store.get_messages("meanwhile")

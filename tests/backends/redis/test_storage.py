@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard import sync
 from hansard.backends.redis import RedisBackend, read
-from hansard.backends.redis.heads import Heads
+from hansard.backends.redis.state_cache import Heads
 from hansard.contract.storage import Run, Span, Wants, Without
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
 from hansard.errors import Conflict, Unsupported

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backends.redis.link import Link
+from hansard.backends.redis.connection import Link
 from hansard.errors import HansardError
 from hansard.model import Message
 

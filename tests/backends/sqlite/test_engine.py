@@ -19,8 +19,8 @@ from tests.waiting import PATIENCE, coming
 
 import hansard
 import hansard.sync
-from hansard.backends.sqlite import SqliteBackend, engine, indexing, schema, storage
-from hansard.backends.sqlite.tails import Tails
+from hansard.backends.sqlite import SqliteBackend, engine, index, schema, storage
+from hansard.backends.sqlite.tail_cache import Tails
 from hansard.backends.sqlite.writer import Writer
 from hansard.executor import aside
 
@@ -266,7 +266,7 @@ def test_whatever_breaks_on_the_writing_thread_leaves_nobody_waiting(
             with monkeypatch.context() as patch:
                 # After the commit of several, and while nothing is to be written.
                 patch.setattr(engine.Engine, "_wipe", broken)
-                patch.setattr(indexing, "index_some", broken)
+                patch.setattr(index, "index_some", broken)
                 gone = await asyncio.wait_for(
                     asyncio.gather(*(store.delete_conversation(id) for id in "ab"), return_exceptions=True), PATIENCE
                 )

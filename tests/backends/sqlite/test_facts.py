@@ -12,14 +12,14 @@ import pytest
 import hansard.search
 import hansard.sync
 from hansard.backends.shared.full_text import user_term
-from hansard.backends.sqlite import facts, searching
+from hansard.backends.sqlite import read_cache, search
 from hansard.model import Message
 
 
 @pytest.fixture(autouse=True)
 def _index_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search indexes what was appended before it."""
-    monkeypatch.setattr(searching, "TAIL", 0)
+    monkeypatch.setattr(search, "TAIL", 0)
 
 
 def words(found: hansard.search.Hits) -> list[str]:
@@ -75,7 +75,7 @@ def test_what_has_expired_is_not_remembered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("few", [0, 3, 1000])
 def test_rare_and_common_words_are_found_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """By picking from all that match, and by the conversation's own term: over branches, filters and pages."""
-    monkeypatch.setattr(facts, "_FEW", few)
+    monkeypatch.setattr(read_cache, "_FEW", few)
     with hansard.sync.connect(f"sqlite:///{tmp_path / 'a.db'}") as store:
         for number in range(12):
             store.append_message("c", "user", f"needle {number}", id=f"m{number}", user_id="ann")

@@ -14,9 +14,9 @@ import pytest
 
 import hansard
 import hansard.sync
-from hansard.backends.sqlite import reading, schema
+from hansard.backends.shared.statements import parse
+from hansard.backends.sqlite import read, schema
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.statements import parse
 
 PACKAGE = "hansard.backends.sqlite"
 SOURCE = Path(str(resources.files(PACKAGE)))
@@ -85,7 +85,7 @@ def test_a_hot_query_uses_an_index(tmp_path: Path, name: str) -> None:
 
 def test_many_ids_are_found_by_an_index(tmp_path: Path) -> None:
     with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
-        sql = reading._find_sql(3)
+        sql = read._find_sql(3)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1, "a", "b", "c"))]
         assert plan == ["SEARCH messages USING INDEX messages_by_id (conversation=? AND id=?)"]
 
@@ -97,7 +97,7 @@ def test_a_listing_walks_an_index_in_order(tmp_path: Path, sort: str, owner: dic
     from hansard.model import EPOCH
 
     query = ConversationQuery(sort=sort, below=(1, "x"), **owner)  # type: ignore[arg-type]
-    sql, values = reading._listing(Context("default", EPOCH), query)
+    sql, values = read._listing(Context("default", EPOCH), query)
     with closing(schema.prepare(tmp_path / "a.db", "full", upgrade=False)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     searches = [step for step in plan if "conversations" in step]
@@ -146,7 +146,7 @@ def test_pinned_messages_are_found_by_their_index(tmp_path: Path) -> None:
         connection.set_trace_callback(plans.append)
         for newest_first in (True, False):
             query = MessageQuery(pinned=True, newest_first=newest_first, limit=10)
-            assert reading._filtered(connection, 1, 100, query).fetchall() == []
+            assert read._filtered(connection, 1, 100, query).fetchall() == []
         connection.set_trace_callback(None)
         for sql in plans:
             (step,) = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}")]

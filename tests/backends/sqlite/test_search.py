@@ -14,7 +14,7 @@ from tests.waiting import coming
 
 import hansard.sync
 from hansard.backends.schemes import open_backend
-from hansard.backends.sqlite import indexing, searching
+from hansard.backends.sqlite import index, search
 from hansard.model import Message
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
@@ -29,7 +29,7 @@ def target() -> Iterator[Target]:
 @pytest.fixture(autouse=True)
 def _index_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search indexes what was appended before it."""
-    monkeypatch.setattr(searching, "TAIL", 0)
+    monkeypatch.setattr(search, "TAIL", 0)
 
 
 def places(path: Path) -> int:
@@ -230,7 +230,7 @@ def test_deleted_words_leave_the_file(tmp_path: Path) -> None:
 
 
 def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing.clean, "__defaults__", (1,))
+    monkeypatch.setattr(index.clean, "__defaults__", (1,))
     path = tmp_path / "a.db"
     with hansard.sync.connect(f"sqlite:///{path}") as opened:
         words = [" ".join(f"w{number * 37 % 9973}x{part}" for part in range(40)) for number in range(400)]
@@ -318,7 +318,7 @@ def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:
 
 
 def test_late_pages_cost_what_the_first_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "_WALKED", 10)
+    monkeypatch.setattr(search, "_WALKED", 10)
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
         ids = []
         for number in range(40):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hansard.sync
-from hansard.backends.sqlite import tails
-from hansard.backends.sqlite.tails import Added, Tail, Tails
+from hansard.backends.sqlite import tail_cache
+from hansard.backends.sqlite.tail_cache import Added, Tail, Tails
 from hansard.errors import Conflict
 from hansard.model import Message
 
@@ -167,9 +167,9 @@ def test_what_is_added_must_follow_what_is_kept() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "_MOST_TAILS", 3)
-    monkeypatch.setattr(tails, "_MOST_ROWS", 4)
-    monkeypatch.setattr(tails, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(tail_cache, "_MOST_TAILS", 3)
+    monkeypatch.setattr(tail_cache, "_MOST_ROWS", 4)
+    monkeypatch.setattr(tail_cache, "_MOST_BYTES", 1000)
     kept = Tails()
     for line in range(5):
         kept.keep(line, Tail((1, 1), [row(1)], whole=True), 10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansard.backends.files.opening import open_backend
+from hansard.backends.files.connect import open_backend
 from hansard.backends.files.storage import FilesBackend, FilesStorage
 
 __all__ = ["FilesBackend", "FilesStorage", "open_backend"]

@@ -16,10 +16,10 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.files import replay
+from hansard.backends.files.journals import Shelf
 from hansard.backends.files.layout import ENDING, files_in
-from hansard.backends.files.lines import inode_of
+from hansard.backends.files.line_format import inode_of
 from hansard.backends.files.rows import QUERIES
-from hansard.backends.files.shelf import Shelf
 from hansard.backends.files.state import decode_core, decode_rest, decode_usage
 from hansard.contract.types import Context, ConversationQuery, Participation
 from hansard.model import Conversation, UsageRow, to_micros

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import Layout
-from hansard.backends.files.lines import inode_of
+from hansard.backends.files.line_format import inode_of
 from hansard.backends.files.locks import Locks
 from hansard.errors import TimedOut, Unavailable
 

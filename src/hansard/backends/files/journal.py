@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic
 
-from hansard.backends.files import lines
+from hansard.backends.files import line_format
 from hansard.backends.files.disk import Disk
-from hansard.backends.files.lines import R
+from hansard.backends.files.line_format import R
 
 
 class Known(Generic[R]):
@@ -25,7 +25,7 @@ class Known(Generic[R]):
     def read_on(self, fd: int, path: Path) -> R:
         with self.mutex:
             try:
-                self.state = lines.catch_up(fd, self.state, self._fresh, path)
+                self.state = line_format.catch_up(fd, self.state, self._fresh, path)
             except BaseException:
                 # It may have taken in half a line.
                 self.state = self._fresh()
@@ -51,11 +51,11 @@ class Known(Generic[R]):
     def append(self, fd: int, path: Path, writes: Disk, body: bytes, state: R) -> R:
         """One more line, from a JSON object. Gives the state with it."""
         at = state.spot.size
-        line = lines.seal(body, state.spot.lines + 1)
+        line = line_format.seal(body, state.spot.lines + 1)
         writes.append(fd, at, line)
         with self.mutex:
             if self.state is state and state.spot.size == at and state.spot.inode:
-                lines.take(state, line, path)
+                line_format.take(state, line, path)
                 return state
         # A reader was faster, or the file is new.
         return self.read_on(fd, path)
@@ -65,7 +65,7 @@ class Known(Generic[R]):
         fd = writes.replace_open(path, content)
         if state is None:
             return fd, self.read_on(fd, path)
-        state.spot.inode = lines.inode_of(os.fstat(fd))
+        state.spot.inode = line_format.inode_of(os.fstat(fd))
         with self.mutex:
             self.state = state
         return fd, state
@@ -73,4 +73,4 @@ class Known(Generic[R]):
 
 def sealed(bodies: Iterable[bytes]) -> Iterable[bytes]:
     """The lines of a whole journal."""
-    return (lines.seal(body, number) for number, body in enumerate(bodies, 1))
+    return (line_format.seal(body, number) for number, body in enumerate(bodies, 1))

@@ -13,10 +13,10 @@ from pathlib import Path
 from msgspec import structs
 
 from hansard import rules
-from hansard.backends.files import beside, disk, names
+from hansard.backends.files import disk, names, tenant_data
 from hansard.backends.files.layout import ENDING, files_in, folders_in
-from hansard.backends.files.ledger import tenant_at
 from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.tenant_log import tenant_at
 from hansard.contract.types import Context, Swept
 from hansard.model import Receipt, Stats
 
@@ -176,6 +176,6 @@ def _everything(tenant: Tenant, context: Context) -> Receipt:
         summaries=sum(summaries for _, _, summaries in found),
         records=sum(space.count() for space in tenant.spaces()),
         blobs=sum(1 for _ in tenant.blobs.all()),
-        usage_rows=beside.count_usage(tenant),
+        usage_rows=tenant_data.count_usage(tenant),
         at=context.now,
     )

@@ -18,12 +18,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hansard import codec, rules
-from hansard.backends.files import lines
+from hansard.backends.files import line_format
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import Layout
-from hansard.backends.files.lines import Piece, Spot
+from hansard.backends.files.line_format import Piece, Spot
 from hansard.backends.files.locks import Locks
-from hansard.backends.files.sidecar import Pen, Sidecar
+from hansard.backends.files.small_journal import Pen, Sidecar
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.model import NOT_YET, Record
 
@@ -109,14 +109,14 @@ class Space:
     def apply(self, line: bytes, at: int) -> None:
         read = _line.decode(line)
         if read.hansard:
-            lines.check_format(read.hansard, "a journal of records")
+            line_format.check_format(read.hansard, "a journal of records")
             self.owner = read.owner
         for place in read.deleted:
             self._forget(key_of(*place))
         for key in self.of_conversation.get(read.conversation, set()).copy():
             self._forget(key)
         if read.records:
-            for raw, piece in lines.pieces(line, at, RECORDS, read.records):
+            for raw, piece in line_format.pieces(line, at, RECORDS, read.records):
                 self._put(_stub.decode(raw), piece)
         elif not read.hansard:
             self.waste += len(line)
@@ -200,7 +200,7 @@ class Records:
             return self._read(fd, slots[: query.limit]), len(slots) > query.limit
 
     def _read(self, fd: int, slots: Sequence[Slot]) -> list[Record]:
-        data = lines.read_pieces(fd, [slot.piece for slot in slots], self._file.path)
+        data = line_format.read_pieces(fd, [slot.piece for slot in slots], self._file.path)
         return [_record(_stored.decode(each)) for each in data]
 
     def copy_to(self, path: Path, writes: Disk) -> None:
@@ -229,7 +229,7 @@ class Records:
 
     def commit(self, pen: Pen[Space], line: Line) -> None:
         if not pen.state.spot.lines:
-            line.hansard, line.kind, line.tenant, line.owner = lines.FORMAT, "records", self._tenant, self.owner
+            line.hansard, line.kind, line.tenant, line.owner = line_format.FORMAT, "records", self._tenant, self.owner
         pen.append(_encode(line))
         is_much = pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2)
         is_cheap = line.conversation and pen.state.waste and pen.state.spot.size < _SMALL
@@ -274,10 +274,10 @@ class Records:
             pen.remove()
 
     def _bodies(self, pen: Pen[Space]) -> Iterator[bytes]:
-        yield _encode(Line(hansard=lines.FORMAT, kind="records", tenant=self._tenant, owner=self.owner))
+        yield _encode(Line(hansard=line_format.FORMAT, kind="records", tenant=self._tenant, owner=self.owner))
         pieces = [pen.state.slots[key].piece for key in pen.state.order]
         for start in range(0, len(pieces), 100):
-            for raw in lines.read_pieces(pen.fd, pieces[start : start + 100], self.path):
+            for raw in line_format.read_pieces(pen.fd, pieces[start : start + 100], self.path):
                 yield b"{%b%b]}" % (RECORDS, raw)
 
     def erase(self) -> int:
@@ -292,7 +292,7 @@ class Records:
 
 def owner_at(path: Path) -> str | None:
     """Whose records a file holds; None when it holds no whole line."""
-    line = lines.first_line(path)
+    line = line_format.first_line(path)
     return _line.decode(line).owner if line else None
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple, overload
 
 import msgspec
 
-from hansard.backends.files import entries, lines, rows
+from hansard.backends.files import entries, line_format, rows
 from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.index import Index
-from hansard.backends.files.lines import Piece, Spot
+from hansard.backends.files.line_format import Piece, Spot
 from hansard.backends.files.locks import is_at
 from hansard.backends.files.rows import QUERIES, Card
 from hansard.backends.files.state import State
@@ -81,14 +81,14 @@ class Replay:
         entry = entries.decode_entry(line)
         state = self.state
         if entry.hansard:
-            lines.check_format(entry.hansard, f"the journal of conversation {entry.id!r}")
+            line_format.check_format(entry.hansard, f"the journal of conversation {entry.id!r}")
             state.id, state.journal = entry.id, entry.journal
         grown = state.count
         self._remove(entry)
         if entry.messages:
             found = [
                 (entries.decode_stub(raw), piece)
-                for raw, piece in lines.pieces(line, at, entries.MESSAGES, entry.messages)
+                for raw, piece in line_format.pieces(line, at, entries.MESSAGES, entry.messages)
             ]
             if not self._is_new:
                 self._look_up([stub.id for stub, _ in found])
@@ -187,7 +187,7 @@ def is_fresh(target: Target, card: Card) -> bool:
         facts.st_size == spot.size
         and facts.st_mtime_ns == spot.mtime
         and card.folder == target.folder
-        and lines.goes_on(target.fd, facts, spot)
+        and line_format.goes_on(target.fd, facts, spot)
     )
 
 
@@ -230,9 +230,9 @@ def advance(index: Index, target: Target, card: Card | None, line: bytes, *, is_
         # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
         if card is None or is_new or is_known(connection, target.name, card):
             replay = Replay(connection, card, is_new=is_new)
-            lines.take(replay, line, target.path)
+            line_format.take(replay, line, target.path)
             facts = os.fstat(target.fd)
-            replay.spot.inode, replay.spot.mtime = lines.inode_of(facts), facts.st_mtime_ns
+            replay.spot.inode, replay.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
             pk = store(connection, target, replay, before)
             if pk is not None:
                 return Card(pk, target.folder, replay.state)
@@ -249,7 +249,7 @@ def confirm(index: Index, target: Target, card: Card) -> Card:
 
 def read_alone(target: Target) -> Card:
     """What a journal says, where the index cannot be used: a card that no index knows."""
-    return Card(0, target.folder, lines.catch_up(target.fd, Replay(), Replay, target.path).state)
+    return Card(0, target.folder, line_format.catch_up(target.fd, Replay(), Replay, target.path).state)
 
 
 Facts = tuple[int, int, int, int, bytes]
@@ -292,14 +292,14 @@ def move(index: Index, name: str, folder: str) -> None:
 
 def _read(connection: sqlite3.Connection, card: Card | None, target: Target) -> Replay:
     facts = os.fstat(target.fd)
-    if card is None or not lines.goes_on(target.fd, facts, card.state.spot):
+    if card is None or not line_format.goes_on(target.fd, facts, card.state.spot):
         replay = Replay()
-        replay.spot.inode = lines.inode_of(facts)
+        replay.spot.inode = line_format.inode_of(facts)
     else:
         replay = Replay(connection, card)
     size = replay.spot.size
     if facts.st_size > size:
-        lines.read_on(target.fd, replay, target.path)
+        line_format.read_on(target.fd, replay, target.path)
     if replay.is_whole or replay.spot.size > size or replay.spot.mtime == -1:
         facts = os.fstat(target.fd)
         # What was changed while it was read is compared again.

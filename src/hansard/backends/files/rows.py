@@ -9,9 +9,9 @@ from heapq import merge
 from importlib import resources
 from typing import NamedTuple
 
-from hansard.backends.files.lines import Piece, Spot
+from hansard.backends.files.line_format import Piece, Spot
 from hansard.backends.files.state import State
-from hansard.backends.statements import parse
+from hansard.backends.shared.statements import parse
 from hansard.contract.storage import Run, Span
 from hansard.model import from_micros
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, analyse, searchable
 from hansard.backends.files import names, rows
+from hansard.backends.files.journals import Book
 from hansard.backends.files.rows import QUERIES, Row
-from hansard.backends.files.shelf import Book
 from hansard.backends.files.state import decode_core
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression

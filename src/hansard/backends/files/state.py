@@ -16,7 +16,7 @@ from hansard import rules
 from hansard.backends.files import entries
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.index import IndexDamage
-from hansard.backends.files.lines import Spot
+from hansard.backends.files.line_format import Spot
 from hansard.contract.types import Head, Lane
 from hansard.model import NOT_YET, Conversation, Summary, UsageRow
 

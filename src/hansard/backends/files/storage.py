@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.files import beside, checking, copying, lifecycle, names, reading, search
+from hansard.backends.files import backup, check, lifecycle, names, read, search, tenant_data
 from hansard.backends.files.disk import map_errors
 from hansard.backends.files.index import IndexFailure
-from hansard.backends.files.shelf import Busy
+from hansard.backends.files.journals import Busy
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answer
-from hansard.backends.optimistic import Overtaken
-from hansard.backends.signals import Signals
+from hansard.backends.shared.optimistic import Overtaken
+from hansard.backends.shared.signals import Signals
 from hansard.backends.stored import StoredBackend
 from hansard.blocking import step
 from hansard.contract.backend import Capabilities
@@ -121,20 +121,20 @@ class FilesStorage:
         return await self._run(read)
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        def read() -> Slice:
+        def run() -> Slice:
             with self._tenant(context).shelf.reading(context, id) as book:
-                return reading.read_slice(book, query) if book else Slice([], False)
+                return read.read_slice(book, query) if book else Slice([], False)
 
-        return await self._run(read)
+        return await self._run(run)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        def read() -> list[Row]:
+        def run() -> list[Row]:
             with self._tenant(context).shelf.reading(context, id) as book:
-                rows = reading.rows_after(book, after_seq, limit, max_bytes) if book else []
+                rows = read.rows_after(book, after_seq, limit, max_bytes) if book else []
                 messages = book.read(rows) if book else []
             return [Row(row.segment, message) for row, message in zip(rows, messages, strict=True)]
 
-        return await self._run(read)
+        return await self._run(run)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         key = (context.tenant, id)
@@ -169,7 +169,7 @@ class FilesStorage:
         return await self._run(select)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
-        return await self._run(beside.participations, self._tenant(context), context, participant_id, limit)
+        return await self._run(tenant_data.participations, self._tenant(context), context, participant_id, limit)
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         return await self._run(search.search, self._tenant(context), context, lookup)
@@ -192,13 +192,13 @@ class FilesStorage:
     # Beside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
-        return await self._run(beside.get_records, self._tenant(context), context, keys)
+        return await self._run(tenant_data.get_records, self._tenant(context), context, keys)
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        return await self._run(beside.write_records, self._tenant(context), context, writes)
+        return await self._run(tenant_data.write_records, self._tenant(context), context, writes)
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        return await self._run(beside.scan_records, self._tenant(context), context, query)
+        return await self._run(tenant_data.scan_records, self._tenant(context), context, query)
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         def put() -> None:
@@ -213,15 +213,15 @@ class FilesStorage:
         return await self._run(self._tenant(context).blobs.get, digests)
 
     async def record_owners(self, context: Context) -> list[str]:
-        return await self._run(beside.record_owners, self._tenant(context))
+        return await self._run(tenant_data.record_owners, self._tenant(context))
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        return await self._run(beside.usage, self._tenant(context), context, since, until)
+        return await self._run(tenant_data.usage, self._tenant(context), context, since, until)
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
-        return await self._run(beside.erase_user_data, self._tenant(context), context, user_id)
+        return await self._run(tenant_data.erase_user_data, self._tenant(context), context, user_id)
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         return await self._run(lifecycle.sweep, self.common, context, limit)
@@ -230,7 +230,7 @@ class FilesStorage:
         return await self._run(lifecycle.stats, self.common, tenant)
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        found = checking.check(self.common, tenant)
+        found = check.check(self.common, tenant)
         while batch := await self._run(lambda: list(islice(found, _BATCH))):
             for each in batch:
                 yield each
@@ -244,7 +244,7 @@ class FilesStorage:
         return receipt
 
     async def backup(self, target: Path) -> None:
-        await self._run(copying.backup, self.common, target)
+        await self._run(backup.backup, self.common, target)
 
 
 class FilesBackend(StoredBackend[FilesStorage]):

@@ -16,12 +16,12 @@ from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.index import Index, IndexFailure
+from hansard.backends.files.journals import Busy, Shelf
 from hansard.backends.files.layout import ENDING, Layout, files_in
-from hansard.backends.files.ledger import Ledger
 from hansard.backends.files.locks import Locks
 from hansard.backends.files.records import Records, owner_at
-from hansard.backends.files.shelf import Busy, Shelf
-from hansard.backends.files.writing import Writer
+from hansard.backends.files.tenant_log import Ledger
+from hansard.backends.files.writer import Writer
 from hansard.contract.types import Context
 from hansard.errors import Corrupt, FormatMismatch, TimedOut, Unavailable
 from hansard.model import Receipt

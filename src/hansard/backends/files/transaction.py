@@ -12,11 +12,11 @@ from msgspec import Raw, structs
 
 from hansard.backends.files import entries
 from hansard.backends.files.entries import Entry
+from hansard.backends.files.journals import Book
 from hansard.backends.files.rows import Row
-from hansard.backends.files.shelf import Book
 from hansard.backends.files.tenant import Tenant
-from hansard.backends.files.writing import Writer
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.files.writer import Writer
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Placed, Wants
 from hansard.contract.types import Context, Head
 from hansard.errors import Unsupported

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hansard.backends.http.backend import HttpBackend
-from hansard.backends.http.opening import open_backend
+from hansard.backends.http.connect import open_backend
 
 __all__ = ["HttpBackend", "open_backend"]

@@ -31,13 +31,13 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from hansard.backends.keyvalue import rows
-from hansard.backends.keyvalue.beside import Beside
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import Keys
 from hansard.backends.keyvalue.rows import Anchor, Pending, Stored
+from hansard.backends.keyvalue.tenant_data import Beside
 from hansard.backends.keyvalue.tree import Item, Missing, Root, Tree
 from hansard.backends.keyvalue.write import Bound, Effect, Intent, Write, keys_of
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import Gone, Mark, Outgoing, Settling
 from hansard.errors import Unavailable
 

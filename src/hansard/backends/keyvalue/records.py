@@ -19,7 +19,7 @@ from hansard.backends.keyvalue.partitions import LINGER, Found, KeyValuePartitio
 from hansard.backends.keyvalue.rows import Anchor, Pending, StoredRecord
 from hansard.backends.keyvalue.tree import Missing, Root, Tree
 from hansard.backends.keyvalue.write import Bound, Effects, Write
-from hansard.backends.optimistic import PATIENCE, Overtaken
+from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import Corrupt, TimedOut

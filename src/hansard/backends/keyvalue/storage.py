@@ -17,17 +17,17 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard import rules
-from hansard.backends import optimistic
 from hansard.backends.keyvalue import keys as names
 from hansard.backends.keyvalue import lifecycle, rows
-from hansard.backends.keyvalue.beside import Beside
 from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
 from hansard.backends.keyvalue.keys import Keys
 from hansard.backends.keyvalue.partitions import KeyValuePartitions
 from hansard.backends.keyvalue.read import Kept
 from hansard.backends.keyvalue.records import Records, Space
+from hansard.backends.keyvalue.tenant_data import Beside
 from hansard.backends.keyvalue.transaction import KeyValueTransaction
 from hansard.backends.keyvalue.tree import Missing
+from hansard.backends.shared import optimistic
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (

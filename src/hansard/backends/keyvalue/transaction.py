@@ -17,7 +17,7 @@ from hansard.backends.keyvalue.records import Space, batch_of
 from hansard.backends.keyvalue.rows import Anchor, Stored
 from hansard.backends.keyvalue.tree import Missing, Root, is_gone
 from hansard.backends.keyvalue.write import Effects, Write, keys_of
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
 from hansard.contract.types import Context, Head

@@ -20,8 +20,8 @@ from hansard.backends.memory import lifecycle
 from hansard.backends.memory.conversation import Kept, bounded, select
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.memory.transaction import MemoryTransaction, answer
-from hansard.backends.signals import Signals
-from hansard.backends.values import own_conversation, own_message, own_record
+from hansard.backends.shared.copies import own_conversation, own_message, own_record
+from hansard.backends.shared.signals import Signals
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Changes, Found, Operation, RecordKey, T, Wants, Without
 from hansard.contract.types import (

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hansard.backends.memory.conversation import Kept, digests
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
-from hansard.backends.values import own_message, own_record
+from hansard.backends.shared.copies import own_message, own_record
 from hansard.contract.storage import Applied, Changes, Found, Wants
 from hansard.contract.types import Context, Head
 from hansard.model import NOT_YET, Message, Receipt

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hansard.backends.openai.backend import OpenAiBackend
-from hansard.backends.openai.opening import open_backend
+from hansard.backends.openai.connect import open_backend
 
 __all__ = ["OpenAiBackend", "open_backend"]

@@ -16,12 +16,12 @@ from typing import Any
 import openai
 from msgspec import UNSET, structs
 
-from hansard.backends.openai import checking
+from hansard.backends.openai import check
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import PULLED, Link, is_pulled
-from hansard.backends.openai.pulling import Puller
-from hansard.backends.openai.pushing import Pusher
-from hansard.backends.openai.states import TENANT
+from hansard.backends.openai.mirror import PULLED, Link, is_pulled
+from hansard.backends.openai.mirror_state import TENANT
+from hansard.backends.openai.sync_from_api import Puller
+from hansard.backends.openai.sync_to_api import Pusher
 from hansard.contract.backend import Capabilities
 from hansard.contract.types import (
     Append,
@@ -266,7 +266,7 @@ class OpenAiBackend:
         async for found in self._index.check(tenant):
             yield found
         if self._link.pulls:
-            async for problem in checking.check(self._link, tenant):
+            async for problem in check.check(self._link, tenant):
                 yield problem
 
     async def backup(self, target: Path) -> None:

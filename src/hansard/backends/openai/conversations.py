@@ -10,9 +10,9 @@ import msgspec
 import openai
 from openai import AsyncOpenAI
 
-from hansard.backends.openai import naming
-from hansard.backends.openai.naming import Name
-from hansard.backends.openai.remotes import LARGEST, Entry, Piece, missing_is_none, pages, too_large
+from hansard.backends.openai import names
+from hansard.backends.openai.names import Name
+from hansard.backends.openai.remote import LARGEST, Entry, Piece, missing_is_none, pages, too_large
 from hansard.errors import Unsupported
 from hansard.formats import openai_items
 from hansard.formats.parts import as_text
@@ -60,7 +60,7 @@ class Conversations:
         return found
 
     def _piece(self, item: dict[str, Any], name: Name) -> Piece:
-        id = openai_items.prefix_of(item) + naming.write(name, self._mark)
+        id = openai_items.prefix_of(item) + names.write(name, self._mark)
         return Piece(id, name, {**item, "id": id})
 
     async def add(self, id: str, pieces: Sequence[Piece]) -> None:
@@ -116,7 +116,7 @@ class Conversations:
             return await self._client.get(path, cast_to=object, options={"params": query})
 
         async for native in pages(fetch, order, after):
-            yield Entry(native["id"], naming.read(native["id"], self._mark), _message(native))
+            yield Entry(native["id"], names.read(native["id"], self._mark), _message(native))
 
     async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
         for entry_id in entry_ids:

@@ -14,9 +14,9 @@ import msgspec
 import openai
 from openai import AsyncOpenAI
 
-from hansard.backends.openai import naming
-from hansard.backends.openai.naming import Name
-from hansard.backends.openai.remotes import LARGEST, PAGE, Entry, Piece, missing_is_none, pages, too_large
+from hansard.backends.openai import names
+from hansard.backends.openai.names import Name
+from hansard.backends.openai.remote import LARGEST, PAGE, Entry, Piece, missing_is_none, pages, too_large
 from hansard.errors import Unavailable
 from hansard.formats import openai_threads
 from hansard.formats.openai_items import BadItem
@@ -62,7 +62,7 @@ class Threads:
         if content is None:
             return []
         name = Name(message.seq, stem, 0, 1)
-        key = naming.write(name, self._mark)
+        key = names.write(name, self._mark)
         parts = _sendable([_input_part(part) for part in content])
         role = "user" if message.role == "user" else "assistant"
         return [Piece(key, name, {"role": role, "content": parts, "metadata": {_KEY: key}})]
@@ -121,7 +121,7 @@ class Threads:
 
     def _entry(self, native: dict[str, Any]) -> Entry:
         metadata = dict(native.get("metadata") or {})
-        name = naming.read(str(metadata.pop(_KEY, "")), self._mark)
+        name = names.read(str(metadata.pop(_KEY, "")), self._mark)
         try:
             content = [_input_part(part) for part in native["content"]]
             given = {"role": native["role"], "content": content or "", "attachments": native.get("attachments")}

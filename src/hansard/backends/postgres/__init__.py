@@ -1,4 +1,4 @@
-"""PostgreSQL. Begin with `storage.py`; `transaction.py` is what operations see, `appending.py` how appends are fast."""
+"""PostgreSQL. Begin with `storage.py`; `transaction.py` is what operations see, `append.py` how appends are fast."""
 
 from __future__ import annotations
 

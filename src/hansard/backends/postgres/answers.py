@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hansard import rules
-from hansard.backends.postgres import beside, rows
-from hansard.backends.postgres.heads import entry_of
-from hansard.backends.postgres.link import Link, Question, Row
+from hansard.backends.postgres import rows, tenant_data
+from hansard.backends.postgres.connection import Link, Question, Row
+from hansard.backends.postgres.state_cache import entry_of
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants
 from hansard.contract.types import Context, Head
 from hansard.model import from_micros
@@ -61,7 +61,7 @@ def _questions(context: Context, id: str, wants: Wants) -> dict[str, Question]:
     if wants.blobs:
         asked["blobs"] = _ask("find_blobs", tenant, list(wants.blobs))
     if wants.records:
-        asked["records"] = _ask("find_records", *beside.place_of(context, wants.records))
+        asked["records"] = _ask("find_records", *tenant_data.place_of(context, wants.records))
     return asked
 
 
@@ -90,6 +90,6 @@ _MADE: dict[str, Callable[[Context, str, Sequence[Row]], Any]] = {
     "summaries": lambda context, id, found: [rows.summary_of(row, id) for row in found],
     "tombstones": lambda context, id, found: {row[0]: from_micros(row[1]) for row in found},
     "blobs": lambda context, id, found: {row[0]: row[1] for row in found},
-    "records": lambda context, id, found: beside.live_records(context, found),
+    "records": lambda context, id, found: tenant_data.live_records(context, found),
 }
 """How the rows of each answer become what `Found` has under the same name."""

@@ -13,14 +13,14 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from hansard.backends.postgres.connection import Link, connect
 from hansard.backends.postgres.errors import DRIVER, Raced, may_run_again, translate
-from hansard.backends.postgres.heads import Entry, Heads
-from hansard.backends.postgres.link import Link, connect
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.pool import Pool
 from hansard.backends.postgres.queries import QUERIES, in_schema, literal
-from hansard.backends.postgres.watching import channel_of, payload_of
-from hansard.backends.signals import Signals
+from hansard.backends.postgres.state_cache import Entry, Heads
+from hansard.backends.postgres.watch import channel_of, payload_of
+from hansard.backends.shared.signals import Signals
 from hansard.errors import Closed, Unavailable
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from hansard import rules
-from hansard.backends.postgres import beside, indexing, read
+from hansard.backends.postgres import index, read, tenant_data
+from hansard.backends.postgres.connection import Link
 from hansard.backends.postgres.engine import Engine, Work
-from hansard.backends.postgres.heads import entry_of
-from hansard.backends.postgres.link import Link
+from hansard.backends.postgres.state_cache import entry_of
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.contract.types import Context, Swept
 from hansard.errors import Corrupt
@@ -38,7 +38,7 @@ async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
     for tenant, sha256 in unused:
         by_tenant.setdefault(tenant, []).append(sha256)
     for tenant, digests in by_tenant.items():
-        drop = partial(beside.drop_blobs, context=context, candidates=digests)
+        drop = partial(tenant_data.drop_blobs, context=context, candidates=digests)
         total += Receipt(blobs=await engine.write(tenant, drop), at=context.now)
     old = to_micros(context.now - rules.TOMBSTONE_LIFE)
     tombstones = await engine.write(None, lambda work: work.link.run("delete_old_tombstones", old))
@@ -73,15 +73,15 @@ async def stats(link: Link, tenant: str | None) -> Stats:
         blobs=row[1],
         blob_bytes=row[2],
         bytes=row[3] if tenant is None else None,
-        unindexed=await indexing.count_unindexed(link, tenant),
+        unindexed=await index.count_unindexed(link, tenant),
         active=rules.spread(tuple(row) for row in days),
     )
 
 
 async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | int]:
     """Our own look at every conversation: counts, order, branches, bodies, blobs, and what search knows of them."""
-    fault = await engine.read(tenant, indexing.find_fault)
-    strays = None if fault else await engine.read(tenant, partial(indexing.find_strays, tenant=tenant))
+    fault = await engine.read(tenant, index.find_fault)
+    strays = None if fault else await engine.read(tenant, partial(index.find_strays, tenant=tenant))
     for found in (fault, strays):
         if found is not None:
             yield found
@@ -119,7 +119,7 @@ async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Prob
     lost = await link.all("missing_blobs", tenant, digests) if digests else []
     if search:
         owner = entry.head.conversation.user_id
-        problems += await indexing.check_conversation(link, tenant, id, owner, stored)
+        problems += await index.check_conversation(link, tenant, id, owner, stored)
     return [*problems, *(Problem(where, f"blob {sha256} is missing") for (sha256,) in lost)]
 
 

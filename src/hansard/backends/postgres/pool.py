@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from hansard.backends.postgres.connection import Link
 from hansard.backends.postgres.errors import DRIVER, translate
-from hansard.backends.postgres.link import Link
 from hansard.errors import Closed, TimedOut
 
 _CHECK_AFTER = 30.0

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from importlib import resources
 
-from hansard.backends.statements import parse
+from hansard.backends.shared.statements import parse
 
 DEFAULT_SCHEMA = "hansard"
 

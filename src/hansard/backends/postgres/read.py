@@ -8,9 +8,9 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows
+from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.engine import Engine
-from hansard.backends.postgres.heads import Entry, entry_of
-from hansard.backends.postgres.link import Link, Row
+from hansard.backends.postgres.state_cache import Entry, entry_of
 from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from hansard.analysis import VERSION
-from hansard.backends.postgres.link import Link
+from hansard.backends.postgres.connection import Link
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.queries import in_schema, quoted
 from hansard.contract.backend import Durability

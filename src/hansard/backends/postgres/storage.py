@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.postgres import answers, beside, indexing, lifecycle, read, schema, searching, vacuum
-from hansard.backends.postgres.appending import Appender
+from hansard.backends.postgres import answers, index, lifecycle, read, schema, search, tenant_data, vacuum
+from hansard.backends.postgres.append import Appender
+from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
-from hansard.backends.postgres.filling import Filler
-from hansard.backends.postgres.link import connect
+from hansard.backends.postgres.index_task import Filler
 from hansard.backends.postgres.options import Options
 from hansard.backends.postgres.schema import State
 from hansard.backends.postgres.transaction import PostgresTransaction
-from hansard.backends.postgres.watching import Watch
+from hansard.backends.postgres.watch import Watch
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -74,7 +74,7 @@ class PostgresStorage:
         storage = cls(options, state)
         if upgrade:
             try:
-                await indexing.upgrade(storage.engine)
+                await index.upgrade(storage.engine)
             except BaseException:
                 await storage.close()
                 raise
@@ -136,40 +136,42 @@ class PostgresStorage:
         return await self.engine.read(context.tenant, page, snapshot=bool(query.metadata))
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
-        run = partial(beside.participations, context=context, participant_id=participant_id, limit=limit)
+        run = partial(tenant_data.participations, context=context, participant_id=participant_id, limit=limit)
         return await self.engine.read(context.tenant, run)
 
     # Beside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
-        return await self.engine.read(context.tenant, partial(beside.get_records, context=context, keys=keys))
+        return await self.engine.read(context.tenant, partial(tenant_data.get_records, context=context, keys=keys))
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        return await self.engine.write(context.tenant, partial(beside.write_records, context=context, writes=writes))
+        return await self.engine.write(
+            context.tenant, partial(tenant_data.write_records, context=context, writes=writes)
+        )
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        return await self.engine.read(context.tenant, partial(beside.scan_records, context=context, query=query))
+        return await self.engine.read(context.tenant, partial(tenant_data.scan_records, context=context, query=query))
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
-        job = partial(beside.keep_blobs, blobs={sha256: data}, keep_until=to_micros(keep_until))
+        job = partial(tenant_data.keep_blobs, blobs={sha256: data}, keep_until=to_micros(keep_until))
         await self.engine.write(context.tenant, job)
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        return await self.engine.read(context.tenant, partial(beside.get_blobs, context=context, digests=digests))
+        return await self.engine.read(context.tenant, partial(tenant_data.get_blobs, context=context, digests=digests))
 
     async def record_owners(self, context: Context) -> list[str]:
         found = await self.engine.read(context.tenant, lambda link: link.all("record_owners", context.tenant))
         return [owner for (owner,) in found]
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        read = partial(beside.usage, context=context, since=since, until=until)
+        read = partial(tenant_data.usage, context=context, since=since, until=until)
         return await self.engine.read(context.tenant, read)
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
         return await self.engine.write(
-            context.tenant, partial(beside.erase_user_data, context=context, user_id=user_id)
+            context.tenant, partial(tenant_data.erase_user_data, context=context, user_id=user_id)
         )
 
     async def sweep(self, context: Context, limit: int) -> Swept:
@@ -195,16 +197,16 @@ class PostgresStorage:
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
-        quick = await self.engine.read(context.tenant, partial(searching.search_quickly, **given))
+        quick = await self.engine.read(context.tenant, partial(search.search_quickly, **given))
         if quick is not None:
             return quick
-        look = partial(searching.search, **given, note_tail=self.filler.note_left)
+        look = partial(search.search, **given, note_tail=self.filler.note_left)
         for _ in range(_ATTEMPTS):
             found = await self.engine.read(context.tenant, look, snapshot=True)
             if found is not None:
                 return found
             try:
-                await indexing.catch_up_tenant(self.engine, context.tenant)
+                await index.catch_up_tenant(self.engine, context.tenant)
             except Denied:
                 break  # a replica: somebody else has to index
         # Others write faster than we index, or nobody here can: then the tail is looked at, however long it is.
@@ -213,7 +215,7 @@ class PostgresStorage:
         return whole
 
     async def catch_up(self) -> None:
-        await indexing.catch_up(self.engine)
+        await index.catch_up(self.engine)
 
     def reindex(self) -> AsyncIterator[int]:
-        return indexing.rebuild(self.engine)
+        return index.rebuild(self.engine)

@@ -12,12 +12,12 @@ from msgspec import structs
 
 from hansard import codec
 from hansard.analysis import searchable
-from hansard.backends.postgres import answers, beside, rows
-from hansard.backends.postgres.beside import Use, uses_of
+from hansard.backends.postgres import answers, rows, tenant_data
+from hansard.backends.postgres.connection import Row
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
-from hansard.backends.postgres.heads import Entry, entry_of, new_stamp
-from hansard.backends.postgres.link import Row
+from hansard.backends.postgres.state_cache import Entry, entry_of, new_stamp
+from hansard.backends.postgres.tenant_data import Use, uses_of
 from hansard.contract.storage import Applied, Changes, Found, Update, Wants, Wipe
 from hansard.contract.types import Context, Draft, Head, Lane
 from hansard.model import Message, to_micros
@@ -69,7 +69,7 @@ class PostgresTransaction:
     async def get(self, wants: Wants) -> Found:
         found = await answers.answer(self._link, self.context, self.id, structs.replace(wants, records=()))
         if wants.records:
-            found["records"] = self._records = await beside.lock_records(self._work, self.context, wants.records)
+            found["records"] = self._records = await tenant_data.lock_records(self._work, self.context, wants.records)
         if wants.summaries:
             self._summaries = [row[-1] for row in found["summaries"]]
         answer = answers.found_of(self.context, self.id, found)
@@ -87,8 +87,8 @@ class PostgresTransaction:
             await self._save_message(changes.update)
         await self._save_summaries(changes)
         uses = [*self._uses, *uses_of(self.id, changes.insert)]
-        await beside.use_blobs(self._work, uses, changes.blobs)
-        blobs = await beside.drop_blobs(self._work, self.context, self._released)
+        await tenant_data.use_blobs(self._work, uses, changes.blobs)
+        blobs = await tenant_data.drop_blobs(self._work, self.context, self._released)
         await self._save_beside(changes)
         return Applied(
             messages=messages, summaries=summaries + len(changes.lost_summaries), records=records, blobs=blobs
@@ -196,9 +196,9 @@ class PostgresTransaction:
         if changes.tombstones:
             now = to_micros(self.context.now)
             await self._link.run("bury", self._work.tenant, list(changes.tombstones), now)
-        await beside.add_usage(self._work, changes.usage)
+        await tenant_data.add_usage(self._work, changes.usage)
         if changes.records:
-            await beside.save_records(self._work, self.context, changes.records, self._records)
+            await tenant_data.save_records(self._work, self.context, changes.records, self._records)
 
 
 def _is_saved(before: Lane, after: Lane, *, alone: bool) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.errors import DRIVER, translate
-from hansard.backends.postgres.link import connect
 from hansard.backends.postgres.options import Options
 
 _TABLES = (

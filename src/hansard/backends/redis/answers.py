@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from hansard.backends.redis import rows
-from hansard.backends.redis.heads import Ask, Moment
 from hansard.backends.redis.rows import PIECE, piece_of
+from hansard.backends.redis.state_cache import Ask, Moment
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants, Without
 from hansard.executor import aside
 from hansard.model import Message, from_micros

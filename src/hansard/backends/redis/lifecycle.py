@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from hansard import rules
-from hansard.backends.redis import beside, listing, read, rows
+from hansard.backends.redis import listing, read, rows, tenant_data
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys, shelves, stands
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
+from hansard.backends.redis.state_cache import Heads
 from hansard.backends.redis.transaction import Writer
 from hansard.contract.types import Context, Swept
 from hansard.errors import HansardError
@@ -45,7 +45,7 @@ class Lifecycle:
         return bool(
             await self._count(tenant)
             or await self._records.owners(tenant)
-            or await beside.has_any_blob(self._nodes, self._keys, tenant)
+            or await tenant_data.has_any_blob(self._nodes, self._keys, tenant)
         )
 
     async def _count(self, tenant: str) -> int:
@@ -63,8 +63,8 @@ class Lifecycle:
         records = 0
         for owner in await self._records.owners(tenant):
             records += await self._records.erase(tenant, owner)
-        blobs = await beside.erase_blobs(self._nodes, self._keys, tenant)
-        usage_rows = await beside.erase_usage(self._nodes, self._keys, tenant, None)
+        blobs = await tenant_data.erase_blobs(self._nodes, self._keys, tenant)
+        usage_rows = await tenant_data.erase_usage(self._nodes, self._keys, tenant, None)
         await self._forget_graves(tenant)
         if not await self._holds_anything(tenant):
             await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
@@ -87,7 +87,7 @@ class Lifecycle:
         records = await self._records.sweep(context, limit)
         blobs = 0
         for tenant in tenants:
-            blobs += await beside.sweep_blobs(self._nodes, self._keys, Context(tenant, context.now), limit - blobs)
+            blobs += await tenant_data.sweep_blobs(self._nodes, self._keys, Context(tenant, context.now), limit - blobs)
         tombstones = await self._sweep_graves(context, limit)
         total += Receipt(records=records, blobs=blobs, at=context.now)
         return Swept(receipt=total, tombstones=tombstones, more=max(expired, records, blobs) >= limit)
@@ -111,7 +111,7 @@ class Lifecycle:
         expires = to_micros(entry.head.conversation.expires_at) if entry else None
         own = Operations()
         own.add("correct", self._keys.expiring, member, score, "" if expires is None else expires)
-        await beside.run(self._nodes, own)
+        await tenant_data.run(self._nodes, own)
 
     async def _sweep_graves(self, context: Context, limit: int) -> int:
         old = to_micros(context.now - rules.TOMBSTONE_LIFE)
@@ -131,7 +131,7 @@ class Lifecycle:
         own = Operations()
         for name in forgotten:
             own.add("forget", key, name, old)
-        await beside.run(self._nodes, own)
+        await tenant_data.run(self._nodes, own)
         left = min((at for at in graves.values() if at > old), default=None)
         await self._look_again(context, member, key, left)
         return len([name for name in forgotten if name != b"n"])
@@ -172,7 +172,7 @@ class Lifecycle:
                 active.update(rules.active_days(found))
             for owner in await self._records.owners(name):
                 records += await self._records.count(name, owner)
-            number, size = await beside.measure_blobs(self._nodes, self._keys, name)
+            number, size = await tenant_data.measure_blobs(self._nodes, self._keys, name)
             blobs, blob_bytes = blobs + number, blob_bytes + size
         return Stats(
             backend="redis",
@@ -197,7 +197,7 @@ class Lifecycle:
                         yield problem
                 seen += len(members)
                 yield seen
-            async for sha256 in beside.damaged_blobs(self._nodes, self._keys, name):
+            async for sha256 in tenant_data.damaged_blobs(self._nodes, self._keys, name):
                 yield Problem(name, f"blob {sha256} is damaged: its bytes have another hash")
         if not seen:
             yield 0
@@ -212,7 +212,7 @@ class Lifecycle:
         if entry is None:
             return await self._check_absent(context, where, member)
         digests = sorted({ref.sha256 for _, message in messages for ref in message.blobs})
-        there = await beside.has_blobs(self._nodes, self._keys, context.tenant, digests)
+        there = await tenant_data.has_blobs(self._nodes, self._keys, context.tenant, digests)
         problems = [
             *rules.audit(where, entry.head, messages),
             *(

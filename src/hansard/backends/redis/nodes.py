@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from redis import exceptions
 from redis.crc import key_slot
 
+from hansard.backends.redis.connection import Command, Link, connector
 from hansard.backends.redis.errors import translate
-from hansard.backends.redis.link import Command, Link, connector
 from hansard.backends.redis.options import Address, Options
 from hansard.errors import Closed, HansardError, TimedOut, Unavailable
 

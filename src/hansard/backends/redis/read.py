@@ -12,11 +12,11 @@ from functools import partial
 from heapq import merge
 
 from hansard import rules
-from hansard.backends.optimistic import PATIENCE, Overtaken
 from hansard.backends.redis import rows
 from hansard.backends.redis.answers import Answers, answer, decoded, total_size
-from hansard.backends.redis.heads import Ask, Heads, Moment, Seen
 from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
+from hansard.backends.redis.state_cache import Ask, Heads, Moment, Seen
+from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import Wants
 from hansard.contract.types import Context, Head, Lane, MessageQuery, Row, Slice
 from hansard.errors import TimedOut

@@ -18,10 +18,10 @@ from hansard import rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Operations, merged
 from hansard.backends.redis.changes import link, linked
-from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import Keys, record_member, record_prefix, whom
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import Entry
+from hansard.backends.redis.state_cache import Heads
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.backends.redis import beside, listing, read, server
-from hansard.backends.redis.heads import Heads
+from hansard.backends.redis import listing, read, server, tenant_data
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import open_nodes
 from hansard.backends.redis.options import Options
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.redis.records import Records
+from hansard.backends.redis.state_cache import Heads
 from hansard.backends.redis.transaction import Writer
 from hansard.backends.shared.settling import Settling
 from hansard.contract.backend import Capabilities
@@ -118,7 +118,7 @@ class RedisStorage:
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         await self._writer.settle(context.tenant)
-        return await beside.participations(self.nodes, self.keys, self._heads, context, participant_id, limit)
+        return await tenant_data.participations(self.nodes, self.keys, self._heads, context, participant_id, limit)
 
     # Beside conversations
 
@@ -135,21 +135,21 @@ class RedisStorage:
         return [owner for owner in await self._records.owners(context.tenant) if owner]
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
-        await beside.put_blob(self.nodes, self.keys, context.tenant, sha256, data, keep_until)
+        await tenant_data.put_blob(self.nodes, self.keys, context.tenant, sha256, data, keep_until)
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        return await beside.get_blobs(self.nodes, self.keys, context.tenant, digests)
+        return await tenant_data.get_blobs(self.nodes, self.keys, context.tenant, digests)
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         await self._writer.settle(context.tenant)
-        return await beside.usage(self.nodes, self.keys, context, since, until)
+        return await tenant_data.usage(self.nodes, self.keys, context, since, until)
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
         await self._writer.settle(context.tenant)
         records = await self._records.erase(context.tenant, user_id)
-        usage_rows = await beside.erase_usage(self.nodes, self.keys, context.tenant, user_id)
+        usage_rows = await tenant_data.erase_usage(self.nodes, self.keys, context.tenant, user_id)
         return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
     async def sweep(self, context: Context, limit: int) -> Swept:

@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from hansard.backends import optimistic
-from hansard.backends.optimistic import Overtaken
-from hansard.backends.redis import beside
+from hansard.backends.redis import tenant_data
 from hansard.backends.redis.answers import NO_ANSWERS, Answers, answer
 from hansard.backends.redis.batch import Batch, Following, merged
 from hansard.backends.redis.changes import (
@@ -26,14 +24,16 @@ from hansard.backends.redis.changes import (
     released,
     takes_away,
 )
-from hansard.backends.redis.heads import Heads, Moment
 from hansard.backends.redis.keys import Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import Records
 from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.turns import Queues, Turn
+from hansard.backends.redis.state_cache import Heads, Moment
+from hansard.backends.redis.write_queue import Queues, Turn
+from hansard.backends.shared import optimistic
+from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import Gone, Settling
-from hansard.backends.signals import Signals
+from hansard.backends.shared.signals import Signals
 from hansard.contract.storage import Applied, Changes, Found, Operation, Placed, Run, T, Wants
 from hansard.contract.types import Context, Head
 from hansard.errors import Unsupported
@@ -151,7 +151,7 @@ class RedisTransaction:
             self._runs, self._messages = wants.runs, found.messages
         if wants.blobs:
             nodes, keys, tenant = self._writer.nodes, self._writer.keys, self.context.tenant
-            found = structs.replace(found, blobs=await beside.get_blobs(nodes, keys, tenant, wants.blobs))
+            found = structs.replace(found, blobs=await tenant_data.get_blobs(nodes, keys, tenant, wants.blobs))
         if wants.records:
             records, self._tokens = await self._writer.records.find(self.context, wants.records)
             found = structs.replace(found, records=records)

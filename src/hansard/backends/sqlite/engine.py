@@ -22,10 +22,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
-from hansard.backends.signals import Signals
-from hansard.backends.sqlite import indexing, schema
+from hansard.backends.shared.signals import Signals
+from hansard.backends.sqlite import index, schema
 from hansard.backends.sqlite.errors import DRIVER, map_errors, translate
-from hansard.backends.sqlite.facts import Reader
+from hansard.backends.sqlite.read_cache import Reader
 from hansard.backends.sqlite.writer import Writer
 from hansard.contract.types import Removed, Swept
 from hansard.errors import Closed, HansardError, Unavailable
@@ -113,7 +113,7 @@ class Engine:
         self.tails = self._writer.tails
         try:
             with map_errors(str(path)):
-                self._writer.unindexed = indexing.state_of(self._connection).tail
+                self._writer.unindexed = index.state_of(self._connection).tail
         except BaseException:
             self._connection.close()
             raise
@@ -198,7 +198,7 @@ class Engine:
         self._check_alive()
         with self._lock:
             value = self._alone(run)
-            waiting = self._writer.unindexed >= indexing.PASS and self._writer.arrived < _BULK
+            waiting = self._writer.unindexed >= index.PASS and self._writer.arrived < _BULK
             if waiting and self._thread is None:
                 self._index()
             return value
@@ -274,14 +274,14 @@ class Engine:
             try:
                 return self._queue.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
-                self._index(indexing.SHORT_PASS)
+                self._index(index.SHORT_PASS)
         return self._queue.get()
 
-    def _index(self, limit: int = indexing.PASS) -> None:
+    def _index(self, limit: int = index.PASS) -> None:
         """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
         with self._lock:
             try:
-                self._writer.unindexed = self._alone(lambda writer: indexing.index_some(writer, limit))
+                self._writer.unindexed = self._alone(lambda writer: index.index_some(writer, limit))
             except Exception:
                 _log.warning(
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
@@ -312,7 +312,7 @@ class Engine:
             writer.begin()
             value = run(writer)
             erases = has_erased(value)
-            cleaned = not erases or indexing.clean(writer)
+            cleaned = not erases or index.clean(writer)
             writer.commit()
         except BaseException as error:
             writer.rollback()
@@ -335,7 +335,7 @@ class Engine:
                 if writer.changes != before:
                     raise
                 job.error = error
-        self._cleaned = not any(job.has_erased for job in jobs) or indexing.clean(writer)
+        self._cleaned = not any(job.has_erased for job in jobs) or index.clean(writer)
         writer.commit()
 
     def _settle(self, jobs: list[Job[Any]]) -> None:

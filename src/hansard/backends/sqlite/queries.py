@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from importlib import resources
 
-from hansard.backends.statements import parse
+from hansard.backends.shared.statements import parse
 
 QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("utf-8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hansard.backends.sqlite import indexing
+from hansard.backends.sqlite import index
 from hansard.backends.sqlite.rows import run
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.contract.types import Context, Head
@@ -49,7 +49,7 @@ def remove(writer: Writer, runs: Iterable[Keys]) -> tuple[int, list[int]]:
     """Removes messages; returns how many there were, and the blobs that they referred to."""
     count, released = 0, []
     for above, below in runs:
-        indexing.forget(writer, above, below)
+        index.forget(writer, above, below)
         count += writer.run("delete_between", above, below).rowcount
         released += release_blobs(writer, above, below)
     return count, released

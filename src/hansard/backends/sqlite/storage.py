@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.sqlite import auditing, backup, beside, indexing, reading, searching, transaction
+from hansard.backends.sqlite import backup, check, index, read, search, tenant_data, transaction
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import DRIVER, translate
-from hansard.backends.sqlite.facts import Reader
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.read_cache import Reader
 from hansard.backends.sqlite.transaction import SqliteTransaction, answer
 from hansard.backends.sqlite.writer import Writer
 from hansard.blocking import step
@@ -121,39 +121,39 @@ class SqliteStorage:
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
         def run(connection: sqlite3.Connection) -> tuple[Head, Found] | None:
-            entry = reading.find_visible(connection, context, id)
+            entry = read.find_visible(connection, context, id)
             if entry is None:
                 return None
-            tombstones = reading.find_tombstones(connection, context, wants.tombstones)
+            tombstones = read.find_tombstones(connection, context, wants.tombstones)
             return entry.head, answer(connection, context, entry, wants, tombstones)
 
         return self._read(run)
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
-        return self._read(lambda connection: reading.find_conversation(connection, context, id))
+        return self._read(lambda connection: read.find_conversation(connection, context, id))
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        return self._read(lambda connection: reading.find_messages(connection, context, id, message_ids))
+        return self._read(lambda connection: read.find_messages(connection, context, id, message_ids))
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         def run(connection: Reader) -> Slice | None:
             """None where it may take long."""
-            place = reading.find_place(connection, context, id, query.branch)
+            place = read.find_place(connection, context, id, query.branch)
             if place is None:
                 return Slice([], False)
             if query.sort == "seq" and query.limit and place.most_bytes(query.limit + 1) <= _LONG_READ:
-                return reading.get_messages(connection, place, id, query, self.engine.tails)
+                return read.get_messages(connection, place, id, query, self.engine.tails)
             return None
 
         found = self._read(run)
         if found is not None:
             return found
-        return await self._long_read(lambda connection: reading.find_and_get(connection, context, id, query))
+        return await self._long_read(lambda connection: read.find_and_get(connection, context, id, query))
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         def run(connection: sqlite3.Connection) -> list[Row]:
-            entry = reading.find_visible(connection, context, id)
-            return reading.read_rows(connection, entry.head, after_seq, limit, max_bytes) if entry else []
+            entry = read.find_visible(connection, context, id)
+            return read.read_rows(connection, entry.head, after_seq, limit, max_bytes) if entry else []
 
         return await self._long_read(run)
 
@@ -164,64 +164,64 @@ class SqliteStorage:
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         def run(connection: sqlite3.Connection) -> tuple[list[Conversation], bool]:
-            return reading.list_conversations(connection, context, query)
+            return read.list_conversations(connection, context, query)
 
         return await self._long_read(run) if query.metadata or query.offset > 1000 else self._read(run)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         return await self._long_read(
-            lambda connection: beside.participations(connection, context, participant_id, limit)
+            lambda connection: tenant_data.participations(connection, context, participant_id, limit)
         )
 
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         def run(connection: Reader) -> Matches | None:
-            return searching.search(connection, context, lookup)
+            return search.search(connection, context, lookup)
 
-        is_quick = self._blocking or searching.is_quick(lookup)
+        is_quick = self._blocking or search.is_quick(lookup)
         while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
-            await self._write(indexing.index_many)
+            await self._write(index.index_many)
         return found
 
     async def catch_up(self) -> None:
-        state = self._read(indexing.state_of)
-        much = state.tail >= max(state.indexed, indexing.LONG_PASS)
-        while await self._write(indexing.index_bulk if much else indexing.index_many):
+        state = self._read(index.state_of)
+        much = state.tail >= max(state.indexed, index.LONG_PASS)
+        while await self._write(index.index_bulk if much else index.index_many):
             pass
         if much:
             await self._merge()
 
     async def reindex(self) -> AsyncIterator[int]:
-        await self._write(indexing.empty)
+        await self._write(index.empty)
         done, left = 0, 1
         while left:
-            left = await self._write(indexing.index_bulk)
-            done += indexing.LONG_PASS
+            left = await self._write(index.index_bulk)
+            done += index.LONG_PASS
             yield done
         await self._merge()
 
     async def upgrade_index(self) -> None:
         """Builds anew what an older version has built."""
-        if self._read(indexing.state_of).is_older:
+        if self._read(index.state_of).is_older:
             async for _ in self.reindex():
                 pass
 
     async def _merge(self) -> None:
         """In steps: others can write in between."""
-        while not await self._write(indexing.merge):
+        while not await self._write(index.merge):
             pass
 
     # Beside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
-        return self._read(lambda connection: [beside.find_record(connection, context, *key) for key in keys])
+        return self._read(lambda connection: [tenant_data.find_record(connection, context, *key) for key in keys])
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        return await self._write(lambda writer: beside.write_records(writer, context, writes))
+        return await self._write(lambda writer: tenant_data.write_records(writer, context, writes))
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        return self._read(lambda connection: beside.scan_records(connection, context, query))
+        return self._read(lambda connection: tenant_data.scan_records(connection, context, query))
 
     async def record_owners(self, context: Context) -> list[str]:
         return self._read(
@@ -229,28 +229,28 @@ class SqliteStorage:
         )
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
-        await self._write(lambda writer: beside.put_blob(writer, context, sha256, data, keep_until))
+        await self._write(lambda writer: tenant_data.put_blob(writer, context, sha256, data, keep_until))
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        return await self._long_read(lambda connection: reading.get_blobs(connection, context, digests))
+        return await self._long_read(lambda connection: read.get_blobs(connection, context, digests))
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        return await self._long_read(lambda connection: beside.usage(connection, context, since, until))
+        return await self._long_read(lambda connection: tenant_data.usage(connection, context, since, until))
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
-        return await self._write(lambda writer: beside.erase_user_data(writer, context, user_id))
+        return await self._write(lambda writer: tenant_data.erase_user_data(writer, context, user_id))
 
     async def sweep(self, context: Context, limit: int) -> Swept:
-        return await self._write(lambda writer: beside.sweep(writer, context, limit))
+        return await self._write(lambda writer: tenant_data.sweep(writer, context, limit))
 
     async def stats(self, tenant: str | None) -> Stats:
-        return await self._long_read(lambda connection: beside.stats(connection, tenant))
+        return await self._long_read(lambda connection: tenant_data.stats(connection, tenant))
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         self._check_open()
-        audit = auditing.Audit(self.engine.open_reader(), tenant)
+        audit = check.Audit(self.engine.open_reader(), tenant)
         try:
             while (found := await self._long(audit.step)) is not None:
                 for problem in found:
@@ -268,7 +268,7 @@ class SqliteStorage:
         return self._read(lambda connection: [name for (name,) in connection.execute(QUERIES["list_tenants"])])
 
     async def delete_tenant(self, context: Context) -> Receipt:
-        return await self._write(lambda writer: beside.delete_tenant(writer, context))
+        return await self._write(lambda writer: tenant_data.delete_tenant(writer, context))
 
     async def backup(self, target: Path) -> None:
         await self._long_read(partial(backup.backup, target=target))

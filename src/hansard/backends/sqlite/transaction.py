@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.sqlite import beside, indexing, reading, removal, rows
+from hansard.backends.sqlite import index, read, removal, rows, tenant_data
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
@@ -70,7 +70,7 @@ def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -
             ids.add(draft.message.id)
     if given:
         writer.flush()
-        if len(ids) < given or reading.find(writer.connection, entry.pk, [*ids]):
+        if len(ids) < given or read.find(writer.connection, entry.pk, [*ids]):
             return False
     digests = () if append.revive else rules.tombstone_digests(context, head, append.drafts)
     return bool(append.drafts) and not (digests and any(writer.tombstone(context.tenant, each) for each in digests))
@@ -185,7 +185,7 @@ class SqliteTransaction:
         if _only_counts(entry.head, state):
             writer.save_later(tenant, self.id, entry, state)
         else:
-            indexing.hand_over(writer, entry, state.conversation.user_id)
+            index.hand_over(writer, entry, state.conversation.user_id)
             writer.save(tenant, self.id, entry, state)
 
     def _update(self, update: Update) -> list[int]:
@@ -195,7 +195,7 @@ class SqliteTransaction:
         format = None if after.format == "text" else after.format
         extra = codec.encode_extra(after, to_micros(after.updated_at))
         writer.run("save_message", format, update.draft and update.draft.body, extra, after.pinned or None, key)
-        indexing.change(writer, key, before, after)
+        index.change(writer, key, before, after)
         if before.blobs == after.blobs:
             return []
         released = removal.release_blobs(writer, key - 1, key + 1)
@@ -221,7 +221,7 @@ class SqliteTransaction:
             writer.add_usage(context.tenant, changes.usage)
         for change in changes.records:
             is_ours = change.record is not None and change.record.conversation_id == self.id
-            beside.put_record(writer, context, change, entry.pk if is_ours and entry is not None else None)
+            tenant_data.put_record(writer, context, change, entry.pk if is_ours and entry is not None else None)
         return len(changes.lost_summaries)
 
 
@@ -268,15 +268,15 @@ def answer(
     """What is asked for. `entry` is None where there is no conversation."""
     found: dict[str, Any] = {"tombstones": tombstones}
     if wants.blobs:
-        found["blobs"] = reading.get_blobs(connection, context, wants.blobs)
+        found["blobs"] = read.get_blobs(connection, context, wants.blobs)
     if wants.records:
-        records = ((key, beside.find_record(connection, context, *key)) for key in wants.records)
+        records = ((key, tenant_data.find_record(connection, context, *key)) for key in wants.records)
         found["records"] = {key: record for key, record in records if record is not None}
     if entry is None:
         return Found(**found)
     id = entry.head.conversation.id
     if wants.ids:
-        found["by_id"] = {each[1].id: each for each in _placed(reading.find(connection, entry.pk, wants.ids), id)}
+        found["by_id"] = {each[1].id: each for each in _placed(read.find(connection, entry.pk, wants.ids), id)}
     if wants.runs:
         found["messages"] = _placed(_read(connection, wants), id)
     if wants.spans:

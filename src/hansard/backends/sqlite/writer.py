@@ -17,7 +17,7 @@ from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.tails import Added, Tails
+from hansard.backends.sqlite.tail_cache import Added, Tails
 from hansard.contract.types import Context, Head, Lane
 from hansard.model import UsageRow, to_micros
 

@@ -11,7 +11,7 @@ from typing import Generic
 from hansard.backends.files import disk
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.journal import Known, sealed
-from hansard.backends.files.lines import R
+from hansard.backends.files.line_format import R
 from hansard.backends.files.locks import Locks
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from hansard import rules
+from hansard.backends.files.journals import Book
 from hansard.backends.files.rows import ALL, Row, Rows
-from hansard.backends.files.shelf import Book
 from hansard.contract.storage import Run
 from hansard.contract.types import MessageQuery, Slice
 from hansard.model import Message, to_micros

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
-from hansard.backends.postgres import lexemes, read, rows, selecting
+from hansard.backends.postgres import lexemes, read, rows, search_sql
+from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.lexemes import Expression
-from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
 from hansard.executor import aside
@@ -62,17 +62,17 @@ class Search:
         most = _most(size)
         walked = 0 if lookup.conversation_id is not None else _walked(size)
         given = (self.context, lookup, self.expression.text, size, walked, most)
-        found = await self._fetch(*selecting.select_quick(*given))
+        found = await self._fetch(*search_sql.select_quick(*given))
         state = found[0] if found else None
         check_version(state[0] if state else None)
         if state is None or state[1] or state[2] > most:
             return None
         page = [row[3:] for row in found if row[3] is not None]
-        if any(row[selecting.LOOSE] for row in page):
+        if any(row[search_sql.LOOSE] for row in page):
             return None
         for row in page:
-            if row[selecting.CONVERSATION] not in self._homes:
-                self._homes[row[selecting.CONVERSATION]] = rows.conversation_of(row[selecting.WIDTH :], "the search")
+            if row[search_sql.CONVERSATION] not in self._homes:
+                self._homes[row[search_sql.CONVERSATION]] = rows.conversation_of(row[search_sql.WIDTH :], "the search")
         page.sort(key=_position, reverse=True)
         made = await _off_the_loop(self._made, page[: lookup.limit])
         return Matches(made, len(page) > lookup.limit, True)
@@ -103,7 +103,7 @@ class Search:
         return await self.link.fetch(self.link.in_schema(sql), values)
 
     def _made(self, found: Iterable[Row]) -> list[Match]:
-        return [Match(self._homes[row[selecting.CONVERSATION]], _message(row)) for row in found]
+        return [Match(self._homes[row[search_sql.CONVERSATION]], _message(row)) for row in found]
 
     # The tail
 
@@ -119,7 +119,7 @@ class Search:
 
     async def _tail(self, size: int) -> AsyncIterator[list[Row]]:
         """Page by page, however long it is."""
-        sql, values = selecting.select_tail(self.context, self.lookup)
+        sql, values = search_sql.select_tail(self.context, self.lookup)
         if size <= TAIL:
             yield await self._fetch(sql, values) if size else []
             return
@@ -127,7 +127,7 @@ class Search:
         length = 0
         async for row in self.link.each(self.link.in_schema(sql), values):
             page.append(row)
-            length += len(row[selecting.BODY])
+            length += len(row[search_sql.BODY])
             if len(page) == _PAGE or length > _LONG:
                 yield page
                 page, length = [], 0
@@ -143,12 +143,12 @@ class Search:
         return await _off_the_loop(look, found)
 
     def _is_asked_for(self, row: Row) -> bool:
-        lookup, created_at = self.lookup, row[selecting.CREATED_AT]
+        lookup, created_at = self.lookup, row[search_sql.CREATED_AT]
         return (
             (lookup.since is None or created_at >= to_micros(lookup.since))
             and (lookup.until is None or created_at < to_micros(lookup.until))
             and (lookup.below is None or _position(row) < lookup.below)
-            and self._is_home(row[selecting.CONVERSATION])
+            and self._is_home(row[search_sql.CONVERSATION])
         )
 
     # The index
@@ -171,8 +171,8 @@ class Search:
 
     async def _sifted(self, page: list[Row]) -> list[Row]:
         """What the database could not tell: the metadata of conversations, and messages whose terms tell too little."""
-        page = [row for row in page if self._is_home(row[selecting.CONVERSATION])]
-        doubtful = [row for row in page if row[selecting.LOOSE] or not self.expression.exact]
+        page = [row for row in page if self._is_home(row[search_sql.CONVERSATION])]
+        doubtful = [row for row in page if row[search_sql.LOOSE] or not self.expression.exact]
         if not doubtful:
             return page
         believed = set(map(_position, await self._matching(doubtful)))
@@ -184,20 +184,20 @@ class Search:
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
-                page = await self._fetch(*selecting.select_walked(*given, _walked(size)))
+                page = await self._fetch(*search_sql.select_walked(*given, _walked(size)))
                 if len(page) == size:
                     return page
             most = _most(size)
-            counted = await self._fetch(*selecting.select_sorted(*given, most))
+            counted = await self._fetch(*search_sql.select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
         # Behind the second wall PostgreSQL uses no index of terms: it would have to look at those of others.
-        return await self._fetch(*selecting.select_walked(*given, None))
+        return await self._fetch(*search_sql.select_walked(*given, None))
 
     # Conversations
 
     async def _find_homes(self, found: Iterable[Row]) -> None:
-        ids = {row[selecting.CONVERSATION] for row in found} - self._homes.keys()
+        ids = {row[search_sql.CONVERSATION] for row in found} - self._homes.keys()
         if ids:
             for row in await self.link.all("conversations_by_id", self.context.tenant, sorted(ids)):
                 self._homes[row[0]] = rows.conversation_of(row, "the search")
@@ -249,11 +249,11 @@ def _most(size: int) -> int:
 
 
 def _position(row: Row) -> Position:
-    return row[selecting.CREATED_AT], row[selecting.SEQ], row[selecting.CONVERSATION]
+    return row[search_sql.CREATED_AT], row[search_sql.SEQ], row[search_sql.CONVERSATION]
 
 
 def _message(row: Row) -> Message:
-    return rows.message_of(row, row[selecting.CONVERSATION])
+    return rows.message_of(row, row[search_sql.CONVERSATION])
 
 
 def _has(row: Row, query: Query, sieve: Sieve) -> bool:
@@ -263,6 +263,6 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
 
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
-    if sum(len(row[selecting.BODY]) for row in found) > _LONG:
+    if sum(len(row[search_sql.BODY]) for row in found) > _LONG:
         return await aside(run, found)
     return run(found)

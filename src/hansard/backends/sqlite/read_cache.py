@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hansard.backends.sqlite import indexing, rows
+from hansard.backends.sqlite import index, rows
 from hansard.backends.sqlite.errors import Unreadable
-from hansard.backends.sqlite.indexing import State
+from hansard.backends.sqlite.index import State
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.contract.types import Lane
 from hansard.model import Conversation
@@ -62,7 +62,7 @@ class Reader(sqlite3.Connection):
 
     def state(self) -> State:
         if self._state is None:
-            self._state = indexing.state_of(self)
+            self._state = index.state_of(self)
         return self._state
 
     def entries_of(self, tenant: str) -> tuple[int, int] | None:
@@ -70,7 +70,7 @@ class Reader(sqlite3.Connection):
         try:
             return self._ranges[tenant]
         except KeyError:
-            found = _room(self._ranges)[tenant] = indexing.entry_range(self, tenant)
+            found = _room(self._ranges)[tenant] = index.entry_range(self, tenant)
             return found
 
     def pk_of(self, tenant: str, id: str) -> int | None:
@@ -109,7 +109,7 @@ class Reader(sqlite3.Connection):
         if key in self._common or len(match) > _LONG:
             return False
         if key not in self._rare:
-            is_rare = indexing.count(self, match, between, _FEW) < _FEW
+            is_rare = index.count(self, match, between, _FEW) < _FEW
             _room(self._rare if is_rare else self._common).add(key)
             return is_rare
         return True

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from hansard.backends.postgres.connection import Link, connect
 from hansard.backends.postgres.errors import DRIVER
-from hansard.backends.postgres.link import Link, connect
 from hansard.errors import HansardError
 
 if TYPE_CHECKING:

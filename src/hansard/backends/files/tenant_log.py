@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from hansard import rules
-from hansard.backends.files import lines
+from hansard.backends.files import line_format
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import ENDING, TENANT, Layout
-from hansard.backends.files.lines import Spot
+from hansard.backends.files.line_format import Spot
 from hansard.backends.files.locks import Locks
-from hansard.backends.files.sidecar import Pen, Sidecar
+from hansard.backends.files.small_journal import Pen, Sidecar
 from hansard.model import NOT_YET, UsageRow
 
 _LEAST_WASTE = 1 << 16
@@ -60,7 +60,7 @@ class Estate:
     def apply(self, line: bytes, at: int) -> None:
         note = _note.decode(line)
         if note.hansard:
-            lines.check_format(note.hansard, "the ledger of a tenant")
+            line_format.check_format(note.hansard, "the ledger of a tenant")
             self.tenant = note.tenant
         for digest, time in note.tombstones.items():
             self.tombstones[digest] = max(time, self.tombstones.get(digest, time))
@@ -110,7 +110,7 @@ class Ledger:
 
     def _begin(self, pen: Pen[Estate]) -> None:
         if not pen.state.spot.lines:
-            first = Note(hansard=lines.FORMAT, kind="tenant", tenant=self._layout.tenant)
+            first = Note(hansard=line_format.FORMAT, kind="tenant", tenant=self._layout.tenant)
             pen.append(_encode(first))
 
     def copy_to(self, path: Path, writes: Disk) -> None:
@@ -175,7 +175,7 @@ def _bodies(estate: Estate, *, before: datetime = NOT_YET, erased: str | None = 
     """The ledger anew, without older tombstones and an erased user's usage."""
     usage = [row for row in estate.usage.values() if erased is None or row.user_id != erased]
     taken = list(estate.taken)[-_REMEMBERED:]
-    yield _encode(Note(hansard=lines.FORMAT, kind="tenant", tenant=estate.tenant, usage=usage, taken=taken))
+    yield _encode(Note(hansard=line_format.FORMAT, kind="tenant", tenant=estate.tenant, usage=usage, taken=taken))
     for digest, at in estate.tombstones.items():
         if at > before:
             yield _encode(Note(tombstones={digest: at}))
@@ -183,7 +183,7 @@ def _bodies(estate: Estate, *, before: datetime = NOT_YET, erased: str | None = 
 
 def tenant_at(home: Path) -> str | None:
     """The tenant that a folder belongs to: its ledger says so, or any journal."""
-    line = lines.first_line(home / TENANT)
+    line = line_format.first_line(home / TENANT)
     if line is None:
-        line = next(filter(None, map(lines.first_line, home.glob("*/*" + ENDING))), None)
+        line = next(filter(None, map(line_format.first_line, home.glob("*/*" + ENDING))), None)
     return _note.decode(line).tenant if line else None

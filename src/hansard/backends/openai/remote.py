@@ -14,7 +14,7 @@ import msgspec
 import openai
 from msgspec import Struct
 
-from hansard.backends.openai.naming import Name
+from hansard.backends.openai.names import Name
 from hansard.errors import Unavailable
 from hansard.model import Message
 

@@ -15,9 +15,9 @@ from msgspec import structs
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
-from hansard.backends.sqlite import facts, indexing, reading, rows
-from hansard.backends.sqlite.facts import Home, Reader
+from hansard.backends.sqlite import index, read, read_cache, rows
 from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.read_cache import Home, Reader
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.contract.types import Context, Lane
 from hansard.errors import FormatMismatch
@@ -36,7 +36,7 @@ _COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
 _KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
-    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {indexing.N_MASK}) "
+    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {index.N_MASK}) "
     "CROSS JOIN messages m ON m.key = r.message {owners} "
     "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
 )
@@ -73,10 +73,10 @@ class Search:
 
     def _made(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
-            conversation = facts.own(self.home.conversation)
+            conversation = read_cache.own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
         pks = [row[_CONVERSATION] for row in found]
-        given = {pk: facts.own(self.connection.home_of(pk).conversation) for pk in set(pks)}
+        given = {pk: read_cache.own(self.connection.home_of(pk).conversation) for pk in set(pks)}
         conversations = [given[pk] for pk in pks]
         ids = [conversation.id for conversation in conversations]
         messages = rows.messages_from([row[:_CONVERSATION] for row in found], ids)
@@ -94,7 +94,7 @@ class Search:
         if pk is None or home is None:
             return False
         if self.lookup.branch is not None:
-            place = reading.find_place(self.connection, self.context, id, self.lookup.branch)
+            place = read.find_place(self.connection, self.context, id, self.lookup.branch)
             assert place is not None
             home = self._homes[pk] = structs.replace(home, lane=place.lane)
         self.pk, self.home = pk, home
@@ -222,7 +222,7 @@ class Search:
         Only where times are in the order of arrival. Elsewhere the walk begins with the newest again.
         """
         if self.lookup.below is None or self.state.lag:
-            return indexing.N_MASK
+            return index.N_MASK
         low, high = 0, self.state.indexed
         while low < high:
             middle = (low + high + 1) // 2

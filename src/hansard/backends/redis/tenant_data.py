@@ -8,10 +8,10 @@ from datetime import datetime
 from hansard import codec, rules
 from hansard.backends.redis import read, rows
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.heads import Heads
 from hansard.backends.redis.keys import BUCKETS, Keys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import Entry
+from hansard.backends.redis.state_cache import Heads
 from hansard.contract.types import Context, Participation
 from hansard.model import NOT_YET, UsageRow, to_micros
 

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Sequence
 
 from hansard import rules
-from hansard.backends.files import ledger, names
+from hansard.backends.files import names, tenant_log
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
-from hansard.backends.files.writing import Writer
+from hansard.backends.files.writer import Writer
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
 
@@ -95,14 +95,14 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
 # --- usage ------------------------------------------------------------------------------------------------------------
 
 
-def _usage(tenant: Tenant) -> ledger.Rows:
+def _usage(tenant: Tenant) -> tenant_log.Rows:
     """By day, user, agent and model: of the conversations, and of those that were deleted."""
     # In this order: what is deleted in between is in both, and is counted once.
     found = tenant.catalog().usage()
     rows, taken = tenant.ledger.usage()
     for _, journal, usage in found:
         if journal not in taken:
-            ledger.add_rows(rows, usage)
+            tenant_log.add_rows(rows, usage)
     return rows
 
 

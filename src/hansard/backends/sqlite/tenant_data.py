@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from hansard import codec, rules
-from hansard.backends.sqlite import indexing, removal, rows
+from hansard.backends.sqlite import index, removal, rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -175,7 +175,7 @@ def sweep(writer: Writer, context: Context, limit: int) -> Swept:
     writer.forget_tombstones()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
     # An index of another version stays as it is until it is built anew: to come again would not help.
-    cleaned = indexing.clean(writer, _SWEPT_PAGES) or not indexing.state_of(writer.connection).is_ours
+    cleaned = index.clean(writer, _SWEPT_PAGES) or not index.state_of(writer.connection).is_ours
     more = limit in (len(expired), len(records), len(blobs)) or not cleaned
     return Swept(receipt=total, tombstones=tombstones, more=more)
 
@@ -192,7 +192,7 @@ def usage(connection: sqlite3.Connection, context: Context, since: str | None, u
 def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
     tenants, records, blobs, blob_bytes = connection.execute(QUERIES["count_tenant"], (tenant,)).fetchone()
     days = connection.execute(QUERIES["count_by_days"], (tenant,)).fetchall()
-    indexed = indexing.state_of(connection).indexed
+    indexed = index.state_of(connection).indexed
     unindexed = connection.execute(QUERIES["count_unindexed"], (indexed, _MOST_UNINDEXED, tenant)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]

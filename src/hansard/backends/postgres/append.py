@@ -19,8 +19,9 @@ from functools import partial
 
 import asyncpg
 
-from hansard.backends.postgres import beside
-from hansard.backends.postgres.batches import Batch, Job, Pending
+from hansard.backends.postgres import tenant_data
+from hansard.backends.postgres.append_batch import Batch, Job, Pending
+from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.engine import Engine, Work
 from hansard.backends.postgres.errors import (
     DRIVER,
@@ -30,9 +31,8 @@ from hansard.backends.postgres.errors import (
     translate,
     was_refused_by_driver,
 )
-from hansard.backends.postgres.heads import Entry, entry_of
-from hansard.backends.postgres.link import Link, Row
-from hansard.backends.postgres.watching import payload_of
+from hansard.backends.postgres.state_cache import Entry, entry_of
+from hansard.backends.postgres.watch import payload_of
 from hansard.contract.storage import Operation
 from hansard.contract.types import Append, Context
 from hansard.errors import Corrupt, HansardError, Outcome
@@ -217,9 +217,9 @@ class Appender:
             await link.run("save_counts", tenant, *zip(*counts, strict=True))
         for each in pending:
             for _, changes, _ in each.decided:
-                await beside.use_blobs(work, beside.uses_of(each.id, changes.insert), changes.blobs)
+                await tenant_data.use_blobs(work, tenant_data.uses_of(each.id, changes.insert), changes.blobs)
         usage = [row for each in pending for _, changes, _ in each.decided for row in changes.usage]
-        await beside.add_usage(work, usage)
+        await tenant_data.add_usage(work, usage)
 
 
 def _readable(row: Row, tenant: str) -> Entry | None:

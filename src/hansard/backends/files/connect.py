@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hansard.backends.files import disk, lines
+from hansard.backends.files import disk, line_format
 from hansard.backends.files.layout import ROOT
 from hansard.backends.files.storage import FilesBackend
 from hansard.backends.files.tenant import Common
@@ -71,10 +71,10 @@ def _prepare(common: Common) -> None:
             raise FormatMismatch(
                 f"{root} is not empty, and holds no {ROOT}: it is not a Hansard store, and is left as it is",
                 found="a foreign folder",
-                wanted=str(lines.FORMAT),
+                wanted=str(line_format.FORMAT),
             )
         common.disk.make_folder(root)
-        common.disk.replace(sign, [msgspec.json.encode(Sign("hansard", lines.FORMAT)) + b"\n"])
+        common.disk.replace(sign, [msgspec.json.encode(Sign("hansard", line_format.FORMAT)) + b"\n"])
 
 
 def _is_empty(root: Path) -> bool:
@@ -87,4 +87,4 @@ def _check(sign: Path) -> None:
         found = msgspec.json.decode(sign.read_bytes(), type=Sign)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"{sign} is damaged: {error}", where=str(sign)) from error
-    lines.check_format(found.format, str(sign))
+    line_format.check_format(found.format, str(sign))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hansard.backends.redis.heads import Name
+from hansard.backends.redis.state_cache import Name
 
 
 class _Queue:

@@ -12,9 +12,9 @@ from typing import Literal
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.openai import naming
-from hansard.backends.openai.remotes import Entry, Piece, Remote
-from hansard.backends.openai.states import State, States
+from hansard.backends.openai import names
+from hansard.backends.openai.mirror_state import State, States
+from hansard.backends.openai.remote import Entry, Piece, Remote
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, Row
 from hansard.errors import Unavailable
@@ -64,7 +64,7 @@ class Link:
             after = rows[-1].message.seq
 
     def stem(self, context: Context, id: str, message: Message, state: State) -> tuple[int, str]:
-        return message.seq, naming.stem_of(context, id, message, state.generation)
+        return message.seq, names.stem_of(context, id, message, state.generation)
 
     async def pieces(self, context: Context, id: str, messages: Iterable[Message], state: State) -> list[Piece]:
         """What is to be added for messages."""

@@ -10,10 +10,10 @@ import openai
 from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import OURS, PAIRS, Link, Seen, fitting, grows, ids_of, is_pulled, told
-from hansard.backends.openai.pulling import Puller, place
-from hansard.backends.openai.remotes import Piece
-from hansard.backends.openai.states import State
+from hansard.backends.openai.mirror import OURS, PAIRS, Link, Seen, fitting, grows, ids_of, is_pulled, told
+from hansard.backends.openai.mirror_state import State
+from hansard.backends.openai.remote import Piece
+from hansard.backends.openai.sync_from_api import Puller, place
 from hansard.cache import Cache
 from hansard.contract.types import Context, MessageQuery, Remove
 from hansard.errors import NotFound

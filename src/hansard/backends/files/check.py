@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from hansard import rules
-from hansard.backends.files import disk, lifecycle, lines, names
+from hansard.backends.files import disk, lifecycle, line_format, names
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
-from hansard.backends.files.ledger import Estate, tenant_at
-from hansard.backends.files.lines import R
+from hansard.backends.files.line_format import R
 from hansard.backends.files.records import Space
 from hansard.backends.files.replay import Place, Replay
 from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.tenant_log import Estate, tenant_at
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Message, Problem, from_micros
 
@@ -103,7 +103,7 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
     """A journal read from its beginning, and what is wrong with it."""
     try:
         with disk.opened(path, disk.READ) as fd:
-            state = lines.catch_up(fd, fresh(), fresh, path)
+            state = line_format.catch_up(fd, fresh(), fresh, path)
             is_torn = os.fstat(fd).st_size > state.spot.size
     except FileNotFoundError:
         return [], None

@@ -15,9 +15,9 @@ from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
 from hansard.backends.openai.backend import OpenAiBackend
 from hansard.backends.openai.conversations import Conversations
-from hansard.backends.openai.link import Link, Mode
-from hansard.backends.openai.remotes import Remote
-from hansard.backends.openai.states import States
+from hansard.backends.openai.mirror import Link, Mode
+from hansard.backends.openai.mirror_state import States
+from hansard.backends.openai.remote import Remote
 from hansard.backends.openai.threads import Threads
 from hansard.errors import NotFound, Unsupported, ValidationError
 from hansard.urls import Url

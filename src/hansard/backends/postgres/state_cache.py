@@ -11,7 +11,7 @@ import random
 from msgspec import Struct
 
 from hansard.backends.postgres import rows
-from hansard.backends.postgres.link import Row
+from hansard.backends.postgres.connection import Row
 from hansard.contract.types import Head
 
 _MOST = 4096

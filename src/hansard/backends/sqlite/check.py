@@ -16,7 +16,7 @@ from operator import mul
 
 from hansard import codec, rules
 from hansard.backends.shared.full_text import columns_of
-from hansard.backends.sqlite import indexing, reading, rows
+from hansard.backends.sqlite import index, read, rows
 from hansard.backends.sqlite.errors import DRIVER, Unreadable, decodes, translate
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
@@ -62,22 +62,22 @@ class Audit:
     def _all(self) -> Iterator[list[Problem]]:
         self._connection.execute("BEGIN")
         yield _check_file(self._connection)
-        yield list(indexing.check(self._connection, self._tenant))
-        index = Index(self._connection, self._tenant)
+        yield list(index.check(self._connection, self._tenant))
+        comparison = Index(self._connection, self._tenant)
         after = 0
         while page := self._connection.execute(
             QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
         ).fetchall():
             problems: list[Problem] = []
             for pk, tenant, id in page:
-                problems += _check_conversation(self._connection, pk, tenant, id, index)
+                problems += _check_conversation(self._connection, pk, tenant, id, comparison)
             after = _behind(after, page)
             self.seen += len(page)
-            yield problems + index.keep_step()
+            yield problems + comparison.keep_step()
         yield from self._blobs()
-        while index.is_open:
-            yield index.walk(_TERMS)
-        yield index.differences()
+        while comparison.is_open:
+            yield comparison.walk(_TERMS)
+        yield comparison.differences()
 
     def _blobs(self) -> Iterator[list[Problem]]:
         """Every blob, a few at a time, also those that no message refers to."""
@@ -104,13 +104,13 @@ class Index:
 
     def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
         self._connection = connection
-        self._between = (0, 1 << 63) if tenant is None else indexing.entry_range(connection, tenant) or (1, 0)
+        self._between = (0, 1 << 63) if tenant is None else index.entry_range(connection, tenant) or (1, 0)
         self._sums: dict[int, int] = {}
         self._ahead = 0
         """Terms of messages that the walk over the index has not made up for."""
         self._unreadable: set[int] = set()
         """Conversations of which nobody can say what the index should have."""
-        self._is_comparable = self.is_open = indexing.state_of(connection).is_ours
+        self._is_comparable = self.is_open = index.state_of(connection).is_ours
         connection.execute("PRAGMA query_only = OFF")
         connection.execute("CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab (main, search, instance)")
         connection.execute("PRAGMA query_only = ON")
@@ -189,7 +189,7 @@ class Index:
     def _home(self, entry: int) -> tuple[int, str, str, str] | None:
         """The message of an entry: its conversation, tenant, conversation's id and id. None where none is listed."""
         found: tuple[int, str, str, str] | None = self._connection.execute(
-            QUERIES["message_of_search_entry"], (entry & indexing.N_MASK, entry)
+            QUERIES["message_of_search_entry"], (entry & index.N_MASK, entry)
         ).fetchone()
         return found
 
@@ -204,7 +204,7 @@ def _check_file(connection: sqlite3.Connection) -> list[Problem]:
 
 
 def _check_conversation(
-    connection: sqlite3.Connection, pk: int, tenant: str, id: str, index: Index
+    connection: sqlite3.Connection, pk: int, tenant: str, id: str, comparison: Index
 ) -> Iterator[Problem]:
     """Our own look at a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"
@@ -213,11 +213,11 @@ def _check_conversation(
         if entry is None:
             raise Corrupt("it is not found by its id: the index of conversations is damaged", where=where)
         found = [
-            (each.line, each.message) for each in reading.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
+            (each.line, each.message) for each in read.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]
-        index.add(pk, entry.head.conversation.user_id)
+        comparison.add(pk, entry.head.conversation.user_id)
     except (HansardError, *DRIVER) as error:
-        index.leave_out(pk)
+        comparison.leave_out(pk)
         yield Problem(where, str(translate(error, where)))
         return
     yield from rules.audit(where, entry.head, found)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from hansard.backends.postgres import indexing
+from hansard.backends.postgres import index
 from hansard.backends.postgres.engine import Engine
 from hansard.errors import Denied, HansardError
 
@@ -114,7 +114,7 @@ class Filler:
             self._left.pop(tenant, None)
 
     async def _sweep(self, tenant: str, conversations: list[str] | None) -> None:
-        place: indexing.Place | None = indexing.FIRST
+        place: index.Place | None = index.FIRST
         while place is not None and not self._stopped.is_set():
-            passed = await indexing.index_some(self._engine, tenant, place, indexing.SHORT_PASS, conversations)
+            passed = await index.index_some(self._engine, tenant, place, index.SHORT_PASS, conversations)
             place = passed.last

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import openai
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import Link, Seen, grows, is_pulled
-from hansard.backends.openai.states import TENANT, State
+from hansard.backends.openai.mirror import Link, Seen, grows, is_pulled
+from hansard.backends.openai.mirror_state import TENANT, State
 from hansard.contract.types import Context
 from hansard.model import Message, Problem
 

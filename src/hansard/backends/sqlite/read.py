@@ -18,7 +18,7 @@ from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run
-from hansard.backends.sqlite.tails import At, Tail, Tails
+from hansard.backends.sqlite.tail_cache import At, Tail, Tails
 from hansard.backends.sqlite.writer import Entry, find_entry
 from hansard.contract.types import Context, ConversationQuery, Head, Lane, MessageQuery, Slice
 from hansard.contract.types import Row as StoredRow

@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from hansard.backends.optimistic import Overtaken
+from hansard.backends.redis.connection import Command
 from hansard.backends.redis.keys import Keys
-from hansard.backends.redis.link import Command
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import Entry, entry_of
 from hansard.backends.redis.scripts import READ
+from hansard.backends.shared.optimistic import Overtaken
 
 _MOST = 4096
 _SCRIPTED = ("find", "last", "pinned", "span")

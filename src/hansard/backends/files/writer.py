@@ -15,14 +15,14 @@ from datetime import datetime
 
 from msgspec import UNSET
 
-from hansard.backends.files import disk, entries, lines, names, replay
+from hansard.backends.files import disk, entries, line_format, names, replay
 from hansard.backends.files.blobs import Blobs
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.index import IndexFailure
-from hansard.backends.files.lines import Spot
+from hansard.backends.files.journals import Book, Shelf, is_there
+from hansard.backends.files.line_format import Spot
 from hansard.backends.files.replay import Place, Replay, Target
 from hansard.backends.files.rows import Card, Rows
-from hansard.backends.files.shelf import Book, Shelf, is_there
 from hansard.backends.files.state import State
 
 _LEAST_WASTE = 1 << 18
@@ -170,7 +170,7 @@ class Writer:
             is_first = self._target is None
             target = self._target = self._target or self._create(entry)
             if not self.state.spot.lines:
-                entry.hansard, entry.kind, entry.tenant = lines.FORMAT, "conversation", self._layout.tenant
+                entry.hansard, entry.kind, entry.tenant = line_format.FORMAT, "conversation", self._layout.tenant
                 entry.id, entry.journal = self.id, secrets.token_hex(8)
             if not entry.deleted and (whole or self._snapshots or self._is_wasteful()):
                 self._rewrite(target, entry)
@@ -184,7 +184,7 @@ class Writer:
 
     def _append(self, target: Target, entry: Entry, *, is_new: bool) -> None:
         spot = self.state.spot
-        line = lines.seal(entries.encode(entry), spot.lines + 1)
+        line = line_format.seal(entries.encode(entry), spot.lines + 1)
         self._disk.append(target.fd, spot.size, line)
         with self._indexing():
             self.card = replay.advance(self._index, target, self.card, line, is_new=is_new)
@@ -209,14 +209,14 @@ class Writer:
         before = replay.facts_of(self._confirm())
         with self._index.reading() as connection:
             anew = Replay(connection, self.card)
-            line = lines.seal(entries.encode(entry), anew.spot.lines + 1)
+            line = line_format.seal(entries.encode(entry), anew.spot.lines + 1)
             anew.apply(line, _HERE)
             anew.fill()
         fd = self._disk.replace_open(target.path, self._lines(target, anew, line, entry.at))
         os.close(target.fd)
         target = self._target = target._replace(fd=fd)
         facts = os.fstat(fd)
-        anew.spot.inode, anew.spot.mtime = lines.inode_of(facts), facts.st_mtime_ns
+        anew.spot.inode, anew.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
         with self._indexing():
             with self._index.writing() as connection:
                 pk = replay.store(connection, target, anew, before)
@@ -230,7 +230,11 @@ class Writer:
         state = anew.state
         state.spot, state.waste = Spot(), 0
         first = Entry(
-            hansard=lines.FORMAT, kind="conversation", tenant=self._layout.tenant, id=self.id, journal=state.journal
+            hansard=line_format.FORMAT,
+            kind="conversation",
+            tenant=self._layout.tenant,
+            id=self.id,
+            journal=state.journal,
         )
         yield _stepped(state, entries.encode(first))
         found = sorted(((id, place) for id, place in anew.places.items() if place), key=lambda each: each[1].seq)
@@ -244,7 +248,7 @@ class Writer:
     def _raw(self, target: Target, places: list[Place], line: bytes) -> list[bytes]:
         """Messages as they stand in the old file, or in the line that is to come."""
         old = [place.piece for place in places if place.offset >= 0]
-        found = dict(zip(old, lines.read_pieces(target.fd, old, target.path), strict=True))
+        found = dict(zip(old, line_format.read_pieces(target.fd, old, target.path), strict=True))
         for place in places:
             if place.offset < 0:
                 start = place.offset - _HERE
@@ -287,6 +291,6 @@ class Writer:
 
 
 def _stepped(state: State, body: bytes) -> bytes:
-    line = lines.seal(body, state.spot.lines + 1)
+    line = line_format.seal(body, state.spot.lines + 1)
     state.spot.step(line)
     return line

@@ -7,10 +7,10 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.postgres import rows
+from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
-from hansard.backends.postgres.link import Link, Row
-from hansard.backends.values import own_record
+from hansard.backends.shared.copies import own_record
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, Draft, Participation, RecordQuery, RecordWrite
 from hansard.model import Conversation, Message, Receipt, Record, UsageRow, from_micros, to_micros

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from hansard import codec
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.link import OURS, PULLED, Link, Seen, is_pulled
-from hansard.backends.openai.remotes import Entry
-from hansard.backends.openai.states import State
+from hansard.backends.openai.mirror import OURS, PULLED, Link, Seen, is_pulled
+from hansard.backends.openai.mirror_state import State
+from hansard.backends.openai.remote import Entry
 from hansard.contract.types import Append, Context, ConversationChange, Draft, MessageChange, MessageQuery, Remove
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.limits import Limits

@@ -8,7 +8,7 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows
-from hansard.backends.postgres.heads import Entry, Heads, new_stamp
+from hansard.backends.postgres.state_cache import Entry, Heads, new_stamp
 from hansard.blocking import step
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
 from hansard.contract.types import Append, Context, Draft, Head

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hansard import rules
-from hansard.backends.files import disk, entries, lines, names, replay
+from hansard.backends.files import disk, entries, line_format, names, replay
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.index import Index, IndexFailure
 from hansard.backends.files.layout import Layout
@@ -63,7 +63,7 @@ class Book:
     def read(self, wanted: Sequence[Row]) -> list[Message]:
         """The messages of these rows."""
         try:
-            data = lines.read_pieces(self.target.fd, [row.piece for row in wanted], self.target.path)
+            data = line_format.read_pieces(self.target.fd, [row.piece for row in wanted], self.target.path)
         except Corrupt as error:
             raise Suspect(self.index, self.target.path, error) from error
         id = self.head.conversation.id
@@ -80,7 +80,7 @@ class Suspect(IndexFailure):
 
     def recover(self) -> None:
         with disk.opened(self._path, disk.READ) as fd:
-            lines.catch_up(fd, Replay(), Replay, self._path)
+            line_format.catch_up(fd, Replay(), Replay, self._path)
         self._suspect.rebuild()
 
 
@@ -180,7 +180,7 @@ class Shelf:
         if target is None:
             return None
         try:
-            return lines.end_of(target.fd)
+            return line_format.end_of(target.fd)
         finally:
             os.close(target.fd)
 

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from hansard.analysis import VERSION
 from hansard.backends.postgres import lexemes, rows
+from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.engine import Engine, Work
-from hansard.backends.postgres.link import Link, Row
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import Corrupt
 from hansard.executor import aside
