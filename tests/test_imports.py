@@ -66,7 +66,7 @@ def test_the_blocking_api_is_light_too() -> None:
 def test_a_backend_is_imported_when_it_is_opened() -> None:
     names = imported_by("from hansard import sync; sync.connect('memory://').close()")
     opened = {name.split(".")[2] for name in names if name.startswith("hansard.backends.")}
-    assert opened <= {"memory", "schemes", "signals", "stored", "values"}
+    assert opened <= {"memory", "schemes", "shared", "stored"}
     assert "sqlite3" not in names
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import structs
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 import hansard
 from hansard import sync

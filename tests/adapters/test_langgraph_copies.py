@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import interrupt
-from tests.adapters.test_deleting import SECRET, records_of
+from tests.adapters.test_deletion import SECRET, records_of
 from tests.adapters.test_langgraph_saver import CONFIG, ask, chat, texts
 
 import hansard

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from tests.adapters.test_deepagents import scripted
-from tests.adapters.test_deleting import records_of
+from tests.adapters.test_deletion import records_of
 
 import hansard
 from hansard import Store

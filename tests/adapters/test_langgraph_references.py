@@ -20,7 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.adapters import langgraph_golden
-from tests.adapters.test_deleting import SECRET, records_of
+from tests.adapters.test_deletion import SECRET, records_of
 from tests.adapters.test_langgraph_saver import CONFIG, ask, chat, texts
 
 import hansard

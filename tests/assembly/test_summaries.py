@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.assembly.talk import call, result
-from tests.waiting import coming, until
+from tests.wait import coming, until
 
 import hansard
 from hansard import Message, Record, Store, Summary, sync

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.capture.away import Wire
-from tests.waiting import coming
+from tests.wait import coming
 
 import hansard
 from hansard import Message, Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.capture.away import Wire
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 import hansard
 from hansard import Message, Store, Usage

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shell import COMMAND, Shell
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 import hansard
 from hansard import Message, Usage, sync

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.servers import runs
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard.store import Store
 from hansard.testing import Target

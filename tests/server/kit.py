@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 from starlette.types import ASGIApp
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import connect
 from hansard.server.app import create_app

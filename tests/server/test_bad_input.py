@@ -14,7 +14,7 @@ import pytest
 from tests.server.kit import Served, serving
 from tests.server.test_rest import ok, problem, say
 from tests.server.test_tail import tasks
-from tests.waiting import PATIENCE, until
+from tests.wait import PATIENCE, until
 
 from hansard import sync
 from hansard.errors import Unsupported

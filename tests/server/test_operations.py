@@ -23,7 +23,7 @@ from tests.server.test_auth import bearer
 from tests.server.test_rest import problem, say
 from tests.server.test_server import COMMAND
 from tests.server.test_server import serving as serving_process
-from tests.waiting import PATIENCE, until
+from tests.wait import PATIENCE, until
 
 from hansard import sync
 from hansard.errors import Unavailable

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import Closed, Message, Store, sync
 from hansard.backends.memory import MemoryBackend

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.server.kit import Served, serving
 from tests.server.test_rest import problem, say
-from tests.waiting import PATIENCE, until
+from tests.wait import PATIENCE, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect as connect_socket
 

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 import websockets
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 from tests.servers import runs
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 
 def _of_package() -> str | None:

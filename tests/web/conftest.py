@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 from tests.servers import chromium
-from tests.web.browsing import Visitor
+from tests.web.browser import Visitor
 from tests.web.kit import Site, sited
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Route, expect
-from tests.web.browsing import DESKTOP, PATHS, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
+from tests.web.browser import DESKTOP, PATHS, PATIENCE, PHONE, Visitor, behind_prefix, contrasts, needs_chromium
 from tests.web.kit import Site, sited
 from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route
-from tests.web.browsing import PATHS, Visitor, needs_chromium
+from tests.web.browser import PATHS, Visitor, needs_chromium
 from tests.web.kit import Site, sited
 
 from hansard import Message

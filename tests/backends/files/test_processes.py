@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.files import kit
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import sync
 from hansard.testing import Target, processes

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from tests.server.kit import serving
-from tests.waiting import until
+from tests.wait import until
 
 from hansard import connect, sync
 from hansard.analysis import Clause, Lookup, Query

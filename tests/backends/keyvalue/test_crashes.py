@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
-from tests.backends.keyvalue.failing import FailingStore, When
+from tests.backends.keyvalue.failing_store import FailingStore, When
 from tests.contract.keyvalue_stores import DictStore
 
 from hansard.backends.keyvalue import KeyValueBackend

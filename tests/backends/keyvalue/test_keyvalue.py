@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.backends.keyvalue.failing import FailingStore
+from tests.backends.keyvalue.failing_store import FailingStore
 from tests.contract.keyvalue_stores import AsyncDictStore, DictStore
 
 from hansard import sync

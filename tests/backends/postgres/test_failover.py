@@ -10,7 +10,7 @@ import pytest
 from tests.backends.postgres.kit import following, play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 from tools.postgres import Server
 
 from hansard import Denied, Message, Store, Unavailable, connect

@@ -17,7 +17,7 @@ import pytest
 from tests.backends.postgres.kit import backend_of, play, raw, sessions
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
-from tests.waiting import coming
+from tests.wait import coming
 from tools.postgres import PASSWORD_ROLE, Server
 
 import hansard

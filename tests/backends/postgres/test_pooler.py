@@ -13,7 +13,7 @@ from tests.backends.postgres.kit import following, play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
 from tests.servers.pooler import Pooler, pooler
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import Conflict, Message, Store, TimedOut, connect
 from hansard.testing import Target

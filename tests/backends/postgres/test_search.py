@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.backends.postgres.kit import backend_of, play, raw
 from tests.servers import postgres
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 import hansard
 import hansard.sync

@@ -12,7 +12,7 @@ import pytest
 from redis.crc import key_slot
 from tests.backends.redis.conftest import StartServer
 from tests.servers.redis import Cluster
-from tests.waiting import coming
+from tests.wait import coming
 
 import hansard
 from hansard import sync

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.backends.redis.conftest import StartServer
 from tests.servers.redis import Server
-from tests.waiting import PATIENCE, until
+from tests.wait import PATIENCE, until
 
 import hansard
 from hansard import sync

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.backends.redis.dying import PICTURE
+from tests.backends.redis.killed_writer import PICTURE
 from tests.servers import redis as redis_servers
 
 import hansard

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 import hansard
 import hansard.sync

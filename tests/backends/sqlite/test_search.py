@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.backends import quick_folder
-from tests.waiting import coming
+from tests.wait import coming
 
 import hansard.sync
 from hansard.backends.schemes import open_backend

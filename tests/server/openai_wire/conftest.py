@@ -11,7 +11,7 @@ import openai
 import pytest
 from tests.server import kit
 from tests.server.kit import Served, serving
-from tests.server.openai_wire import checking, published
+from tests.server.openai_wire import published, schema_check
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,17 +22,17 @@ def noting() -> Iterator[None]:
     except published.Absent:
         yield  # test_published says so
         return
-    kit.BEFORE_ALL.append(checking.Noting)
+    kit.BEFORE_ALL.append(schema_check.Noting)
     yield
-    kit.BEFORE_ALL.remove(checking.Noting)
+    kit.BEFORE_ALL.remove(schema_check.Noting)
 
 
 @pytest.fixture(autouse=True)
 def checked(noting: None) -> Iterator[None]:
     """What a test was answered must be what OpenAI's document says."""
-    checking.SEEN.clear()
+    schema_check.SEEN.clear()
     yield
-    found = checking.take()
+    found = schema_check.take()
     assert not found, "\n".join(sorted(set(found)))
 
 

@@ -18,7 +18,7 @@ from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import endpoint
 from tests.server.openai_wire.stored import Kit, kit, missing, texts
 from tests.server.test_server import serving as serving_process
-from tests.waiting import PATIENCE, coming, until
+from tests.wait import PATIENCE, coming, until
 
 from hansard import sync
 from hansard.server.openai import background, response_record

@@ -13,7 +13,6 @@ import httpx
 import openai
 import pytest
 from tests.server.kit import Served, serving
-from tests.server.openai_wire import checking
 from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 
@@ -131,7 +130,7 @@ def test_an_endpoint_that_breaks_leaves_nothing(path: str, how: str, stream: boo
     finally:
         raw.close()
     # What the endpoint itself gets wrong is passed on as it is.
-    checking.SEEN.clear()
+    schema_check.SEEN.clear()
 
 
 def test_what_others_have_is_not_there(model: Endpoint, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.server.kit import Served, serving
 from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
-from tests.waiting import PATIENCE, until
+from tests.wait import PATIENCE, until
 
 import hansard
 from hansard.server.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.server.kit import Served
-from tests.server.openai_wire import checking, published
-from tests.server.openai_wire.checking import Seen
+from tests.server.openai_wire import published, schema_check
+from tests.server.openai_wire.schema_check import Seen
 
 from hansard.server.openai.app import ENDPOINTS, MODELS
 
@@ -24,16 +24,16 @@ def there() -> None:
 
 def test_every_route_is_in_the_document() -> None:
     absent = [each.name for each in (*ENDPOINTS, *MODELS) if not published.knows(each.method, each.path)]
-    assert absent == [*checking.OURS]
+    assert absent == [*schema_check.OURS]
 
 
 def test_every_answer_is_seen(api: Served) -> None:
     made = api.post(api.address + "/v1/conversations", json={}).json()
     api.get(api.address + "/v1/conversations/conv_never")
     api.get(api.address + f"/v1/conversations/{made['id']}/items")
-    assert [(each.method, each.status) for each in checking.SEEN] == [("POST", 200), ("GET", 404), ("GET", 200)]
-    assert checking.take() == []
-    assert checking.SEEN == []
+    assert [(each.method, each.status) for each in schema_check.SEEN] == [("POST", 200), ("GET", 404), ("GET", 200)]
+    assert schema_check.take() == []
+    assert schema_check.SEEN == []
 
 
 PAGE = {"object": "list", "first_id": "a", "last_id": "a", "has_more": False}
@@ -62,12 +62,12 @@ def wrong_answers() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("route", "value"), [*wrong_answers()])
 def test_what_is_wrong_is_found(route: str, value: Any) -> None:
     method, path = route.split(" ")
-    assert checking.wrong(Seen(method, path, 200, published.JSON, json.dumps(value).encode()))
+    assert schema_check.wrong(Seen(method, path, 200, published.JSON, json.dumps(value).encode()))
 
 
 def test_wrong_errors_events_and_streams_are_found() -> None:
     def seen(path: str, status: int, kind: str, body: str) -> list[str]:
-        return checking.wrong(Seen("POST", path, status, kind, body.encode()))
+        return schema_check.wrong(Seen("POST", path, status, kind, body.encode()))
 
     assert seen("/v1/x", 404, published.JSON, '{"error": {"message": "no"}}')
     assert seen("/v1/realtime", 101, published.JSON, '{"type": "conversation.created"}')

@@ -13,7 +13,7 @@ import openai
 import pytest
 import websockets
 from tests.server.kit import Served, serving
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings

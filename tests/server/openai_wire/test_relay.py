@@ -15,7 +15,7 @@ import pytest
 import websockets
 from tests.server.kit import Served, serving
 from tests.servers.realtime import Endpoint, endpoint, heard
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import Message
 from hansard.errors import Unavailable

@@ -17,7 +17,7 @@ import websockets
 from tests.server.openai_wire.test_relay import SAID, until
 from tests.server.test_server import serving as serving_process
 from tests.servers.realtime import Endpoint, endpoint
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 SESSIONS = 6
 

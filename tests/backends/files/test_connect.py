@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.files import kit
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 import hansard
 from hansard import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.backends.postgres.kit import backend_of, following, play, raw
 from tests.servers import postgres
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 from hansard import Store, connect
 from hansard.backends.postgres.watch import EVERYTHING, mark_of, payload_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.contract.backends import BACKENDS, BY_URL, quick_folder
-from tests.waiting import PATIENCE, coming
+from tests.wait import PATIENCE, coming
 
 import hansard
 from hansard import Message, Store, rules, sync

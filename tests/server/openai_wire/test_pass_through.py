@@ -18,7 +18,6 @@ import httpx
 import openai
 import pytest
 from tests.server.kit import Served, serving
-from tests.server.openai_wire import checking
 from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 from tests.server.openai_wire.samples import sample
@@ -253,7 +252,7 @@ class TestTools:
             *(None, "nap_call", "nap_output", None, None)
         ], "some leave out a word"
         client.close()
-        checking.SEEN.clear()  # the document is older, too
+        schema_check.SEEN.clear()  # the document is older, too
 
     @pytest.mark.parametrize("kind", [5, ["dream"], {}])
     def test_what_is_no_type_stops_nothing(
@@ -413,7 +412,7 @@ class TestChat:
             json={"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]},
             headers={"Hansard-Conversation": "chat-garbage"},
         )
-        checking.SEEN.clear()  # what the endpoint itself gets wrong is passed on as it is
+        schema_check.SEEN.clear()  # what the endpoint itself gets wrong is passed on as it is
         assert '"code":"upstream"' in answer.text
         assert self.stored(api, "chat-garbage") == []
 

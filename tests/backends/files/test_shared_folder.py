@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 from tests.backends.files import kit
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 from hansard import ConversationNotFound, Limits, Message, Unavailable, sync
 from hansard.backends.files import FilesBackend, lifecycle

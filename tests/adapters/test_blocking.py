@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.backends import BACKENDS, BY_URL, quick_folder
-from tests.waiting import PATIENCE
+from tests.wait import PATIENCE
 
 import hansard
 from hansard import Message

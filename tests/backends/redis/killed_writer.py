@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a write: `dying.py URL ACT STEP` ends without warning before its STEPth change.
+"""A process that dies in the middle of a write: `killed_writer.py URL ACT STEP` exits before its STEPth change.
 
 It ends with 0 when the act was done before it came to that.
 """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.backends.keyvalue.meddling import MeddlingStore
+from tests.backends.keyvalue.meddling_store import MeddlingStore
 from tests.contract.keyvalue_stores import DictStore
 
 from hansard import sync

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.backends.redis import dying
+from tests.backends.redis import killed_writer
 from tests.servers import redis as redis_servers
 
 import hansard
@@ -27,10 +27,10 @@ REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", 
 
 def die(url: str, act: str, step: int) -> bool:
     """Whether the process came to its end before it was done."""
-    command = [sys.executable, str(Path(dying.__file__)), url, act, str(step)]
+    command = [sys.executable, str(Path(killed_writer.__file__)), url, act, str(step)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert done.returncode in (0, dying.DEAD), done.stderr.decode()
-    return done.returncode == dying.DEAD
+    assert done.returncode in (0, killed_writer.DEAD), done.stderr.decode()
+    return done.returncode == killed_writer.DEAD
 
 
 def seen(store: sync.Store) -> Any:
@@ -42,7 +42,7 @@ def _participants(store: sync.Store) -> list[str]:
     return sorted(f"{each.conversation_id}/{id}" for each in found for id in each.message_ids)
 
 
-def run(url: str, *acts: dying.Act) -> None:
+def run(url: str, *acts: killed_writer.Act) -> None:
     async def play() -> None:
         async with hansard.connect(url) as store:
             for act in acts:
@@ -51,16 +51,16 @@ def run(url: str, *acts: dying.Act) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("act", dying.ACTS)
+@pytest.mark.parametrize("act", killed_writer.ACTS)
 def test_a_writer_that_dies_at_any_step(act: str) -> None:
     before_url, after_url = redis_servers.fresh_cluster(), redis_servers.fresh_cluster()
-    run(before_url, dying.prepare)
-    run(after_url, dying.prepare, dying.ACTS[act])
+    run(before_url, killed_writer.prepare)
+    run(after_url, killed_writer.prepare, killed_writer.ACTS[act])
     with sync.connect(before_url) as one, sync.connect(after_url) as other:
         before, after = seen(one), seen(other)
     for step in itertools.count(1):
         url = redis_servers.fresh_cluster()
-        run(url, dying.prepare)
+        run(url, killed_writer.prepare)
         died = die(url, act, step)
         with sync.connect(url) as store:
             now = seen(store)
@@ -71,7 +71,7 @@ def test_a_writer_that_dies_at_any_step(act: str) -> None:
             assert now == after
             assert step > 3, "it crosses places"
             break
-        run(url, dying.ACTS[act])
+        run(url, killed_writer.ACTS[act])
         with sync.connect(url) as store:
             assert seen(store) == after, f"{act} repeated after it was cut off at step {step}"
             assert store.check() == []
@@ -79,7 +79,7 @@ def test_a_writer_that_dies_at_any_step(act: str) -> None:
 
 def test_a_write_that_took_too_long_does_not_happen(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mark may have been cleared by now: nobody would know what to finish."""
-    run(cluster_url, dying.prepare)
+    run(cluster_url, killed_writer.prepare)
     with sync.connect(cluster_url) as store:
         tries = []
         original = RedisPartitions.put_mark
@@ -105,7 +105,7 @@ def marks_of(store: sync.Store) -> int:
 
 
 def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(cluster_url, dying.prepare)
+    run(cluster_url, killed_writer.prepare)
     assert die(cluster_url, "append", 3), "before its commit"
     with sync.connect(cluster_url) as store:
         store.list_conversations()
@@ -117,7 +117,7 @@ def test_old_marks_are_cleared(cluster_url: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_mark_of_a_write_that_happened_is_cleared_at_once(cluster_url: str) -> None:
-    run(cluster_url, dying.prepare)
+    run(cluster_url, killed_writer.prepare)
     assert die(cluster_url, "append", 4), "after its commit"
     with sync.connect(cluster_url) as store:
         assert marks_of(store) == 1
@@ -131,9 +131,9 @@ def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None
     """Places pass over what is older than what they have seen: so the older must come first."""
     for step in itertools.count(1):
         url = redis_servers.fresh_cluster()
-        run(url, dying.prepare)
+        run(url, killed_writer.prepare)
         died = die(url, "append", step)
-        run(url, dying.append_more)
+        run(url, killed_writer.append_more)
         with sync.connect(url) as store:
             landed = "a" in [message.id for message in store.get_messages("old")]
             assert sum(row.input_tokens for row in store.usage()) == (12 if landed else 0) + 11, f"step {step}"
@@ -148,7 +148,7 @@ def test_what_a_dead_writer_left_is_done_before_what_the_next_one_adds() -> None
 
 def test_a_write_whose_last_step_fails_may_have_landed(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has: whoever reads next finishes it. So nobody may be told that nothing was applied."""
-    run(cluster_url, dying.prepare)
+    run(cluster_url, killed_writer.prepare)
     with sync.connect(cluster_url) as store:
 
         async def refused(*_: Any) -> None:
