@@ -16,20 +16,6 @@ from hansard.rules.append import (
     same_body,
     tombstone_digests,
 )
-from hansard.rules.beside import (
-    UsageKey,
-    active_days,
-    add_usage,
-    counts_anything,
-    is_alive,
-    newest_days,
-    plan_record,
-    plan_records,
-    spread,
-    total_usage,
-    usage_change,
-    usage_key,
-)
 from hansard.rules.branches import (
     NO_END,
     Cut,
@@ -62,6 +48,7 @@ from hansard.rules.leases import (
     settled,
     time_left,
 )
+from hansard.rules.records import is_alive, plan_record, plan_records
 from hansard.rules.restore import (
     audit,
     repeated,
@@ -89,6 +76,17 @@ from hansard.rules.state import (
     touched,
 )
 from hansard.rules.summaries import check_summary
+from hansard.rules.usage import (
+    UsageKey,
+    active_days,
+    add_usage,
+    counts_anything,
+    newest_days,
+    spread,
+    total_usage,
+    usage_change,
+    usage_key,
+)
 
 __all__ = [
     "BLOB_GRACE",

@@ -15,8 +15,8 @@ from hansard.contract.types import Context, Draft, Head, Lane, MessageChange, Ne
 from hansard.errors import Conflict, MessageNotFound
 from hansard.model import MAIN, Branch, Conversation, Message, Summary, UsageRow
 from hansard.rules.append import place, same_body
-from hansard.rules.beside import UsageKey, usage_of_replacing
 from hansard.rules.state import check_version, touched
+from hansard.rules.usage import UsageKey, usage_of_replacing
 
 NO_END = (1 << 62) - 1
 """Greater than any seq: how far a lane reads its own line."""

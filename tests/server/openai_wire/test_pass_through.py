@@ -18,6 +18,7 @@ import httpx
 import openai
 import pytest
 from tests.server.kit import Served, serving
+from tests.server.openai_wire import schema_check
 from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 from tests.server.openai_wire.samples import sample

@@ -9,9 +9,9 @@ from msgspec import structs
 from hansard.contract.storage import Placed, Run, Transaction, Wipe
 from hansard.contract.types import Head, Lane
 from hansard.model import Conversation, Message, Summary, UsageRow
-from hansard.rules.beside import total_usage, usage_change
 from hansard.rules.branches import NO_END, segments
 from hansard.rules.state import is_visible, not_found
+from hansard.rules.usage import total_usage, usage_change
 
 Place = tuple[int, int]
 """The segment and seq of a message."""

@@ -10,7 +10,6 @@ from hansard.contract.types import Append, Draft, Head, MessageChange, Replace
 from hansard.errors import ValidationError
 from hansard.model import Appended, Message, UsageRow
 from hansard.rules.append import check_quota, plan_append, refuse_deleted, tombstone_digests
-from hansard.rules.beside import plan_records, total_usage, unwritten, usage_change
 from hansard.rules.branches import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
 from hansard.rules.operations.common import (
     is_beyond,
@@ -23,7 +22,9 @@ from hansard.rules.operations.common import (
     wiped_by_creation,
     without_summaries,
 )
+from hansard.rules.records import plan_records, unwritten
 from hansard.rules.state import new_head, no_message, not_found
+from hansard.rules.usage import total_usage, usage_change
 
 
 async def append(tx: Transaction, append: Append) -> Appended:
