@@ -42,7 +42,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class StoredBranch:
     """A contender at one workload. `portion` runs the given round and returns its cost, in the unit of the workload."""
 
     name: str
@@ -50,19 +50,19 @@ class Lane:
     rounds: int
 
 
-def by_turns(lanes: Sequence[Lane]) -> Series:
+def by_turns(branches: Sequence[StoredBranch]) -> Series:
     """The cost of every lane in every round; values at the same index belong to the same round."""
-    series: Series = {lane.name: [] for lane in lanes}
-    for number in range(max((lane.rounds for lane in lanes), default=0)):
-        for lane in _rotated(lanes, number):
-            if number < lane.rounds:
-                series[lane.name].append(lane.portion(number))
+    series: Series = {branch.name: [] for branch in branches}
+    for number in range(max((branch.rounds for branch in branches), default=0)):
+        for branch in _rotated(branches, number):
+            if number < branch.rounds:
+                series[branch.name].append(branch.portion(number))
     return series
 
 
-def _rotated(lanes: Sequence[Lane], by: int) -> list[Lane]:
-    start = by % len(lanes)
-    return [*lanes[start:], *lanes[:start]]
+def _rotated(branches: Sequence[StoredBranch], by: int) -> list[StoredBranch]:
+    start = by % len(branches)
+    return [*branches[start:], *branches[:start]]
 
 
 def ratios(subject: Sequence[float], reference: Sequence[float]) -> list[float]:

@@ -16,7 +16,7 @@ from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Operation, T, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.errors import HansardError
 from hansard.model import Message, Usage
 from hansard.testing import Clock
@@ -71,7 +71,9 @@ class RepeatingStorage(MemoryStorage):
 class OptimisticTransaction(MemoryTransaction):
     """Decides on a remembered state, which it compares with the stored one when it asks and when it applies."""
 
-    def __init__(self, tenant: Tenant, context: Context, id: str, state: Head | None, *, is_certain: bool) -> None:
+    def __init__(
+        self, tenant: Tenant, context: Context, id: str, state: ConversationState | None, *, is_certain: bool
+    ) -> None:
         super().__init__(tenant, context, id)
         self._stored = super().state
         self._remembered = state
@@ -80,7 +82,7 @@ class OptimisticTransaction(MemoryTransaction):
         self.has_applied = False
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         return self._remembered
 
     @property
@@ -113,7 +115,7 @@ class OptimisticStorage(MemoryStorage):
 
     def __init__(self) -> None:
         super().__init__()
-        self.remembered: dict[tuple[str, str], Head | None] = {}
+        self.remembered: dict[tuple[str, str], ConversationState | None] = {}
         self.runs = 0
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:

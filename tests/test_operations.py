@@ -206,7 +206,7 @@ def copy_of_a_conversation() -> Restore:
         image = step(source.read_image(CONTEXT, "copied"))
         rows = step(source.read_rows(CONTEXT, "copied", 0, 100, 10**6))
     assert image is not None
-    drafts = tuple(RestoredRow(row.line, Draft(row.message, "hello", 5, True)) for row in rows)
+    drafts = tuple(RestoredRow(row.segment, Draft(row.message, "hello", 5, True)) for row in rows)
     return Restore(image, drafts, done=True)
 
 
@@ -235,7 +235,7 @@ def test_a_copy_whose_target_was_changed(copied: tuple[Restore, MemoryBackend]) 
 
 def test_a_copy_with_a_message_that_no_branch_reads(copied: tuple[Restore, MemoryBackend]) -> None:
     restore, target = copied
-    stray = structs.replace(restore.rows[1], line=99)
+    stray = structs.replace(restore.rows[1], segment=99)
     with pytest.raises(Corrupt, match="segment 99 of the copy"):
         step(target.restore(CONTEXT, structs.replace(restore, rows=(stray,))))
 

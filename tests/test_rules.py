@@ -9,7 +9,15 @@ import pytest
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.contract.types import Append, Context, Draft, Head, Lane, MessageQuery, NewConversation
+from hansard.contract.types import (
+    Append,
+    Context,
+    ConversationState,
+    Draft,
+    MessageQuery,
+    NewConversation,
+    StoredBranch,
+)
 from hansard.errors import Conflict, MessageNotFound, NotFound
 from hansard.model import NOT_YET, Conversation, Message, Usage
 
@@ -21,15 +29,18 @@ def stored(seq: int, **fields: Any) -> Message:
     return Message("user", "x", id=f"m{seq}", seq=seq, created_at=NOW + timedelta(seconds=seq), **fields)
 
 
-def sound() -> tuple[Head, list[tuple[int, Message]]]:
+def sound() -> tuple[ConversationState, list[tuple[int, Message]]]:
     """Four messages on two lines: `main` reads 1 2 3, `side` reads 1 2 and then 4."""
-    lanes = {"main": Lane("main", 1, count=3), "side": Lane("side", 2, path=((1, 2),), count=3, parent="main")}
+    branches = {
+        "main": StoredBranch("main", 1, count=3),
+        "side": StoredBranch("side", 2, path=((1, 2),), count=3, parent="main"),
+    }
     conversation = Conversation("c", message_count=4, last_message_at=NOW + timedelta(seconds=4), branch="side")
     rows = [(1, stored(1)), (1, stored(2)), (1, stored(3)), (2, stored(4))]
-    return Head(conversation, 4, lanes), rows
+    return ConversationState(conversation, 4, branches), rows
 
 
-def problems(head: Head, rows: list[tuple[int, Message]]) -> list[str]:
+def problems(head: ConversationState, rows: list[tuple[int, Message]]) -> list[str]:
     return [problem.what for problem in rules.audit("here", head, rows)]
 
 
@@ -66,25 +77,25 @@ def test_wrong_rows_are_found() -> None:
 
 def test_a_place_beyond_what_a_branch_reads() -> None:
     head, _ = sound()
-    side = head.lanes["side"]
+    side = head.branches["side"]
     assert rules.segments(side) == ((1, 2), (2, rules.NO_END))
     assert rules.sees(side, 1, 2)
     assert not rules.sees(side, 1, 3)
     assert rules.clip(side, 1, 1) == ((1, 1),)
     assert rules.clip(side, 2, 4) == ((1, 2), (2, 4))
     with pytest.raises(MessageNotFound):
-        rules.clip(head.lanes["main"], 2, 4)
+        rules.clip(head.branches["main"], 2, 4)
     with pytest.raises(NotFound):
-        head.lane("gone")
+        head.branch("gone")
 
 
 def test_seq_comes_from_the_head_and_not_from_what_is_stored() -> None:
-    head = rules.new_head(CONTEXT, "c", NewConversation(), 1)
+    head = rules.new_state(CONTEXT, "c", NewConversation(), 1)
     head = structs.replace(head, seq=41)
     draft = Draft(Message("user", "x", id="m"), "x", 1, given_id=True)
     plan = rules.plan_append(CONTEXT, head, Append((draft,), None), {})
     assert [message.seq for message, _ in plan.fresh] == [42]
-    assert plan.head.seq == 42
+    assert plan.state.seq == 42
 
 
 @pytest.mark.parametrize(
@@ -139,13 +150,13 @@ def test_who_may_see() -> None:
 
 
 def test_what_was_deleted_is_refused_by_name() -> None:
-    head = Head(Conversation("c"), 0, {}, buried=True)
+    head = ConversationState(Conversation("c"), 0, {}, has_tombstones=True)
     drafts = [Draft(Message("user", "x", id="m", created_at=NOW), "x", 1, given_id=True)]
     rules.refuse_deleted(CONTEXT, head, drafts, lambda _: None)
-    buried = {codec.digest("c", "m"): NOW}
+    has_tombstones = {codec.digest("c", "m"): NOW}
     with pytest.raises(Conflict, match="'m' of conversation 'c' was deleted"):
-        rules.refuse_deleted(CONTEXT, head, drafts, buried.get)
-    grave = {rules.grave(CONTEXT, "c"): NOW}
+        rules.refuse_deleted(CONTEXT, head, drafts, has_tombstones.get)
+    tombstone_digest = {rules.tombstone_digest(CONTEXT, "c"): NOW}
     with pytest.raises(Conflict, match=r"'c' was deleted at .* after message 'm' was written"):
-        rules.refuse_deleted(CONTEXT, head, drafts, grave.get)
-    rules.refuse_deleted(CONTEXT, head, drafts, {rules.grave(CONTEXT, "c"): NOW - timedelta(seconds=1)}.get)
+        rules.refuse_deleted(CONTEXT, head, drafts, tombstone_digest.get)
+    rules.refuse_deleted(CONTEXT, head, drafts, {rules.tombstone_digest(CONTEXT, "c"): NOW - timedelta(seconds=1)}.get)

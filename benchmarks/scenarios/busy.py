@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks.arena import Arena, stepped
 from benchmarks.contenders import Contender
 from benchmarks.contenders.raw import Raw
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 from benchmarks.scenarios.history import fill, verify, verify_last
@@ -33,22 +33,22 @@ def run(arena: Arena) -> Iterator[Comparison]:
         with arena.fresh(kind) as contender:
             arena.run(contender, fill(contender, READ, length))
             writer = Writer(contender)
-            lanes = lanes_of(arena, writer)
-            series = by_turns(lanes)
+            branches = lanes_of(arena, writer)
+            series = by_turns(branches)
             arena.run(contender, verify_last(contender, READ, length, LAST))
             arena.run(contender, verify(contender, WRITTEN, writer.written))
         at_most = TARGET if kind.key == "ours" else None
-        idle, busy = (lane.name for lane in lanes)
+        idle, busy = (branch.name for branch in branches)
         yield Judge(arena.roster, TITLE, series).compare(busy, idle, at_most)
 
 
-def lanes_of(arena: Arena, writer: Writer) -> list[Lane]:
+def lanes_of(arena: Arena, writer: Writer) -> list[StoredBranch]:
     rounds = arena.size(9, quick=3)
     reads = arena.size(1_000, quick=200)
     title = writer.contender.title
     return [
-        Lane(f"{title}, idle", partial(idle_portion, arena, writer, reads), rounds),
-        Lane(f"{title}, busy", partial(busy_portion, arena, writer, reads), rounds),
+        StoredBranch(f"{title}, idle", partial(idle_portion, arena, writer, reads), rounds),
+        StoredBranch(f"{title}, busy", partial(busy_portion, arena, writer, reads), rounds),
     ]
 
 

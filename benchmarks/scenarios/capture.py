@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from benchmarks.arena import Arena
 from benchmarks.contenders.product import Ours
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 from hansard import Message, Participant
@@ -33,7 +33,9 @@ def run(arena: Arena) -> Iterator[Comparison]:
     (ours,) = cast("list[Ours]", arena.enter("ours"))
     rounds = arena.size(40, quick=5)
     ways = {APPENDS: by_hand, CAPTURED: by_capture}
-    series = by_turns([Lane(name, partial(portion, arena, ours, way, name), rounds) for name, way in ways.items()])
+    series = by_turns(
+        [StoredBranch(name, partial(portion, arena, ours, way, name), rounds) for name, way in ways.items()]
+    )
     for name in ways:
         arena.run(ours, verify(ours, name, rounds))
     yield Judge(arena.roster, TITLE, series).compare(CAPTURED, APPENDS, 1.2)

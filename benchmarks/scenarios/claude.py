@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 
@@ -29,7 +29,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     entrants = [Direct(arena), Mirrored(arena)]
     try:
         rounds = arena.size(40, quick=5)
-        series = by_turns([Lane(one.name, one.portion, rounds) for one in entrants])
+        series = by_turns([StoredBranch(one.name, one.portion, rounds) for one in entrants])
         for one in entrants:
             arena.run_async(one.verify(rounds))
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Contender
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 
@@ -29,7 +29,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     turns = arena.size(1_000, quick=50)
     rounds = arena.size(20, quick=3)
     entrants = [Entrant(arena, one, turns) for one in arena.enter(OURS, THEIRS)]
-    series = by_turns([Lane(one.contender.key, one.portion, rounds) for one in entrants])
+    series = by_turns([StoredBranch(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         one.verify(2 * (turns + rounds + 1))
     yield Judge(arena.roster, f"{TITLE} {turns:,}", series).compare(OURS, THEIRS, TARGET)

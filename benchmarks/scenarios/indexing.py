@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios import searched
 from hansard import Store, connect
@@ -52,7 +52,7 @@ def one_by_one(arena: Arena) -> Comparison:
     rounds = arena.size(20, quick=5)
     series = by_turns(
         [
-            Lane(name, lambda _round, store=store: arena.run_async(portion(store)), rounds)  # type: ignore[misc]
+            StoredBranch(name, lambda _round, store=store: arena.run_async(portion(store)), rounds)  # type: ignore[misc]
             for name, store in stores.items()
         ]
     )

@@ -13,7 +13,7 @@ from functools import partial
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import Lane, by_turns
+from benchmarks.measure import StoredBranch, by_turns
 from benchmarks.report import Comparison, Judge
 
 TITLE = "served over HTTP"
@@ -38,8 +38,8 @@ def run(arena: Arena) -> Iterator[Comparison]:
             rounds = arena.size(9, quick=2)
             series = by_turns(
                 [
-                    Lane(OURS, partial(_alone, address, request, count), rounds),
-                    Lane(ALLOWED, partial(own.allowed, what, bare, request, count), rounds),
+                    StoredBranch(OURS, partial(_alone, address, request, count), rounds),
+                    StoredBranch(ALLOWED, partial(own.allowed, what, bare, request, count), rounds),
                 ]
             )
             yield Judge(arena.roster, f"{TITLE}: {what}", series).compare(OURS, ALLOWED, ALONE_TARGET)
@@ -74,5 +74,7 @@ def _busy(arena: Arena, address: str, bare: str) -> Comparison:
         return 1e6 / asyncio.run(server.busy(where, CONNECTIONS, seconds))
 
     rounds = arena.size(9, quick=2)
-    series = by_turns([Lane(OURS, partial(cost, address), rounds), Lane(BARE, partial(cost, bare), rounds)])
+    series = by_turns(
+        [StoredBranch(OURS, partial(cost, address), rounds), StoredBranch(BARE, partial(cost, bare), rounds)]
+    )
     return Judge(arena.roster, f"{TITLE}: append, {CONNECTIONS} connections", series).compare(OURS, BARE, BUSY_TARGET)

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import ADAPTERS, PEERS, Contender
-from benchmarks.measure import Lane, by_turns
+from benchmarks.measure import StoredBranch, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
 from benchmarks.scenarios.history import fill, verify
@@ -35,7 +35,7 @@ TARGETS = {
 def run(arena: Arena) -> Iterator[Comparison]:
     rounds = arena.size(20, quick=4)
     entrants = [Entrant(arena, one, rounds) for one in arena.enter("raw", "ours", "blocking", *PEERS, *ADAPTERS)]
-    series = by_turns([Lane(one.contender.key, one.portion, rounds) for one in entrants])
+    series = by_turns([StoredBranch(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, CONVERSATION, one.written))
     yield from Judge(arena.roster, TITLE, series).standings(TARGETS)

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Contender, Reference
-from benchmarks.measure import Lane, by_turns
+from benchmarks.measure import StoredBranch, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
 from benchmarks.scenarios.history import verify
@@ -32,8 +32,11 @@ def run(arena: Arena) -> Iterator[Comparison]:
     repetitions = arena.size(7, quick=3)
     each = arena.size(100, quick=20)
     kinds = arena.roster.of(["raw", "ours", "openai-agents", "langchain", "our-openai-agents"])
-    lanes = [Lane(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions) for kind in kinds]
-    yield from Judge(arena.roster, TITLE, by_turns(lanes)).standings(TARGETS)
+    branches = [
+        StoredBranch(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions)
+        for kind in kinds
+    ]
+    yield from Judge(arena.roster, TITLE, by_turns(branches)).standings(TARGETS)
 
 
 def portion(arena: Arena, kind: type[Contender], each: int, _round: int) -> float:

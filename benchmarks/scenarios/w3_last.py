@@ -12,7 +12,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import ADAPTERS, PEERS, Contender
-from benchmarks.measure import Lane, Series, by_turns
+from benchmarks.measure import Series, StoredBranch, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios.history import fill, verify_last
 
@@ -33,21 +33,21 @@ FLAT = 1.25
 def run(arena: Arena) -> Iterator[Comparison]:
     lengths = [100, 1_000, 5_000] if arena.options.quick else [100, 10_000, 100_000]
     entrants = arena.enter("raw", "ours", *PEERS, *ADAPTERS)
-    lanes = [lane for one in entrants for lane in lanes_of(arena, one, lengths)]
-    series = by_turns(lanes)
+    branches = [branch for one in entrants for branch in lanes_of(arena, one, lengths)]
+    series = by_turns(branches)
     for length in lengths:
         judge = Judge(arena.roster, f"{TITLE} of {length:,}", at(series, length))
         yield from judge.standings(TARGETS)
     yield flatness(arena, series, lengths)
 
 
-def lanes_of(arena: Arena, contender: Contender, lengths: list[int]) -> Iterator[Lane]:
+def lanes_of(arena: Arena, contender: Contender, lengths: list[int]) -> Iterator[StoredBranch]:
     for length in lengths if contender.thrift == 1 else lengths[:-1]:
         arena.run(contender, fill(contender, name_of(length), length))
         arena.run(contender, verify_last(contender, name_of(length), length, LAST))
         lane_name = f"{contender.key}@{length}"
         rounds = arena.size(40, quick=5) if contender.thrift == 1 else 5
-        yield Lane(lane_name, partial(portion, arena, contender, name_of(length)), rounds)
+        yield StoredBranch(lane_name, partial(portion, arena, contender, name_of(length)), rounds)
 
 
 def portion(arena: Arena, contender: Contender, conversation: str, _round: int) -> float:
@@ -70,7 +70,7 @@ def name_of(length: int) -> str:
 
 def at(series: Series, length: int) -> Series:
     suffix = f"@{length}"
-    return {lane.removesuffix(suffix): costs for lane, costs in series.items() if lane.endswith(suffix)}
+    return {branch.removesuffix(suffix): costs for branch, costs in series.items() if branch.endswith(suffix)}
 
 
 def flatness(arena: Arena, series: Series, lengths: list[int]) -> Comparison:

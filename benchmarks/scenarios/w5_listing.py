@@ -11,7 +11,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Lister
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 
@@ -30,7 +30,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
         arena.run(one, fill(one, each))
         arena.run(one, verify(one, each))
     rounds = arena.size(40, quick=5)
-    series = by_turns([Lane(one.key, partial(portion, arena, one), rounds) for one in entrants])
+    series = by_turns([StoredBranch(one.key, partial(portion, arena, one), rounds) for one in entrants])
     title = f"{TITLE}, {each:,} among {each * USERS:,}"
     yield from Judge(arena.roster, title, series).standings(TARGETS)
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios import searched
 from hansard import Store, connect
@@ -155,7 +155,7 @@ def _timed(
         return arena.run_async(portion(call))
 
     rounds = arena.size(20, quick=5)
-    return by_turns([Lane(name, partial(turn, call), rounds) for name, call in calls_by_name.items()])
+    return by_turns([StoredBranch(name, partial(turn, call), rounds) for name, call in calls_by_name.items()])
 
 
 def rebuild(arena: Arena, store: Store, raw: Raw, messages: int) -> Comparison:
@@ -174,7 +174,9 @@ def rebuild(arena: Arena, store: Store, raw: Raw, messages: int) -> Comparison:
         return float(arena.run_async(work()))
 
     rounds = arena.size(2, quick=2)
-    series = by_turns([Lane(OURS, partial(turn, anew), rounds), Lane(GIN, partial(turn, raw_anew), rounds)])
+    series = by_turns(
+        [StoredBranch(OURS, partial(turn, anew), rounds), StoredBranch(GIN, partial(turn, raw_anew), rounds)]
+    )
     return Judge(arena.roster, f"{TITLE}, rebuild", series).compare(OURS, GIN, 4.0)
 
 

@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios import searched, w6_postgres
 from benchmarks.scenarios.searched import Raw, Text
@@ -56,21 +56,21 @@ def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator
             for name, word in searched.WORDS.items():
                 _check(blocking, raw, word, in_big=in_big)
                 title = f"{TITLE}, {name} word in {scope}"
-                lanes = {
+                branches = {
                     OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="newest")),
                     ASYNC: lambda calls, word=word, in_big=in_big: arena.run_async(
                         _awaited(store, word, calls, in_big=in_big)
                     ),
                     FTS5: partial(_slice, partial(raw.newest, word, in_big=in_big)),
                 }
-                judge = Judge(arena.roster, f"{title}, newest", _timed(arena, lanes))
+                judge = Judge(arena.roster, f"{title}, newest", _timed(arena, branches))
                 yield judge.compare(OURS, FTS5, 2.0)
                 yield judge.compare(ASYNC, FTS5, 2.0)
-                lanes = {
+                branches = {
                     OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="relevance")),
                     BM25: partial(_slice, partial(raw.best, word, in_big=in_big)),
                 }
-                series = _timed(arena, lanes, calls=1, rounds=arena.size(7, quick=3))
+                series = _timed(arena, branches, calls=1, rounds=arena.size(7, quick=3))
                 yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25)
     finally:
         arena.run_async(store.close())
@@ -88,7 +88,7 @@ def _check(store: sync.Store, raw: Raw, word: str, *, in_big: bool) -> None:
 
 
 def _timed(
-    arena: Arena, lanes: dict[str, Any], calls: int = CALLS, rounds: int | None = None
+    arena: Arena, branches: dict[str, Any], calls: int = CALLS, rounds: int | None = None
 ) -> dict[str, list[float]]:
     def portion(timed: Any, _round: int) -> float:
         timed(1)
@@ -96,7 +96,7 @@ def _timed(
         return seconds / calls * 1e6
 
     times = arena.size(100, quick=5) if rounds is None else rounds
-    return by_turns([Lane(name, partial(portion, timed), times) for name, timed in lanes.items()])
+    return by_turns([StoredBranch(name, partial(portion, timed), times) for name, timed in branches.items()])
 
 
 def _slice(call: Any, calls: int) -> float:
@@ -129,7 +129,7 @@ def rebuild(arena: Arena, store: sync.Store, raw: Raw, messages: int) -> Compari
         raw.rebuild()
         return (perf_counter() - begin) / messages * 1e6
 
-    series = by_turns([Lane(OURS, ours, 2), Lane(FTS5, theirs, 2)])
+    series = by_turns([StoredBranch(OURS, ours, 2), StoredBranch(FTS5, theirs, 2)])
     return Judge(arena.roster, f"{TITLE}, rebuild", series).compare(OURS, FTS5, 4.0)
 
 

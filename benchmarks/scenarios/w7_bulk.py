@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.arena import Arena
 from benchmarks.child import in_child
 from benchmarks.contenders import PEERS
-from benchmarks.measure import Lane, by_turns
+from benchmarks.measure import StoredBranch, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios.bulk import Place, fill, verify_bulk
 from benchmarks.scenarios.moving import copy_store, export_file, import_file, offers
@@ -39,16 +39,16 @@ def run(arena: Arena) -> Iterator[Comparison]:
     messages = arena.size(1_000_000, quick=50_000)
     whole, tenth = Bulk(arena, messages), Bulk(arena, messages // 10)
     title = f"{TITLE}, {messages:,} messages"
-    yield from Judge(arena.roster, title, by_turns(whole.lanes())).standings(TARGETS)
-    by_turns([Lane(lane.name, lane.portion, 1) for lane in tenth.lanes() if lane.name in OURS])
+    yield from Judge(arena.roster, title, by_turns(whole.branches())).standings(TARGETS)
+    by_turns([StoredBranch(branch.name, branch.portion, 1) for branch in tenth.branches() if branch.name in OURS])
     yield from memory(arena, whole, tenth)
 
 
 def memory(arena: Arena, whole: Bulk, tenth: Bulk) -> Iterator[Comparison]:
-    for lane in OURS:
-        title = arena.roster.title(lane)
+    for branch in OURS:
+        title = arena.roster.title(branch)
         large, small = (f"{title}, {bulk.messages:,}" for bulk in (whole, tenth))
-        peaks = {large: whole.peaks.get(lane, []), small: tenth.peaks.get(lane, [])}
+        peaks = {large: whole.peaks.get(branch, []), small: tenth.peaks.get(branch, [])}
         yield Judge(arena.roster, f"{TITLE}, peak memory", peaks, unit="MiB").compare(large, small, CONSTANT)
 
 
@@ -60,15 +60,17 @@ class Bulk:
         self.messages = messages
         self.peaks: dict[str, list[float]] = {}
 
-    def lanes(self) -> list[Lane]:
+    def branches(self) -> list[StoredBranch]:
         rounds = self.arena.size(3, quick=2)
         kinds = self.arena.roster.of(["raw", INDEXED, "ours", "openai-agents"])
-        lanes = [Lane(kind.key, partial(self.fill, kind.key), 1 if kind.key in PEERS else rounds) for kind in kinds]
+        branches = [
+            StoredBranch(kind.key, partial(self.fill, kind.key), 1 if kind.key in PEERS else rounds) for kind in kinds
+        ]
         if offers("import_"):
-            lanes.append(Lane(IMPORT, self.load, rounds))
+            branches.append(StoredBranch(IMPORT, self.load, rounds))
         if offers("copy_to"):
-            lanes.append(Lane(COPY, self.copy, rounds))
-        return lanes
+            branches.append(StoredBranch(COPY, self.copy, rounds))
+        return branches
 
     def fill(self, key: str, _round: int) -> float:
         place = self.arena.place()
@@ -82,9 +84,9 @@ class Bulk:
         place = self.arena.place()
         return self._done(COPY, "ours", place, in_child(copy_store, self._source, place))
 
-    def _done(self, lane: str, key: str, place: Place, found: tuple[float, float]) -> float:
+    def _done(self, branch: str, key: str, place: Place, found: tuple[float, float]) -> float:
         seconds, peak = found
-        self.peaks.setdefault(lane, []).append(peak)
+        self.peaks.setdefault(branch, []).append(peak)
         in_child(verify_bulk, key, place, self.messages)
         self.arena.forget(place)
         return seconds / self.messages * 1e6

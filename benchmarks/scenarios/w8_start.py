@@ -15,7 +15,7 @@ from time import monotonic
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import raw
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 
 TITLE = "W8 start"
@@ -83,13 +83,13 @@ def run(arena: Arena) -> Iterator[Comparison]:
 
 def measured(arena: Arena, title: str, programs: Mapping[str, str], timing: TimedProgram) -> Iterator[Comparison]:
     rounds = arena.size(15, quick=5)
-    lanes = [
-        Lane(kind.key, partial(timing, arena, programs[kind.key]), 3 if kind.key == "openai-agents" else rounds)
+    branches = [
+        StoredBranch(kind.key, partial(timing, arena, programs[kind.key]), 3 if kind.key == "openai-agents" else rounds)
         for kind in arena.roster.of(programs)
     ]
-    for lane in lanes:
-        lane.portion(0)  # the first run compiles the modules and warms the disk cache
-    yield from Judge(arena.roster, title, by_turns(lanes), unit="ms").standings(TARGETS)
+    for branch in branches:
+        branch.portion(0)  # the first run compiles the modules and warms the disk cache
+    yield from Judge(arena.roster, title, by_turns(branches), unit="ms").standings(TARGETS)
 
 
 def import_time(_arena: Arena, program: str, _round: int) -> float:

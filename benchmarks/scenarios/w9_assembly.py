@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from benchmarks.arena import Arena, stepped
 from benchmarks.contenders.product import Ours, as_messages
-from benchmarks.measure import Lane, Series, by_turns, check
+from benchmarks.measure import Series, StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 from benchmarks.scenarios.history import fill, verify_last
@@ -41,12 +41,12 @@ def run(arena: Arena) -> Iterator[Comparison]:
         arena.run(ours, fill(ours, name_of(length), length))
         arena.run(ours, verify_last(ours, name_of(length), length, LOADED))
     rounds = arena.size(40, quick=5)
-    lanes = [
-        Lane(f"{name}@{length}", partial(portion, arena, ours, timed, name_of(length)), rounds)
+    branches = [
+        StoredBranch(f"{name}@{length}", partial(portion, arena, ours, timed, name_of(length)), rounds)
         for length in lengths
         for name, timed in ((READING, timed_reads), (ASSEMBLY, timed_prompts))
     ]
-    series = by_turns(lanes)
+    series = by_turns(branches)
     for length in lengths:
         yield from verdicts(arena, series, length)
     yield flatness(arena, series, lengths)
@@ -97,13 +97,13 @@ async def timed_prompts(ours: Ours, conversation: str) -> float:
 
 def choosing(arena: Arena, rounds: int) -> Iterator[Comparison]:
     trimmers = {ASSEMBLY: ours_trimming, "langchain-core trim_messages": langchain, "agent-framework": agent_framework}
-    lanes = []
+    branches = []
     for name, make in trimmers.items():
         try:
-            lanes.append(Lane(name, partial(timed_trim, make()), rounds))
+            branches.append(StoredBranch(name, partial(timed_trim, make()), rounds))
         except ImportError:
             continue  # said below
-    series = by_turns(lanes)
+    series = by_turns(branches)
     judge = Judge(arena.roster, f"{TITLE}: choosing from {LOADED} in memory", series)
     for name in list(trimmers)[1:]:
         yield (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import Lane, by_turns, check
+from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _calls(arena: Arena, clients: dict[str, OpenAI]) -> Iterator[Comparison]:
     for name in clients:
         _median(lambda name=name: create(name), PAGE + 30)  # type: ignore[misc]
     for what, call in (("items.create", create), ("items.list", page)):
-        lanes = [Lane(name, partial(_portion, partial(call, name), count), rounds) for name in clients]
-        judge = Judge(arena.roster, f"{TITLE}: {what}", by_turns(lanes))
+        branches = [StoredBranch(name, partial(_portion, partial(call, name), count), rounds) for name in clients]
+        judge = Judge(arena.roster, f"{TITLE}: {what}", by_turns(branches))
         yield judge.compare(OURS, BARE, TARGET)
         yield judge.compare(MEMORY, BARE, TARGET)
         yield judge.compare(OURS, MEMORY)
@@ -86,13 +86,13 @@ def _pages(arena: Arena, client: OpenAI, places: dict[str, str], items: int) -> 
 
     count, rounds = arena.size(30, quick=5), arena.size(15, quick=2)
     short = f"a page of {_FILL:,} items"
-    lanes = [Lane(short, partial(_portion, partial(page, SHORT, places["short"]), count), rounds)]
+    branches = [StoredBranch(short, partial(_portion, partial(page, SHORT, places["short"]), count), rounds)]
     names = {place: f"{place} of {items:,} items" for place in ("beginning", "middle", "end")}
-    lanes += [
-        Lane(name, partial(_portion, partial(page, LONG, places[place]), count), rounds)
+    branches += [
+        StoredBranch(name, partial(_portion, partial(page, LONG, places[place]), count), rounds)
         for place, name in names.items()
     ]
-    judge = Judge(arena.roster, f"{TITLE}: a page of a long conversation", by_turns(lanes))
+    judge = Judge(arena.roster, f"{TITLE}: a page of a long conversation", by_turns(branches))
     for name in names.values():
         yield judge.compare(name, short, LEVEL)
 

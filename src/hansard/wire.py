@@ -132,7 +132,7 @@ def _of_drafts(change: Callable[[Draft], Draft], record: Callable[[Any], Any]) -
         return value if value.draft is None else structs.replace(value, draft=change(value.draft))
 
     def restore(value: Restore) -> Restore:
-        rows = tuple([RestoredRow(row.line, change(row.draft)) for row in value.rows])
+        rows = tuple([RestoredRow(row.segment, change(row.draft)) for row in value.rows])
         return structs.replace(value, rows=rows)
 
     return {Append: append, Replace: batch, MessageChange: update, Restore: restore}

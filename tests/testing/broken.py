@@ -203,9 +203,11 @@ class LeaksIntoBranches(MemoryBackend):
     async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
         made = await super().create_branch(context, id, new)
         kept = kept_of(self, context, id)
-        lane = kept.head.lanes[new.id]
-        path = tuple((line, 10**9) for line, _ in lane.path)
-        kept.head = structs.replace(kept.head, lanes={**kept.head.lanes, new.id: structs.replace(lane, path=path)})
+        branch = kept.head.branches[new.id]
+        path = tuple((line, 10**9) for line, _ in branch.path)
+        kept.head = structs.replace(
+            kept.head, branches={**kept.head.branches, new.id: structs.replace(branch, path=path)}
+        )
         return made
 
 

@@ -70,7 +70,7 @@ class Lossy(Odd):
 
     async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         rows = await self.inner.read_rows(context, id, after_seq, limit, max_bytes)
-        return [Row(row.line, structs.replace(row.message, metadata={"n": 1.0})) for row in rows]
+        return [Row(row.segment, structs.replace(row.message, metadata={"n": 1.0})) for row in rows]
 
 
 class Suspending:

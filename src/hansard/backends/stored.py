@@ -167,7 +167,7 @@ class StoredBackend(Generic[S]):
         if found is None:
             return None
         state = found[0]
-        return Image(own_conversation(state.conversation), state.seq, tuple(state.lanes.values()))
+        return Image(own_conversation(state.conversation), state.seq, tuple(state.branches.values()))
 
     async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         return await self.storage.rows(context, id, after_seq, limit, max_bytes)

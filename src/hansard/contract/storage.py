@@ -56,8 +56,8 @@ from hansard.contract.backend import Capabilities
 from hansard.contract.types import (
     Context,
     ConversationQuery,
+    ConversationState,
     Draft,
-    Head,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -71,7 +71,7 @@ from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats
 T = TypeVar("T")
 
 Placed = tuple[int, Message]
-"""A message and the segment that it is on. A segment is what `Lane` calls a line: messages under one number."""
+"""A message and the segment that it is on. A segment is a run of messages under one number."""
 RecordKey = tuple[tuple[str, ...], str]
 """Namespace and key, in the space of the context's user, or in the shared one where the context has no user."""
 
@@ -172,7 +172,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     wipes: Wipe = "nothing"
     """What goes first. `messages`: all messages and summaries. `everything`: also the records that belong to the
     conversation, and the conversation itself."""
-    state: Head | None
+    state: ConversationState | None
     """The conversation from now on; None when it is deleted. It is new where there was none, or `everything` went."""
     remove: Sequence[Placed] = ()
     remove_runs: Sequence[Run] = ()
@@ -214,7 +214,7 @@ class Transaction(Protocol):
     def id(self) -> str: ...
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         """What is stored under this id, even if it has expired or belongs to another user; None when nothing is.
 
         Operations never change it, and never hand its mutable parts to callers.
@@ -254,7 +254,7 @@ class Storage(Protocol):
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         """Runs the operation and stores its changes. Its errors change nothing and are raised as they are."""
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         """The state and the answers, of one moment; None when the context sees no such conversation."""
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice: ...

@@ -243,15 +243,15 @@ class Swept(Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-class Lane(Struct, frozen=True, gc=False):
-    """A branch as stored: its own line of messages, and the flattened path of the lines that it reads before it.
+class StoredBranch(Struct, frozen=True, gc=False, rename={"segment": "line"}):
+    """A branch as stored: its own segment of messages, and the segments that it reads before it.
 
-    A *line* is a run of messages under one number. `path` holds `(line, up to which seq)`, oldest first; the own line
-    comes last and is read to its end. So reading never walks ancestors.
+    `path` holds `(segment, up to which seq)`, oldest first; the branch's own segment comes last and is read to its
+    end. So reading never walks ancestors.
     """
 
     id: str
-    line: int
+    segment: int
     path: tuple[tuple[int, int], ...] = ()
     count: int = 0
     parent: str | None = None
@@ -259,43 +259,43 @@ class Lane(Struct, frozen=True, gc=False):
     created_at: datetime = NOT_YET
 
 
-class Head(Struct, frozen=True, gc=False):
+class ConversationState(Struct, frozen=True, gc=False):
     """A conversation as its writers see it."""
 
     conversation: Conversation
     seq: int
-    lanes: dict[str, Lane]
-    buried: bool = False
+    branches: dict[str, StoredBranch]
+    has_tombstones: bool = False
     """Some of its messages were deleted by id, and left tombstones."""
 
-    def lane(self, branch: str | None) -> Lane:
+    def branch(self, branch: str | None) -> StoredBranch:
         """The named branch, or the active one."""
         name = self.conversation.branch if branch is None else branch
         try:
-            return self.lanes[name]
+            return self.branches[name]
         except KeyError:
             raise NotFound(f"conversation {self.conversation.id!r} has no branch {name!r}") from None
 
 
-class Image(Struct, frozen=True):
+class Image(Struct, frozen=True, rename={"branches": "lanes"}):
     """A conversation without its messages, exactly as it is stored, for copying."""
 
     conversation: Conversation
     seq: int
-    lanes: tuple[Lane, ...]
+    branches: tuple[StoredBranch, ...]
 
 
-class Row(Struct, frozen=True, gc=False):
-    """A stored message and the line that it lies on."""
+class Row(Struct, frozen=True, gc=False, rename={"segment": "line"}):
+    """A stored message and its segment."""
 
-    line: int
+    segment: int
     message: Message
 
 
-class RestoredRow(Struct, frozen=True, gc=False):
-    """A message to store exactly as it is: its seq, times and line are kept."""
+class RestoredRow(Struct, frozen=True, gc=False, rename={"segment": "line"}):
+    """A message to store exactly as it is: its seq, times and segment are kept."""
 
-    line: int
+    segment: int
     draft: Draft
 
 

@@ -1,7 +1,7 @@
 """What a write means: pure decisions, shared by every backend.
 
-A backend loads a `Head` (the conversation, its last seq and its branches), calls a `plan_…` function inside its
-transaction, and stores what the plan says. Nothing here touches a storage or a clock. A plan raises before it changes
+A backend loads a `ConversationState` (the conversation, its last seq and its branches), calls a `plan_…` function
+inside its transaction, and stores what the plan says. Nothing here touches a storage or a clock. A plan raises before it changes
 anything, so an error leaves the backend with nothing to undo.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from hansard.rules.append import (
     Plan,
     check_quota,
+    digests_to_check,
     place,
     plan_append,
     refuse_deleted,
     same_body,
-    tombstone_digests,
 )
 from hansard.rules.branches import (
     NO_END,
@@ -24,7 +24,6 @@ from hansard.rules.branches import (
     branches_of,
     cleared,
     clip,
-    doomed,
     lost_summaries,
     plan_branch,
     plan_delete_branch,
@@ -37,6 +36,7 @@ from hansard.rules.branches import (
     shrunk,
     surviving,
     truncated,
+    unreachable,
     used_elsewhere,
     without,
 )
@@ -60,19 +60,19 @@ from hansard.rules.state import (
     TOMBSTONE_LIFE,
     check_version,
     created,
-    empty_head,
-    grave,
-    graves,
+    empty_state,
     has_metadata,
     is_between,
     is_visible,
     is_wanted,
     matches,
-    new_head,
+    new_state,
     no_message,
     not_found,
     plan_change,
     position,
+    tombstone_digest,
+    tombstone_digests,
     touched,
 )
 from hansard.rules.summaries import check_summary
@@ -109,10 +109,8 @@ __all__ = [
     "clip",
     "counts_anything",
     "created",
-    "doomed",
-    "empty_head",
-    "grave",
-    "graves",
+    "digests_to_check",
+    "empty_state",
     "has_metadata",
     "is_alive",
     "is_between",
@@ -122,7 +120,7 @@ __all__ = [
     "leased",
     "lost_summaries",
     "matches",
-    "new_head",
+    "new_state",
     "newest_days",
     "no_message",
     "not_found",
@@ -151,10 +149,12 @@ __all__ = [
     "spread",
     "surviving",
     "time_left",
+    "tombstone_digest",
     "tombstone_digests",
     "total_usage",
     "touched",
     "truncated",
+    "unreachable",
     "usage_change",
     "usage_key",
     "used_elsewhere",

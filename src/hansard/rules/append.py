@@ -9,46 +9,46 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hansard import codec
-from hansard.contract.types import Append, Context, Draft, Head, Lane
+from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
 from hansard.errors import Conflict, QuotaExceeded
 from hansard.model import NOT_YET, Conversation, Message
-from hansard.rules.state import check_version, grave, touched
+from hansard.rules.state import check_version, tombstone_digest, touched
 
 
 class Plan(Struct, frozen=True, gc=False):
     """What an append stores, and what it answers."""
 
-    head: Head
-    lane: Lane
+    state: ConversationState
+    branch: StoredBranch
     fresh: list[tuple[Message, Draft]]
-    """What to insert on `lane.line`, in order."""
+    """What to insert on `branch.segment`, in order."""
     result: list[Message]
 
 
-def plan_append(context: Context, head: Head, append: Append, stored: Mapping[str, Message]) -> Plan:
+def plan_append(context: Context, state: ConversationState, append: Append, stored: Mapping[str, Message]) -> Plan:
     """Decides an append: duplicates, owner, version, quota, then seq and time for what is new.
 
     `stored` holds those of the drafts' ids that the conversation has already, on any branch. The first write of an
     id wins. A call that brings nothing new succeeds whatever its expected version, so that a retry is always safe.
     """
-    conversation = head.conversation
+    conversation = state.conversation
     owner = conversation.user_id
     if append.user_id is not None and append.user_id != owner:
         owner = _new_owner(conversation, append.user_id)
     fresh = _fresh_drafts(append, stored)
     if append.expected_version is not None and (fresh or not _all_same(append.drafts, stored)):
         check_version(conversation, append.expected_version)
-    lane = head.lane(append.branch)
+    branch = state.branch(append.branch)
     if not fresh:
         # A retry may still name the owner of a conversation that has none.
         if owner != conversation.user_id:
-            head = structs.replace(head, conversation=touched(conversation, context.now, user_id=owner))
-        return Plan(head, lane, [], [stored[draft.message.id] for draft in append.drafts])
+            state = structs.replace(state, conversation=touched(conversation, context.now, user_id=owner))
+        return Plan(state, branch, [], [stored[draft.message.id] for draft in append.drafts])
     count = len(fresh)
     if conversation.message_count + count > append.max_messages:
         check_quota(conversation, count, append.max_messages)
-    placed, seq, last = place(context, conversation, lane.id, head.seq, fresh)
-    lane = structs.replace(lane, count=lane.count + count)
+    placed, seq, last = place(context, conversation, branch.id, state.seq, fresh)
+    branch = structs.replace(branch, count=branch.count + count)
     conversation = structs.replace(
         conversation,
         user_id=owner,
@@ -57,11 +57,13 @@ def plan_append(context: Context, head: Head, append: Append, stored: Mapping[st
         message_count=conversation.message_count + count,
         last_message_at=last,
     )
-    head = Head(conversation, seq, {**head.lanes, lane.id: lane}, head.buried)
+    state = ConversationState(conversation, seq, {**state.branches, branch.id: branch}, state.has_tombstones)
     if count == len(append.drafts):
-        return Plan(head, lane, placed, [message for message, _ in placed])
+        return Plan(state, branch, placed, [message for message, _ in placed])
     by_id = {message.id: message for message, _ in placed}
-    return Plan(head, lane, placed, [by_id.get(each.message.id) or stored[each.message.id] for each in append.drafts])
+    return Plan(
+        state, branch, placed, [by_id.get(each.message.id) or stored[each.message.id] for each in append.drafts]
+    )
 
 
 def _new_owner(conversation: Conversation, user_id: str) -> str:
@@ -154,33 +156,33 @@ def place(
     return placed, seq, last
 
 
-def tombstone_digests(context: Context, head: Head, drafts: Sequence[Draft]) -> list[str]:
+def digests_to_check(context: Context, state: ConversationState, drafts: Sequence[Draft]) -> list[str]:
     """The tombstones that `refuse_deleted` may ask for."""
-    id = head.conversation.id
-    digests = [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id] if head.buried else []
+    id = state.conversation.id
+    digests = [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id] if state.has_tombstones else []
     for draft in drafts:
         if draft.message.created_at is not NOT_YET:
-            digests.append(grave(context, id))
+            digests.append(tombstone_digest(context, id))
             break
     return digests
 
 
 def refuse_deleted(
-    context: Context, head: Head, drafts: Sequence[Draft], tombstone: Callable[[str], datetime | None]
+    context: Context, state: ConversationState, drafts: Sequence[Draft], tombstone: Callable[[str], datetime | None]
 ) -> None:
     """What was deleted does not come back by a replay, unless the call revives it.
 
     That is: a message that was deleted by its id and, in a conversation that was deleted and begun anew, what was
     said before. `drafts` are those that are not stored; `tombstone` finds the time of a deletion by its digest.
     """
-    id = head.conversation.id
-    if head.buried:
+    id = state.conversation.id
+    if state.has_tombstones:
         for draft in drafts:
             if draft.given_id and tombstone(codec.digest(id, draft.message.id)) is not None:
                 what = f"message {draft.message.id!r} of conversation {id!r}"
                 raise Conflict(f"{what} was deleted: revive=True stores it all the same")
     dated = [draft.message for draft in drafts if draft.message.created_at is not NOT_YET]
-    deleted_at = tombstone(grave(context, id)) if dated else None
+    deleted_at = tombstone(tombstone_digest(context, id)) if dated else None
     for message in dated:
         if deleted_at is not None and message.created_at <= deleted_at:
             raise Conflict(

@@ -1,7 +1,7 @@
 """What it means to change, remove and replace messages, and to branch.
 
-Branches share lines of messages. A cut branch leaves what others read in place; what nobody reads any longer is
-*doomed*.
+Branches share segments of messages. A cut branch leaves what others read in place; what nobody reads any longer is
+*unreachable*.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET, Struct, structs
 
-from hansard.contract.types import Context, Draft, Head, Lane, MessageChange, NewBranch, Remove, Replace
+from hansard.contract.types import (
+    Context,
+    ConversationState,
+    Draft,
+    MessageChange,
+    NewBranch,
+    Remove,
+    Replace,
+    StoredBranch,
+)
 from hansard.errors import Conflict, MessageNotFound
 from hansard.model import MAIN, Branch, Conversation, Message, Summary, UsageRow
 from hansard.rules.append import place, same_body
@@ -19,12 +28,14 @@ from hansard.rules.state import check_version, touched
 from hansard.rules.usage import UsageKey, usage_of_replacing
 
 NO_END = (1 << 62) - 1
-"""Greater than any seq: how far a lane reads its own line."""
+"""Greater than any seq: how far a branch reads its own segment."""
 
 
-def plan_update(context: Context, head: Head, message: Message, change: MessageChange) -> tuple[Head, Message]:
+def plan_update(
+    context: Context, state: ConversationState, message: Message, change: MessageChange
+) -> tuple[ConversationState, Message]:
     """The message changed, and the conversation with it, unless this is one more flush of a message in progress."""
-    check_version(head.conversation, change.expected_version)
+    check_version(state.conversation, change.expected_version)
     fields = ("metadata", "status", "usage", "sources", "pinned")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
     if change.draft is not None:
@@ -32,8 +43,8 @@ def plan_update(context: Context, head: Head, message: Message, change: MessageC
         changes |= {"content": new.content, "format": new.format, "blobs": new.blobs}
     updated = structs.replace(message, updated_at=_later(context.now, message.updated_at), **changes)
     if message.status == updated.status == "in_progress":
-        return head, updated
-    return structs.replace(head, conversation=touched(head.conversation, context.now)), updated
+        return state, updated
+    return structs.replace(state, conversation=touched(state.conversation, context.now)), updated
 
 
 def _later(now: datetime, before: datetime | None) -> datetime:
@@ -41,91 +52,101 @@ def _later(now: datetime, before: datetime | None) -> datetime:
     return now if before is None or now > before else before + timedelta(microseconds=1)
 
 
-def segments(lane: Lane) -> tuple[tuple[int, int], ...]:
-    """The lines that a branch reads, oldest first, and up to which seq."""
-    return (*lane.path, (lane.line, NO_END))
+def segments(branch: StoredBranch) -> tuple[tuple[int, int], ...]:
+    """The segments that a branch reads, oldest first, and up to which seq."""
+    return (*branch.path, (branch.segment, NO_END))
 
 
-def sees(lane: Lane, line: int, seq: int) -> bool:
-    for its_line, upto in segments(lane):  # noqa: SIM110  (a generator costs more than the loop)
-        if line == its_line and seq <= upto:
+def sees(branch: StoredBranch, segment: int, seq: int) -> bool:
+    for its_segment, upto in segments(branch):  # noqa: SIM110  (a generator costs more than the loop)
+        if segment == its_segment and seq <= upto:
             return True
     return False
 
 
-def without(context: Context, head: Head, gone: Iterable[tuple[int, int]], newest: datetime | None) -> Head:
-    """The head after the messages at these `(line, seq)` went. `newest` is the time of the last one left."""
+def without(
+    context: Context, state: ConversationState, gone: Iterable[tuple[int, int]], newest: datetime | None
+) -> ConversationState:
+    """The state after the messages at these `(segment, seq)` went. `newest` is the time of the last one left."""
     gone = list(gone)
-    lanes = {
-        id: structs.replace(lane, count=lane.count - sum(sees(lane, line, seq) for line, seq in gone))
-        for id, lane in head.lanes.items()
+    branches = {
+        id: structs.replace(branch, count=branch.count - sum(sees(branch, segment, seq) for segment, seq in gone))
+        for id, branch in state.branches.items()
     }
     conversation = touched(
-        head.conversation,
+        state.conversation,
         context.now,
-        message_count=head.conversation.message_count - len(gone),
+        message_count=state.conversation.message_count - len(gone),
         last_message_at=newest,
     )
-    return structs.replace(head, conversation=conversation, lanes=lanes)
+    return structs.replace(state, conversation=conversation, branches=branches)
 
 
-def cleared(context: Context, head: Head) -> Head:
-    """The head after everything went: one empty branch on the same line, and seq goes on."""
-    main = head.lanes.get(MAIN) or next(iter(head.lanes.values()))
-    lane = Lane(MAIN, main.line, created_at=head.conversation.created_at)
+def cleared(context: Context, state: ConversationState) -> ConversationState:
+    """The state after everything went: one empty branch on the same segment, and seq goes on."""
+    main = state.branches.get(MAIN) or next(iter(state.branches.values()))
+    branch = StoredBranch(MAIN, main.segment, created_at=state.conversation.created_at)
     conversation = touched(
-        head.conversation, context.now, message_count=0, last_message_at=None, branch=MAIN, summary=None
+        state.conversation, context.now, message_count=0, last_message_at=None, branch=MAIN, summary=None
     )
-    return structs.replace(head, conversation=conversation, lanes={MAIN: lane})
+    return structs.replace(state, conversation=conversation, branches={MAIN: branch})
 
 
-def clip(lane: Lane, line: int, seq: int) -> tuple[tuple[int, int], ...]:
-    """The path of a reader of `lane` that stops at the message `seq` on `line`."""
+def clip(branch: StoredBranch, segment: int, seq: int) -> tuple[tuple[int, int], ...]:
+    """The path of a reader of `branch` that stops at the message `seq` on `segment`."""
     path: list[tuple[int, int]] = []
-    for its_line, upto in segments(lane):
-        if its_line == line:
-            return (*path, (line, min(seq, upto)))
-        path.append((its_line, upto))
-    raise MessageNotFound(f"branch {lane.id!r} does not hold the message at seq {seq}")
+    for its_segment, upto in segments(branch):
+        if its_segment == segment:
+            return (*path, (segment, min(seq, upto)))
+        path.append((its_segment, upto))
+    raise MessageNotFound(f"branch {branch.id!r} does not hold the message at seq {seq}")
 
 
-def truncated(head: Head, lane: Lane, keep: tuple[int, int] | None, count: int, fresh_line: Callable[[], int]) -> Head:
-    """The head with a branch cut after the message at `keep` (None: before the first), leaving other branches whole.
+def truncated(
+    state: ConversationState,
+    branch: StoredBranch,
+    keep: tuple[int, int] | None,
+    count: int,
+    fresh_segment: Callable[[], int],
+) -> ConversationState:
+    """The state with a branch cut after the message at `keep` (None: before the first), leaving other branches whole.
 
-    What no branch reads any longer is for the backend to remove: see `doomed`.
+    What no branch reads any longer is for the backend to remove: see `unreachable`.
     """
-    others = [other for other in head.lanes.values() if other.id != lane.id]
-    is_shared = any(line == lane.line for other in others for line, _ in other.path)
-    if keep is not None and keep[0] == lane.line and not is_shared:
-        cut = structs.replace(lane, count=count)
+    others = [other for other in state.branches.values() if other.id != branch.id]
+    is_shared = any(segment == branch.segment for other in others for segment, _ in other.path)
+    if keep is not None and keep[0] == branch.segment and not is_shared:
+        cut = structs.replace(branch, count=count)
     else:
-        path = () if keep is None else clip(lane, *keep)
-        line = fresh_line() if is_shared or any(its == lane.line for its, _ in path) else lane.line
-        cut = structs.replace(lane, line=line, path=path, count=count)
-    return structs.replace(head, lanes={**head.lanes, lane.id: cut})
+        path = () if keep is None else clip(branch, *keep)
+        segment = fresh_segment() if is_shared or any(its == branch.segment for its, _ in path) else branch.segment
+        cut = structs.replace(branch, segment=segment, path=path, count=count)
+    return structs.replace(state, branches={**state.branches, branch.id: cut})
 
 
-def doomed(before: Head, after: Head, cut: Lane | None = None, keep: int = 0) -> list[tuple[int, int]]:
-    """`(line, seq)` pairs: everything on the line beyond that seq is read by no branch any longer.
+def unreachable(
+    before: ConversationState, after: ConversationState, cut: StoredBranch | None = None, keep: int = 0
+) -> list[tuple[int, int]]:
+    """`(segment, seq)` pairs: everything on the segment beyond that seq is read by no branch any longer.
 
-    A branch cut inside its own line still reads that line, but only up to `keep`.
+    A branch cut inside its own segment still reads that segment, but only up to `keep`.
     """
     reach: dict[int, int] = {}
-    for lane in after.lanes.values():
-        for line, upto in segments(lane):
-            end = keep if cut is not None and line == cut.line and lane.id == cut.id else upto
-            reach[line] = max(reach.get(line, 0), end)
-    lines = {line for lane in before.lanes.values() for line, _ in segments(lane)}
-    return sorted((line, reach.get(line, 0)) for line in lines if reach.get(line, 0) < NO_END)
+    for branch in after.branches.values():
+        for segment, upto in segments(branch):
+            end = keep if cut is not None and segment == cut.segment and branch.id == cut.id else upto
+            reach[segment] = max(reach.get(segment, 0), end)
+    known = {segment for branch in before.branches.values() for segment, _ in segments(branch)}
+    return sorted((segment, reach.get(segment, 0)) for segment in known if reach.get(segment, 0) < NO_END)
 
 
 class ReplacePlan(Struct, frozen=True):
     """A full snapshot: how many of the branch's messages stay, and what to insert after them."""
 
-    head: Head
-    lane: Lane
+    state: ConversationState
+    branch: StoredBranch
     kept: list[Message]
-    doomed: list[tuple[int, int]]
+    unreachable: list[tuple[int, int]]
     fresh: list[tuple[Message, Draft]]
     usage: list[tuple[UsageKey, UsageRow]]
     """What to add to the usage rows; not what `fresh` says, for some of it may have been counted before."""
@@ -133,14 +154,14 @@ class ReplacePlan(Struct, frozen=True):
 
 def plan_replace(
     context: Context,
-    head: Head,
+    state: ConversationState,
     replace: Replace,
     current: Sequence[tuple[int, Message]],
-    fresh_line: Callable[[], int],
+    fresh_segment: Callable[[], int],
 ) -> ReplacePlan:
-    """`current` is what the branch reads now, with the line of each. Counts are settled by `replaced`."""
-    check_version(head.conversation, replace.expected_version)
-    lane = head.lane(replace.branch)
+    """`current` is what the branch reads now, with the segment of each. Counts are settled by `replaced`."""
+    check_version(state.conversation, replace.expected_version)
+    branch = state.branch(replace.branch)
     same = 0
     for draft, (_, message) in zip(replace.drafts, current, strict=False):
         if (draft.given_id and draft.message.id != message.id) or not same_body(draft, message):
@@ -150,15 +171,15 @@ def plan_replace(
     rest = replace.drafts[same:]
     _refuse_repeats(kept, rest)
     keep = (current[same - 1][0], current[same - 1][1].seq) if same else None
-    cut = truncated(head, lane, keep, same, fresh_line) if same < len(current) else head
-    own_cut = keep[1] if keep is not None and keep[0] == lane.line else 0
-    gone = doomed(head, cut, cut.lanes[lane.id], own_cut) if same < len(current) else []
-    placed, seq, _ = place(context, head.conversation, lane.id, head.seq, rest)
-    lane = structs.replace(cut.lanes[lane.id], count=same + len(placed))
+    cut = truncated(state, branch, keep, same, fresh_segment) if same < len(current) else state
+    own_cut = keep[1] if keep is not None and keep[0] == branch.segment else 0
+    gone = unreachable(state, cut, cut.branches[branch.id], own_cut) if same < len(current) else []
+    placed, seq, _ = place(context, state.conversation, branch.id, state.seq, rest)
+    branch = structs.replace(cut.branches[branch.id], count=same + len(placed))
     lost, new = (message for _, message in current[same:]), (message for message, _ in placed)
-    usage = usage_of_replacing(head.conversation, lost, new)
-    head = structs.replace(cut, seq=seq, lanes={**cut.lanes, lane.id: lane})
-    return ReplacePlan(head, lane, kept, gone, placed, usage)
+    usage = usage_of_replacing(state.conversation, lost, new)
+    state = structs.replace(cut, seq=seq, branches={**cut.branches, branch.id: branch})
+    return ReplacePlan(state, branch, kept, gone, placed, usage)
 
 
 def _refuse_repeats(kept: Sequence[Message], rest: Sequence[Draft]) -> None:
@@ -169,32 +190,32 @@ def _refuse_repeats(kept: Sequence[Message], rest: Sequence[Draft]) -> None:
         seen.add(draft.message.id)
 
 
-def replaced(context: Context, plan: ReplacePlan, gone: int, newest: datetime | None) -> Head:
-    """The head after a replace, when `gone` messages were removed and `newest` is the last one's time."""
-    conversation = plan.head.conversation
+def replaced(context: Context, plan: ReplacePlan, gone: int, newest: datetime | None) -> ConversationState:
+    """The state after a replace, when `gone` messages were removed and `newest` is the last one's time."""
+    conversation = plan.state.conversation
     count = conversation.message_count - gone + len(plan.fresh)
     return structs.replace(
-        plan.head,
+        plan.state,
         conversation=touched(conversation, context.now, message_count=count, last_message_at=newest),
     )
 
 
 def plan_pop(
-    head: Head,
+    state: ConversationState,
     remove: Remove,
     last: tuple[int, int],
     before: tuple[int, int] | None,
-    fresh_line: Callable[[], int],
-) -> tuple[Head, list[tuple[int, int]]]:
-    """The head without a branch's newest message, at `last`.
+    fresh_segment: Callable[[], int],
+) -> tuple[ConversationState, list[tuple[int, int]]]:
+    """The state without a branch's newest message, at `last`.
 
-    `before` is the one before it. See `doomed` and `shrunk`.
+    `before` is the one before it. See `unreachable` and `shrunk`.
     """
-    check_version(head.conversation, remove.expected_version)
-    lane = head.lane(remove.branch)
-    after = truncated(head, lane, before, lane.count - 1, fresh_line)
-    own_cut = before[1] if before is not None and before[0] == lane.line else 0
-    return after, doomed(head, after, after.lanes[lane.id], own_cut)
+    check_version(state.conversation, remove.expected_version)
+    branch = state.branch(remove.branch)
+    after = truncated(state, branch, before, branch.count - 1, fresh_segment)
+    own_cut = before[1] if before is not None and before[0] == branch.segment else 0
+    return after, unreachable(state, after, after.branches[branch.id], own_cut)
 
 
 def used_elsewhere(ids: Iterable[str]) -> None:
@@ -205,22 +226,24 @@ def used_elsewhere(ids: Iterable[str]) -> None:
 class Cut(Struct, frozen=True):
     """Where a new branch leaves its source.
 
-    The `(line, seq)` of the last message that it shares, and how many it shares.
+    The `(segment, seq)` of the last message that it shares, and how many it shares.
     """
 
     place: tuple[int, int] | None = None
     count: int = 0
 
 
-def plan_branch(context: Context, head: Head, new: NewBranch, cut: Cut, line: int) -> tuple[Head, Lane]:
-    """A new branch on its own, empty `line`."""
-    check_version(head.conversation, new.expected_version)
-    if new.id in head.lanes:
-        raise Conflict(f"conversation {head.conversation.id!r} has a branch {new.id!r} already")
-    source = head.lane(new.source)
-    lane = Lane(
+def plan_branch(
+    context: Context, state: ConversationState, new: NewBranch, cut: Cut, segment: int
+) -> tuple[ConversationState, StoredBranch]:
+    """A new branch on its own, empty `segment`."""
+    check_version(state.conversation, new.expected_version)
+    if new.id in state.branches:
+        raise Conflict(f"conversation {state.conversation.id!r} has a branch {new.id!r} already")
+    source = state.branch(new.source)
+    branch = StoredBranch(
         new.id,
-        line,
+        segment,
         path=clip(source, *cut.place) if cut.place else (),
         count=cut.count,
         parent=source.id,
@@ -228,69 +251,75 @@ def plan_branch(context: Context, head: Head, new: NewBranch, cut: Cut, line: in
         created_at=context.now,
     )
     active = {"branch": new.id} if new.activate else {}
-    conversation = touched(head.conversation, context.now, **active)
-    return structs.replace(head, conversation=conversation, lanes={**head.lanes, new.id: lane}), lane
+    conversation = touched(state.conversation, context.now, **active)
+    return structs.replace(state, conversation=conversation, branches={**state.branches, new.id: branch}), branch
 
 
-def plan_delete_branch(head: Head, branch: str, expected_version: int | None) -> tuple[Head, list[tuple[int, int]]]:
-    """The head without the branch, and what no other branch reads. Counts are settled by `shrunk`."""
-    check_version(head.conversation, expected_version)
-    lane = head.lane(branch)
-    if head.conversation.branch == branch:
+def plan_delete_branch(
+    state: ConversationState, branch: str, expected_version: int | None
+) -> tuple[ConversationState, list[tuple[int, int]]]:
+    """The state without the branch, and what no other branch reads. Counts are settled by `shrunk`."""
+    check_version(state.conversation, expected_version)
+    stored_branch = state.branch(branch)
+    if state.conversation.branch == branch:
         raise Conflict(f"branch {branch!r} is the active one: switch to another before deleting it")
-    children = [other.id for other in head.lanes.values() if other.parent == branch]
+    children = [other.id for other in state.branches.values() if other.parent == branch]
     if children:
         raise Conflict(f"branch {branch!r} has branches of its own ({', '.join(children)}): delete those first")
-    lanes = {id: other for id, other in head.lanes.items() if id != lane.id}
-    after = structs.replace(head, lanes=lanes)
-    return after, doomed(head, after)
+    branches = {id: other for id, other in state.branches.items() if id != stored_branch.id}
+    after = structs.replace(state, branches=branches)
+    return after, unreachable(state, after)
 
 
-def shrunk(context: Context, head: Head, gone: int, newest: datetime | None) -> Head:
-    """The head after `gone` messages that no branch reads any longer went."""
-    count = head.conversation.message_count - gone
+def shrunk(context: Context, state: ConversationState, gone: int, newest: datetime | None) -> ConversationState:
+    """The state after `gone` messages that no branch reads any longer went."""
+    count = state.conversation.message_count - gone
     return structs.replace(
-        head,
-        conversation=touched(head.conversation, context.now, message_count=count, last_message_at=newest),
+        state,
+        conversation=touched(state.conversation, context.now, message_count=count, last_message_at=newest),
     )
 
 
-def surviving(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[Summary]:
-    """The summaries that the loss of messages at these `(line, seq)` leaves. `head` is the one before the loss."""
-    lost = set(lost_summaries(head, summaries, gone))
+def surviving(state: ConversationState, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[Summary]:
+    """The summaries that the loss of messages at these `(segment, seq)` leaves. `state` is the one before the loss."""
+    lost = set(lost_summaries(state, summaries, gone))
     return [summary for position, summary in enumerate(summaries) if position not in lost]
 
 
-def lost_summaries(head: Head, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[int]:
-    """The positions of the summaries that go with messages at these `(line, seq)`. `head` is the one before the loss.
+def lost_summaries(
+    state: ConversationState, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]
+) -> list[int]:
+    """The positions of the summaries that go with messages at these `(segment, seq)`; `state` is from before the loss.
 
     A removed message takes every summary that covers it or may build on one that does, on the branches that read it.
     """
     first: dict[int, int] = {}
-    for line, seq in gone:
-        # Who reads any message of a line reads the ones before it too, so the first one lost decides.
-        first[line] = min(seq, first.get(line, seq))
+    for segment, seq in gone:
+        # Who reads any message of a segment reads the ones before it too, so the first one lost decides.
+        first[segment] = min(seq, first.get(segment, seq))
 
     def is_lost(summary: Summary) -> bool:
-        lane = head.lanes.get(summary.branch)
-        return lane is None or any(seq <= summary.to_seq and sees(lane, line, seq) for line, seq in first.items())
+        branch = state.branches.get(summary.branch)
+        return branch is None or any(
+            seq <= summary.to_seq and sees(branch, segment, seq) for segment, seq in first.items()
+        )
 
     return [position for position, summary in enumerate(summaries) if is_lost(summary)]
 
 
-def branches_of(head: Head) -> list[Branch]:
+def branches_of(state: ConversationState) -> list[Branch]:
     """Oldest first; of two that were made at the same moment, by id."""
-    lanes = sorted(head.lanes.values(), key=lambda lane: (lane.created_at, lane.id != MAIN, lane.id))
-    return [as_branch(lane, head.conversation) for lane in lanes]
+    branches = sorted(state.branches.values(), key=lambda branch: (branch.created_at, branch.id != MAIN, branch.id))
+    return [as_branch(branch, state.conversation) for branch in branches]
 
 
-def as_branch(lane: Lane, conversation: Conversation) -> Branch:
+def as_branch(branch: StoredBranch, conversation: Conversation) -> Branch:
     return Branch(
-        id=lane.id,
+        id=branch.id,
         conversation_id=conversation.id,
-        parent=lane.parent,
-        from_seq=lane.from_seq,
-        message_count=lane.count,
-        created_at=lane.created_at,
-        active=lane.id == conversation.branch,
+        parent=branch.parent,
+        from_seq=branch.from_seq,
+        message_count=branch.count,
+        created_at=branch.created_at,
+        active=branch.id == conversation.branch,
     )

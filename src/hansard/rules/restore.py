@@ -8,20 +8,22 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from hansard.contract.types import Head, Image, Lane, Restore, RestoredRow
+from hansard.contract.types import ConversationState, Image, Restore, RestoredRow, StoredBranch
 from hansard.errors import Conflict
 from hansard.model import Message, Problem
 from hansard.rules.branches import sees, segments
 
 
-def restoring(image: Image, lanes: Sequence[Lane]) -> Head:
-    """The head of a conversation that a copy begins to fill. `lanes` may carry the backend's own line numbers."""
+def restoring(image: Image, branches: Sequence[StoredBranch]) -> ConversationState:
+    """The state of a conversation that a copy begins to fill. `branches` may have the backend's own segment numbers."""
     conversation = structs.replace(image.conversation, message_count=0, last_message_at=None, summary=None)
-    return Head(conversation, 0, {lane.id: structs.replace(lane, count=0) for lane in lanes})
+    return ConversationState(conversation, 0, {branch.id: structs.replace(branch, count=0) for branch in branches})
 
 
-def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()) -> Head:
-    """The head after these rows were stored; the last piece gives the conversation its own times and version back.
+def restored(
+    state: ConversationState, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()
+) -> ConversationState:
+    """The state after these rows were stored; the last piece gives the conversation its own times and version back.
 
     One that was written to meanwhile keeps the higher version that it has: a version says the same for ever.
     Ids are unique in a conversation, whoever wrote the copy. `stored` holds those that are there already; a storage
@@ -30,36 +32,38 @@ def restored(head: Head, restore: Restore, rows: Sequence[RestoredRow], stored: 
     seen: set[str] = set()
     for row in rows:
         if row.draft.message.id in seen or row.draft.message.id in stored:
-            raise repeated(head.conversation.id, row.draft.message.id)
+            raise repeated(state.conversation.id, row.draft.message.id)
         seen.add(row.draft.message.id)
     seqs: dict[int, list[int]] = defaultdict(list)
     for row in rows:
-        seqs[row.line].append(row.draft.message.seq)
-    lanes = {id: structs.replace(lane, count=lane.count + _seen(lane, seqs)) for id, lane in head.lanes.items()}
+        seqs[row.segment].append(row.draft.message.seq)
+    branches = {
+        id: structs.replace(branch, count=branch.count + _seen(branch, seqs)) for id, branch in state.branches.items()
+    }
     last = rows[-1].draft.message if rows else None
     conversation = structs.replace(
-        restore.image.conversation if restore.done else head.conversation,
-        version=max(head.conversation.version, restore.image.conversation.version),
-        message_count=head.conversation.message_count + len(rows),
-        last_message_at=last.created_at if last else head.conversation.last_message_at,
-        summary=head.conversation.summary,
+        restore.image.conversation if restore.done else state.conversation,
+        version=max(state.conversation.version, restore.image.conversation.version),
+        message_count=state.conversation.message_count + len(rows),
+        last_message_at=last.created_at if last else state.conversation.last_message_at,
+        summary=state.conversation.summary,
     )
-    seq = max(last.seq if last else head.seq, restore.image.seq if restore.done else 0)
-    return structs.replace(head, conversation=conversation, seq=seq, lanes=lanes)
+    seq = max(last.seq if last else state.seq, restore.image.seq if restore.done else 0)
+    return structs.replace(state, conversation=conversation, seq=seq, branches=branches)
 
 
 def repeated(id: str, message_id: str) -> Conflict:
     return Conflict(f"message id {message_id!r} comes twice in the copy of conversation {id!r}: it is not stored")
 
 
-def _seen(lane: Lane, seqs: Mapping[int, Sequence[int]]) -> int:
-    """How many of the messages at these seqs, by line, the branch reads. A large copy asks this of every message."""
-    return sum(bisect_right(seqs[line], upto) for line, upto in dict(segments(lane)).items() if line in seqs)
+def _seen(branch: StoredBranch, seqs: Mapping[int, Sequence[int]]) -> int:
+    """How many of the messages at these seqs, by segment, the branch reads. A large copy asks this of every message."""
+    return sum(bisect_right(seqs[segment], upto) for segment, upto in dict(segments(branch)).items() if segment in seqs)
 
 
-def audit(where: str, head: Head, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:
-    """What is wrong with a stored conversation; `rows` are all its messages with their lines, in the order of seq."""
-    conversation = head.conversation
+def audit(where: str, state: ConversationState, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:
+    """What is wrong with a stored conversation; `rows` are all its messages with their segments, ordered by seq."""
+    conversation = state.conversation
     if conversation.message_count != len(rows):
         yield Problem(where, f"message_count is {conversation.message_count}, but {len(rows)} messages are stored")
     newest = rows[-1][1].created_at if rows else None
@@ -67,14 +71,14 @@ def audit(where: str, head: Head, rows: Sequence[tuple[int, Message]]) -> Iterat
         yield Problem(
             where, f"last_message_at is {conversation.last_message_at}, but the newest message is of {newest}"
         )
-    if rows and rows[-1][1].seq > head.seq:
-        yield Problem(where, f"the last seq is {head.seq}, but a message has {rows[-1][1].seq}")
+    if rows and rows[-1][1].seq > state.seq:
+        yield Problem(where, f"the last seq is {state.seq}, but a message has {rows[-1][1].seq}")
     yield from _audit_order(where, rows)
-    for lane in head.lanes.values():
-        count = sum(sees(lane, line, message.seq) for line, message in rows)
-        if count != lane.count:
-            yield Problem(where, f"branch {lane.id!r} counts {lane.count} messages, but reads {count}")
-    if conversation.branch not in head.lanes:
+    for branch in state.branches.values():
+        count = sum(sees(branch, segment, message.seq) for segment, message in rows)
+        if count != branch.count:
+            yield Problem(where, f"branch {branch.id!r} counts {branch.count} messages, but reads {count}")
+    if conversation.branch not in state.branches:
         yield Problem(where, f"the active branch {conversation.branch!r} does not exist")
 
 

@@ -13,10 +13,10 @@ from hansard.contract.types import (
     Context,
     ConversationChange,
     ConversationQuery,
-    Head,
-    Lane,
+    ConversationState,
     MessageQuery,
     NewConversation,
+    StoredBranch,
 )
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
@@ -42,12 +42,12 @@ def no_message(id: str, message_id: str) -> MessageNotFound:
     return MessageNotFound(f"conversation {id!r} has no message {message_id!r}")
 
 
-def grave(context: Context, id: str) -> str:
+def tombstone_digest(context: Context, id: str) -> str:
     """The tombstone of a conversation, as the context may see it: a user's view knows only its own deletions."""
     return codec.digest(id) if context.user is None else codec.digest(id, context.user, "owner")
 
 
-def graves(conversation: Conversation) -> list[str]:
+def tombstone_digests(conversation: Conversation) -> list[str]:
     """The tombstones that the deletion of a conversation leaves."""
     owner = conversation.user_id
     marks = [codec.digest(conversation.id)]
@@ -106,7 +106,7 @@ def is_between(message: Message, query: MessageQuery) -> bool:
     return (above is None or here > above) and (below is None or here < below)
 
 
-def new_head(context: Context, id: str, new: NewConversation, line: int) -> Head:
+def new_state(context: Context, id: str, new: NewConversation, segment: int) -> ConversationState:
     """An empty conversation with one empty branch."""
     conversation = Conversation(
         id=id,
@@ -119,15 +119,15 @@ def new_head(context: Context, id: str, new: NewConversation, line: int) -> Head
         updated_at=context.now,
         expires_at=new.expires_at,
     )
-    return empty_head(conversation, line)
+    return empty_state(conversation, segment)
 
 
-def empty_head(conversation: Conversation, line: int) -> Head:
-    return Head(conversation, 0, {MAIN: Lane(MAIN, line, created_at=conversation.created_at)})
+def empty_state(conversation: Conversation, segment: int) -> ConversationState:
+    return ConversationState(conversation, 0, {MAIN: StoredBranch(MAIN, segment, created_at=conversation.created_at)})
 
 
-def created(context: Context, given: Conversation, line: int) -> Head:
-    """The head of a conversation made by `create_conversation`."""
+def created(context: Context, given: Conversation, segment: int) -> ConversationState:
+    """The state of a conversation made by `create_conversation`."""
     conversation = structs.replace(
         given,
         user_id=context.user if context.user is not None else given.user_id,
@@ -139,7 +139,7 @@ def created(context: Context, given: Conversation, line: int) -> Head:
         version=0,
         branch=MAIN,
     )
-    return empty_head(conversation, line)
+    return empty_state(conversation, segment)
 
 
 def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conversation:
@@ -152,15 +152,15 @@ def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conver
     )
 
 
-def plan_change(context: Context, head: Head, change: ConversationChange) -> Head:
-    conversation = head.conversation
+def plan_change(context: Context, state: ConversationState, change: ConversationChange) -> ConversationState:
+    conversation = state.conversation
     check_version(conversation, change.expected_version)
     if change.branch is not UNSET:
-        head.lane(change.branch)
+        state.branch(change.branch)
     fields = ("title", "user_id", "agent_id", "audit_id", "expires_at", "archived_at", "branch")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
     if change.metadata:
         gone = {key for key, value in change.metadata.items() if value is None}
         merged = conversation.metadata | change.metadata
         changes["metadata"] = {key: value for key, value in merged.items() if key not in gone}
-    return structs.replace(head, conversation=touched(conversation, context.now, **changes))
+    return structs.replace(state, conversation=touched(conversation, context.now, **changes))

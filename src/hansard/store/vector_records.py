@@ -222,16 +222,16 @@ async def _thin_out(
 
 async def forget_embedders(backend: Backend, context: Context, is_meant: Callable[[str], bool]) -> None:
     """Every vector of a tenant that these embedders made, and how far they had come."""
-    doomed: list[Record] = []
+    unreachable: list[Record] = []
     async for record in _records(backend, context, VECTORS):
         if is_meant(record.namespace[-1]):
-            doomed.append(record)
-        if len(doomed) == _PAGE:
-            await backend.write_records(context, _deletions(doomed))
-            doomed.clear()
-    doomed += [record async for record in _records(backend, context, PLACES) if is_meant(record.key)]
-    if doomed:
-        await backend.write_records(context, _deletions(doomed))
+            unreachable.append(record)
+        if len(unreachable) == _PAGE:
+            await backend.write_records(context, _deletions(unreachable))
+            unreachable.clear()
+    unreachable += [record async for record in _records(backend, context, PLACES) if is_meant(record.key)]
+    if unreachable:
+        await backend.write_records(context, _deletions(unreachable))
 
 
 async def _delete(backend: Backend, context: Context, prefix: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from hansard import codec, rules
 from hansard.contract.backend import Capabilities
-from hansard.contract.types import Draft, Image, Lane, Restore, RestoredRow, Row
+from hansard.contract.types import Draft, Image, Restore, RestoredRow, Row, StoredBranch
 from hansard.errors import ConversationNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, Summary
 from hansard.transfer.export import BYTES, Numbered, Numbers, as_numbered, numbered
@@ -182,7 +182,7 @@ class ConversationImport:
             given, message = row.message, their.message
             if self._target.capabilities.own_ids and message.id != given.id:
                 self._target.renamed(self._id, given.id, message.id)
-            alike = Row(their.line, as_given(message, given, self._target.capabilities))
+            alike = Row(their.segment, as_given(message, given, self._target.capabilities))
             if fingerprint([alike], numbers) != fingerprint([row], self._numbers):
                 return f"message {given.id!r} (seq {given.seq}) is not the same"
         return None
@@ -245,7 +245,7 @@ class ConversationImport:
         if there != list(summaries[: len(there)]):
             self._refuse("the target holds other summaries")
             return
-        branches = {lane.id for lane in self._image.lanes}
+        branches = {branch.id for branch in self._image.branches}
         for summary in summaries[len(there) :]:
             if summary.branch in branches:
                 await self._backend.put_summary(context, summary)
@@ -264,7 +264,7 @@ def _restored(row: Row, numbers: Numbers) -> RestoredRow:
     body = message.content if message.format == "text" else codec.encode(message.content)
     size = len(body) if body.isascii() else len(body.encode())
     return RestoredRow(
-        numbers[row.line], Draft(message, body, size + _lifted(message) if message.blobs else size, True)
+        numbers[row.segment], Draft(message, body, size + _lifted(message) if message.blobs else size, True)
     )
 
 
@@ -279,14 +279,14 @@ def _fields(conversation: Conversation, *, times: bool) -> bytes:
     return encode(bare if times else structs.replace(bare, created_at=NOT_YET, updated_at=NOT_YET))
 
 
-def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, Lane]:
+def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, StoredBranch]:
     """The branches, whatever their order."""
     bare: dict[str, Any] = {}
     if not counts:
         bare["count"] = 0
     if not times:
         bare["created_at"] = NOT_YET
-    return {lane.id: structs.replace(lane, **bare) for lane in image.lanes}
+    return {branch.id: structs.replace(branch, **bare) for branch in image.branches}
 
 
 def _difference(ours: Image, theirs: Image, *, times: bool) -> str | None:
@@ -315,7 +315,7 @@ class Fit(Struct, frozen=True):
     """As the target shall hold it."""
     numbers: Numbers
     """From the rows' numbers to the image's."""
-    alone: Lane | None = None
+    alone: StoredBranch | None = None
     """The only branch that goes in, as the source has it."""
     inline: bool = False
     losses: tuple[str, ...] = ()
@@ -327,7 +327,7 @@ class Fit(Struct, frozen=True):
     def rows(self, rows: Sequence[Row], numbers: Numbers, blobs: Mapping[str, bytes]) -> Iterator[Row]:
         """What goes in, with our numbers."""
         for row in rows:
-            line, message = numbers[row.line], row.message
+            line, message = numbers[row.segment], row.message
             if self.alone is not None:
                 if not rules.sees(self.alone, line, message.seq):
                     continue
@@ -341,15 +341,15 @@ class Fit(Struct, frozen=True):
 def fit(given: Numbered, capabilities: Capabilities) -> Fit:
     image = given.image
     inline = not capabilities.blobs
-    if capabilities.branches or len(image.lanes) == 1:
+    if capabilities.branches or len(image.branches) == 1:
         return Fit(image, as_numbered(image).numbers if inline else given.numbers, inline=inline)
     conversation = image.conversation
-    active = next(lane for lane in image.lanes if lane.id == conversation.branch)
-    lane = Lane(MAIN, 1, count=active.count, created_at=conversation.created_at)
+    active = next(branch for branch in image.branches if branch.id == conversation.branch)
+    branch = StoredBranch(MAIN, 1, count=active.count, created_at=conversation.created_at)
     cut = structs.replace(conversation, branch=MAIN, message_count=active.count)
-    gone = [other.id for other in image.lanes if other.id != active.id]
+    gone = [other.id for other in image.branches if other.id != active.id]
     loss = f"only the active branch {active.id!r} was kept, without {', '.join(map(repr, gone))}"
-    return Fit(Image(cut, image.seq, (lane,)), {1: 1}, active, inline, (loss,))
+    return Fit(Image(cut, image.seq, (branch,)), {1: 1}, active, inline, (loss,))
 
 
 def as_given(theirs: Message, given: Message, capabilities: Capabilities) -> Message:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, structs
 
 from hansard import codec, cursors, rules
-from hansard.contract.types import Context, ConversationQuery, Image, Lane, RecordQuery, Row
+from hansard.contract.types import Context, ConversationQuery, Image, RecordQuery, Row, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
 from hansard.store import vector_records
@@ -67,7 +67,7 @@ class Export:
         if found is None:
             return  # it was deleted since it was listed
         image = found.image
-        yield self._sealed([ConversationLine(image.conversation, image.seq, image.lanes)])
+        yield self._sealed([ConversationLine(image.conversation, image.seq, image.branches)])
         count = 0
         async for rows in self._source.rows(found):
             if count:
@@ -286,26 +286,26 @@ class Numbered(Struct, frozen=True):
 
     def check(self, rows: Sequence[Row]) -> None:
         """Rows on a line that no branch reads cannot be copied."""
-        for line in {row.line for row in rows} - self.numbers.keys():
+        for line in {row.segment for row in rows} - self.numbers.keys():
             where = f"conversation {self.image.conversation.id!r}"
             raise Corrupt(f"{where} has messages on line {line}, which no branch reads", where=where)
 
 
 def as_numbered(image: Image) -> Numbered:
     """An image that has our numbers already, as those of exports have."""
-    lines = {line for lane in image.lanes for line, _ in (*lane.path, (lane.line, 0))}
+    lines = {line for branch in image.branches for line, _ in (*branch.path, (branch.segment, 0))}
     return Numbered(image, {line: line for line in lines})
 
 
 def numbered(image: Image) -> Numbered:
     numbers: dict[int, int] = {}
-    for lane in sorted(image.lanes, key=lambda lane: (lane.created_at, lane.id)):
-        for line, _ in (*lane.path, (lane.line, 0)):
+    for branch in sorted(image.branches, key=lambda branch: (branch.created_at, branch.id)):
+        for line, _ in (*branch.path, (branch.segment, 0)):
             numbers.setdefault(line, len(numbers) + 1)
-    lanes = tuple(_renumbered(lane, numbers) for lane in image.lanes)
-    return Numbered(structs.replace(image, lanes=lanes), numbers)
+    branches = tuple(_renumbered(branch, numbers) for branch in image.branches)
+    return Numbered(structs.replace(image, branches=branches), numbers)
 
 
-def _renumbered(lane: Lane, numbers: dict[int, int]) -> Lane:
-    path = tuple((numbers[line], upto) for line, upto in lane.path)
-    return structs.replace(lane, line=numbers[lane.line], path=path)
+def _renumbered(branch: StoredBranch, numbers: dict[int, int]) -> StoredBranch:
+    path = tuple((numbers[line], upto) for line, upto in branch.path)
+    return structs.replace(branch, segment=numbers[branch.segment], path=path)

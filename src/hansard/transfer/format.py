@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
-from hansard.contract.types import Image, Lane, Row
+from hansard.contract.types import Image, Row, StoredBranch
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
 from hansard.model import (
     MAIN,
@@ -55,14 +55,14 @@ class Header(Struct, frozen=True, kw_only=True):
     by: str
 
 
-class ConversationLine(Struct, frozen=True, tag="conversation"):
+class ConversationLine(Struct, frozen=True, tag="conversation", rename={"branches": "lanes"}):
     conversation: Conversation
     seq: int
-    lanes: tuple[Lane, ...]
+    branches: tuple[StoredBranch, ...]
 
     @property
     def image(self) -> Image:
-        return Image(self.conversation, self.seq, self.lanes)
+        return Image(self.conversation, self.seq, self.branches)
 
 
 class BlobLine(Struct, frozen=True, tag="blob"):
@@ -183,12 +183,12 @@ def message_line(line: int, message: Message) -> bytes:
 
 def message_lines(rows: Sequence[Row], numbers: Mapping[int, int]) -> list[bytes]:
     """The lines of rows that have a storage's numbers."""
-    return [message_line(numbers[row.line], row.message) for row in rows]
+    return [message_line(numbers[row.segment], row.message) for row in rows]
 
 
 def fingerprint(rows: Sequence[Row], numbers: Mapping[int, int]) -> bytes:
     """What rows say, to be compared: quicker than their lines, and as exact."""
-    return _encode([(numbers[row.line], astuple(row.message)) for row in rows])
+    return _encode([(numbers[row.segment], astuple(row.message)) for row in rows])
 
 
 def record_line(owner: str | None, record: Record) -> RecordLine:

@@ -247,21 +247,23 @@ class Checker:
 
     def conversation(self, line: ConversationLine, number: int) -> None:
         conversation = line.conversation
-        self._ids(number, conversation.id, *(lane.id for lane in line.lanes))
+        self._ids(number, conversation.id, *(branch.id for branch in line.branches))
         self._ids(number, *filter(None, (conversation.user_id, conversation.agent_id, conversation.audit_id)))
-        names = [lane.id for lane in line.lanes]
+        names = [branch.id for branch in line.branches]
         if conversation.branch not in names or len(set(names)) != len(names):
             raise damaged(number, f"its branches are {names}, and the active one is {conversation.branch!r}")
-        owned = [lane.line for lane in line.lanes]
-        read = {place for lane in line.lanes for place, _ in lane.path}
+        owned = [branch.segment for branch in line.branches]
+        read = {place for branch in line.branches for place, _ in branch.path}
         if len(set(owned)) != len(owned) or min(*owned, *read, 1) < 1:
             raise damaged(number, "the lines of its branches are not numbered apart")
         self._times(number, conversation.created_at, conversation.updated_at, conversation.last_message_at)
         self._times(
-            number, conversation.expires_at, conversation.archived_at, *(each.created_at for each in line.lanes)
+            number, conversation.expires_at, conversation.archived_at, *(each.created_at for each in line.branches)
         )
-        self._counts(number, _SEQS, line.seq, *(upto for lane in line.lanes for _, upto in lane.path))
-        self._counts(number, _LARGE, conversation.version, *(lane.from_seq or 0 for lane in line.lanes), *owned, *read)
+        self._counts(number, _SEQS, line.seq, *(upto for branch in line.branches for _, upto in branch.path))
+        self._counts(
+            number, _LARGE, conversation.version, *(branch.from_seq or 0 for branch in line.branches), *owned, *read
+        )
         self.conversation_id = conversation.id
         self._lines = frozenset(owned) | read
         self._last, self._end = 0, line.seq

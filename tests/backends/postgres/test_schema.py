@@ -22,7 +22,7 @@ from hansard.analysis import Lookup, parse_query
 from hansard.backends.postgres import read, schema, search_sql, tenant_data
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, combined, in_schema
-from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, RecordQuery
+from hansard.contract.types import Context, ConversationQuery, MessageQuery, RecordQuery, StoredBranch
 from hansard.model import EPOCH
 from hansard.urls import Url
 
@@ -258,10 +258,10 @@ def test_an_append_uses_indexes(full: str) -> None:
     ],
 )
 def test_a_page_is_one_run_of_the_key(full: str, query: MessageQuery) -> None:
-    lane = Lane("side", 2, ((1, 5),))
+    branch = StoredBranch("side", 2, ((1, 5),))
     for sql, values in (
         read.select_plain(Context("t", EPOCH), "c7", query),
-        read.select_messages(Context("t", EPOCH), "c7", query, lane),
+        read.select_messages(Context("t", EPOCH), "c7", query, branch),
     ):
         plan = asyncio.run(plan_of(full, sql, tuple(values)))
         assert_indexed(plan)
@@ -289,7 +289,7 @@ def test_pinned_messages_are_found_by_their_index(full: str) -> None:
     query = MessageQuery(pinned=True, newest_first=True, limit=10)
     for sql, values in (
         read.select_plain(Context("t", EPOCH), "c7", query),
-        read.select_messages(Context("t", EPOCH), "c7", query, Lane("main", 1)),
+        read.select_messages(Context("t", EPOCH), "c7", query, StoredBranch("main", 1)),
     ):
         plan = asyncio.run(plan_of(full, sql, tuple(values)))
         assert_indexed(plan)

@@ -142,7 +142,7 @@ def test_a_segment_is_never_numbered_again() -> None:
     async def segment_of(backend: StoredBackend[Any], id: str) -> int:
         image = await backend.read_image(CONTEXT, "c")
         assert image is not None
-        return next(lane.line for lane in image.lanes if lane.id == id)
+        return next(branch.segment for branch in image.branches if branch.id == id)
 
     async def check() -> None:
         async with opened() as storage:

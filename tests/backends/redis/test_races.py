@@ -384,7 +384,7 @@ def test_the_segment_of_a_deleted_branch_is_not_given_again(make: Make) -> None:
                 await store.branch("c", branch_id=name, activate=False)
                 image = await store.backend.read_image(at(NOW), "c")
                 assert image is not None
-                lines += [lane.line for lane in image.lanes if lane.id == name]
+                lines += [branch.segment for branch in image.branches if branch.id == name]
                 await store.delete_branch("c", name)
             assert len(set(lines)) == 2
 

@@ -164,18 +164,18 @@ class HansardMemoryStorage:
             every = [each for each in await self._by_id(record_ids) if each.namespace[1 : len(scope) + 1] == scope]
         else:
             every = [each async for each in self._scan(scope_prefix)]
-        doomed = [
+        unreachable = [
             each
             for each in every
             if _fits(each.memory, categories, metadata_filter)
             and (older_than is None or _aware(each.memory.created_at) < _aware(older_than))
         ]
-        await self._drop(doomed)
-        return len(doomed)
+        await self._drop(unreachable)
+        return len(unreachable)
 
-    async def _drop(self, doomed: Iterable[Found]) -> None:
+    async def _drop(self, unreachable: Iterable[Found]) -> None:
         batch: list[Put | Delete] = []
-        for each in doomed:
+        for each in unreachable:
             batch += [Delete(each.namespace, each.memory.id), Delete((PLACES,), each.memory.id)]
         await self._store.records.write(batch)
 

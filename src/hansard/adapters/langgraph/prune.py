@@ -121,5 +121,5 @@ def _put(found: Found, saved: Saved) -> Put:
 
 
 async def _delete_all(store: Store, prefix: tuple[str, ...]) -> None:
-    doomed = [Delete(record.namespace, record.key) async for record in store.records.iter(prefix)]
-    await store.records.write(doomed)
+    unreachable = [Delete(record.namespace, record.key) async for record in store.records.iter(prefix)]
+    await store.records.write(unreachable)

@@ -153,7 +153,7 @@ def _conversation(row: tuple[Any, ...]) -> Conversation:
 def _counted(head: bytes, rest: bytes | None) -> tuple[Conversation, int, int]:
     core = decode_core(head)
     assert core.conversation is not None
-    return core.conversation, len(core.lanes), len(decode_rest(rest).summaries)
+    return core.conversation, len(core.branches), len(decode_rest(rest).summaries)
 
 
 def _listed(connection: sqlite3.Connection, context: Context, query: ConversationQuery) -> sqlite3.Cursor:

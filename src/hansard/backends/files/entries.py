@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from hansard.contract.types import Draft, Head, Lane
+from hansard.contract.types import ConversationState, Draft, StoredBranch
 from hansard.model import (
     MAIN,
     NOT_YET,
@@ -52,7 +52,7 @@ class Facts(Struct, omit_defaults=True, kw_only=True):
     archived_at: Time = UNSET
 
 
-class Entry(Struct, omit_defaults=True, kw_only=True):
+class Entry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombstones": "buried"}):
     # The first line of a journal says what it is.
     hansard: int = 0
     kind: str = ""
@@ -75,10 +75,10 @@ class Entry(Struct, omit_defaults=True, kw_only=True):
 
     conversation: Facts | UnsetType = UNSET
     seq: int | UnsetType = UNSET
-    buried: bool | UnsetType = UNSET
+    has_tombstones: bool | UnsetType = UNSET
     dropped: list[str] = []
     """Branches that went."""
-    branches: list[Lane] = []
+    branches: list[StoredBranch] = []
     counts: dict[str, int] = {}
     """New counts of branches that did not change otherwise."""
     top: int = 0
@@ -193,20 +193,20 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-def set_head(entry: Entry, before: Head | None, after: Head) -> None:
+def set_head(entry: Entry, before: ConversationState | None, after: ConversationState) -> None:
     """Puts the difference between two heads into an entry."""
     entry.conversation = _facts(before.conversation if before else None, after.conversation)
     if before is None or before.seq != after.seq:
         entry.seq = after.seq
-    if after.buried != (before is not None and before.buried):
-        entry.buried = after.buried
-    old = before.lanes if before else {}
-    entry.dropped = [id for id in old if id not in after.lanes]
-    for id, lane in after.lanes.items():
-        if id not in old or structs.replace(old[id], count=lane.count) != lane:
-            entry.branches.append(lane)
-        elif old[id].count != lane.count:
-            entry.counts[id] = lane.count
+    if after.has_tombstones != (before is not None and before.has_tombstones):
+        entry.has_tombstones = after.has_tombstones
+    old = before.branches if before else {}
+    entry.dropped = [id for id in old if id not in after.branches]
+    for id, branch in after.branches.items():
+        if id not in old or structs.replace(old[id], count=branch.count) != branch:
+            entry.branches.append(branch)
+        elif old[id].count != branch.count:
+            entry.counts[id] = branch.count
 
 
 def _facts(before: Conversation | None, after: Conversation) -> Facts | UnsetType:

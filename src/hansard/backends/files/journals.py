@@ -26,7 +26,7 @@ from hansard.backends.files.locks import Locks
 from hansard.backends.files.replay import Replay, Target
 from hansard.backends.files.rows import Card, Row, Rows, load
 from hansard.backends.files.state import State
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.errors import Corrupt, TimedOut
 from hansard.model import Message
 
@@ -48,7 +48,7 @@ class Book:
         self.index = index
         self.target = target
         self.state = card.state
-        self.head: Head = card.state.head
+        self.head: ConversationState = card.state.head
         self._card = card
         self._confirm = confirm
         """Asks whether the index knows the card, which is not known yet."""

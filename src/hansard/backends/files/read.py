@@ -83,7 +83,7 @@ def _runs(book: Book, query: MessageQuery, *, bounded: bool) -> list[Run]:
     """The runs that a branch reads, oldest first, between the places of the query where these are places in seq."""
     low = query.above[1] if bounded and query.above is not None else 0
     high = query.below[1] - 1 if bounded and query.below is not None else rules.NO_END
-    parts = rules.segments(book.head.lane(query.branch))
+    parts = rules.segments(book.head.branch(query.branch))
     return [Run(segment, low, min(upto, high)) for segment, upto in parts if low < min(upto, high)]
 
 

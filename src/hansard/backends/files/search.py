@@ -21,7 +21,7 @@ from hansard.backends.files.rows import QUERIES, Row
 from hansard.backends.files.state import decode_core
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression
-from hansard.contract.types import Context, Lane
+from hansard.contract.types import Context, StoredBranch
 from hansard.model import Conversation, Message, to_micros
 
 PASS = 1000
@@ -126,7 +126,7 @@ def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> l
         head = only.state.head if only and only.state.is_live else None
         if only is None or head is None or not rules.is_visible(head.conversation, context):
             return []
-        head.lane(lookup.branch)  # raises for one that does not exist
+        head.branch(lookup.branch)  # raises for one that does not exist
         owner = conversation_term(only.pk)
     values: list[Any] = [expression(lookup.query, owner)]
     sql = _sql(_filters(context, lookup, values))
@@ -168,7 +168,7 @@ class Filter:
     def __init__(self, context: Context, lookup: Lookup) -> None:
         self._context = context
         self._lookup = lookup
-        self._homes: dict[int, tuple[Conversation, Lane] | None] = {}
+        self._homes: dict[int, tuple[Conversation, StoredBranch] | None] = {}
 
     def home(self, row: Sequence[Any]) -> Conversation | None:
         """The conversation of a row; None when the row is not wanted."""
@@ -180,7 +180,7 @@ class Filter:
             return None
         return home[0]
 
-    def _home(self, data: bytes) -> tuple[Conversation, Lane] | None:
+    def _home(self, data: bytes) -> tuple[Conversation, StoredBranch] | None:
         core = decode_core(data)
         conversation, lookup = core.conversation, self._lookup
         if conversation is None or not rules.is_visible(conversation, self._context):
@@ -188,8 +188,8 @@ class Filter:
         if lookup.metadata and not rules.has_metadata(conversation, lookup.metadata):
             return None
         branch = conversation.branch if lookup.branch is None else lookup.branch
-        lane = next((lane for lane in core.lanes if lane.id == branch), None)
-        return (conversation, lane) if lane is not None else None
+        stored_branch = next((stored_branch for stored_branch in core.branches if stored_branch.id == branch), None)
+        return (conversation, stored_branch) if stored_branch is not None else None
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from hansard.backends.files import entries
 from hansard.backends.files.entries import Entry
 from hansard.backends.files.index import IndexDamage
 from hansard.backends.files.line_format import Spot
-from hansard.contract.types import Head, Lane
+from hansard.contract.types import ConversationState, StoredBranch
 from hansard.model import NOT_YET, Conversation, Summary, UsageRow
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ class Core(Struct, array_like=True):
 
     conversation: Conversation | None
     seq: int = 0
-    lanes: list[Lane] = []
-    buried: bool = False
+    branches: list[StoredBranch] = []
+    has_tombstones: bool = False
     count: int = 0
     top: int = 0
     waste: int = 0
@@ -60,7 +60,7 @@ class State:
         self.spot = spot or Spot()
         self.id = ""
         self.journal = ""
-        self.head: Head | None = None
+        self.head: ConversationState | None = None
         self.count = 0
         """How many messages there are."""
         self.top = 0
@@ -85,7 +85,7 @@ class State:
     def last_segment(self) -> int:
         """The highest number that a segment of this conversation has, or had."""
         assert self.head is not None
-        return max(self.top, *(lane.line for lane in self.head.lanes.values()))
+        return max(self.top, *(branch.segment for branch in self.head.branches.values()))
 
     # Reading on
 
@@ -103,15 +103,17 @@ class State:
             return
         if conversation.message_count != self.count:
             raise ValueError(f"it counts {conversation.message_count} messages, and there are {self.count}")
-        lanes = dict(head.lanes) if head else {}
+        branches = dict(head.branches) if head else {}
         for id in entry.dropped:
-            del lanes[id]
-        lanes.update((lane.id, lane) for lane in entry.branches)
+            del branches[id]
+        branches.update((branch.id, branch) for branch in entry.branches)
         for id, count in entry.counts.items():
-            lanes[id] = structs.replace(lanes[id], count=count)
+            branches[id] = structs.replace(branches[id], count=count)
         seq = entry.seq if entry.seq is not UNSET else head.seq if head else 0
-        buried = entry.buried if entry.buried is not UNSET else head is not None and head.buried
-        self.head = Head(conversation, seq, lanes, buried)
+        has_tombstones = (
+            entry.has_tombstones if entry.has_tombstones is not UNSET else head is not None and head.has_tombstones
+        )
+        self.head = ConversationState(conversation, seq, branches, has_tombstones)
 
     def _change_rest(self, entry: Entry) -> None:
         self.top = max(self.top, entry.top)
@@ -166,7 +168,7 @@ class State:
         numbers = (self.count, self.top, self.waste, self.latest, self.is_in_time, self.deleted_at, self.tombstone)
         if head is None:
             return _encode(Core(None, 0, [], False, *numbers))
-        return _encode(Core(head.conversation, head.seq, list(head.lanes.values()), head.buried, *numbers))
+        return _encode(Core(head.conversation, head.seq, list(head.branches.values()), head.has_tombstones, *numbers))
 
     def set_core(self, data: bytes) -> None:
         core = _decoded(_core, data)
@@ -174,7 +176,9 @@ class State:
         self.latest, self.is_in_time = core.latest, core.is_in_time
         self.deleted_at, self.tombstone = core.deleted_at, core.tombstone
         if core.conversation is not None:
-            self.head = Head(core.conversation, core.seq, {lane.id: lane for lane in core.lanes}, core.buried)
+            self.head = ConversationState(
+                core.conversation, core.seq, {branch.id: branch for branch in core.branches}, core.has_tombstones
+            )
 
     def rest_and_usage(self) -> tuple[bytes, bytes | None]:
         return _encode(self.rest), _encode(list(self.usage.values())) if self.usage else None

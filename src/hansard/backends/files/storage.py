@@ -31,7 +31,7 @@ from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -112,8 +112,8 @@ class FilesStorage:
         finally:
             self._signals.notify((context.tenant, id))
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
-        def read() -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
+        def read() -> tuple[ConversationState, Found] | None:
             tenant = self._tenant(context)
             with tenant.shelf.reading(context, id, rows=wants != HEAD_ONLY) as book:
                 return (book.head, answer(tenant, book, wants)) if book else None

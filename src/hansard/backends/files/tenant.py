@@ -176,7 +176,7 @@ class Tenant:
         gone = Receipt(
             conversations=1,
             messages=state.count,
-            branches=len(state.head.lanes),
+            branches=len(state.head.branches),
             summaries=len(state.rest.summaries),
             at=now,
         )
@@ -193,7 +193,7 @@ class Tenant:
         at = state.deleted_at
         assert at is not None
         assert state.head is not None
-        tombstones = dict.fromkeys(rules.graves(state.head.conversation), at) if state.tombstone else {}
+        tombstones = dict.fromkeys(rules.tombstone_digests(state.head.conversation), at) if state.tombstone else {}
         self.ledger.inherit(state.journal, list(state.usage.values()), tombstones, at)
         records = sum(self.records(owner).forget(writer.id, at) for owner in state.rest.owners)
         blobs = self.drop_blobs(writer.digests(), now)

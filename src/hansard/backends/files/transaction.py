@@ -18,7 +18,7 @@ from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writer import Writer
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Placed, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.errors import Unsupported
 
 HEAD_ONLY = Wants()
@@ -78,7 +78,7 @@ class FilesTransaction:
         gone = self._tenant.drop(writer, self.context.now, tombstone=bool(changes.tombstones))
         return Applied(messages=gone.messages, summaries=gone.summaries, records=gone.records, blobs=gone.blobs)
 
-    def _store(self, writer: Writer, changes: Changes, state: Head) -> Applied:
+    def _store(self, writer: Writer, changes: Changes, state: ConversationState) -> Applied:
         """Writes one entry. Tombstones come before it: a deletion without its tombstone could be undone."""
         before = self._book.head if self._book else None
         entry = Entry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
@@ -138,7 +138,7 @@ class FilesTransaction:
         return Applied(messages=len(entry.removed), summaries=len(lost)), released
 
 
-def _what(before: Head | None, changes: Changes, state: Head) -> str:
+def _what(before: ConversationState | None, changes: Changes, state: ConversationState) -> str:
     """What the write did, in a word for people who read the journal: nothing depends on it."""
     if changes.wipes == "messages":
         return "clear"
@@ -150,8 +150,8 @@ def _what(before: Head | None, changes: Changes, state: Head) -> str:
         return "delete" if changes.tombstones else "pop"
     if before is None:
         return "append" if changes.insert else "create"
-    if len(before.lanes) != len(state.lanes):
-        return "branch" if len(before.lanes) < len(state.lanes) else "delete branch"
+    if len(before.branches) != len(state.branches):
+        return "branch" if len(before.branches) < len(state.branches) else "delete branch"
     if changes.remove_runs:
         return "replace"
     return "append" if changes.insert else "change"

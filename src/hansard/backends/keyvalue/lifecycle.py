@@ -120,7 +120,7 @@ async def drop(storage: KeyValueStorage, context: Context, id: str, *, if_expire
         return Receipt(
             conversations=1,
             messages=gone.messages,
-            branches=len(state.lanes),
+            branches=len(state.branches),
             summaries=gone.summaries,
             records=gone.records,
             blobs=gone.blobs,

@@ -13,7 +13,7 @@ from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.rows import Anchor, Stored
 from hansard.backends.keyvalue.tree import Root, Tree
 from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
-from hansard.contract.types import Head, MessageQuery, Row, Slice
+from hansard.contract.types import ConversationState, MessageQuery, Row, Slice
 from hansard.model import Message, Summary, from_micros
 from hansard.rules.operations.common import runs_of
 
@@ -21,7 +21,7 @@ from hansard.rules.operations.common import runs_of
 class Kept:
     """A conversation that is there. What it hands out is made for the call."""
 
-    def __init__(self, tree: Tree, anchor: Anchor, state: Head) -> None:
+    def __init__(self, tree: Tree, anchor: Anchor, state: ConversationState) -> None:
         self._tree = tree
         self.root: Root = anchor.root
         self.state = state
@@ -71,7 +71,7 @@ class Kept:
 
     def segments(self) -> list[int]:
         """Every segment that holds messages: each message is read by some branch."""
-        return sorted({segment for lane in self.state.lanes.values() for segment, _ in rules.segments(lane)})
+        return sorted({segment for branch in self.state.branches.values() for segment, _ in rules.segments(branch)})
 
     async def summaries(self) -> list[tuple[bytes, Summary]]:
         """Oldest first, with their keys."""
@@ -141,7 +141,7 @@ class Kept:
 
     async def _selected(self, query: MessageQuery) -> AsyncGenerator[Stored, None]:
         """Rows of the branch in the order of the query, at least all that it wants."""
-        runs = runs_of(self.state.lane(query.branch))
+        runs = runs_of(self.state.branch(query.branch))
         if query.sort == "time":
             everything = [row async for row in self.walk_all(runs)]
             everything.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)

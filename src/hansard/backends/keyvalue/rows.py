@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from hansard import codec
 from hansard.backends.keyvalue.tree import Root
-from hansard.contract.types import Draft, Head
+from hansard.contract.types import ConversationState, Draft
 from hansard.errors import Corrupt
 from hansard.model import BlobRef, Message, Participant, Record, UsageRow, from_micros, to_micros
 
@@ -71,7 +71,7 @@ class Anchor(Struct, omit_defaults=True, frozen=True):
     recent: list[str] = []
     """The stamps of the last writes, the newest last."""
     birth: str = ""
-    state: Head | None = None
+    state: ConversationState | None = None
     owner: str | None = None
     """Of a space: the user's id, or empty for records that are nobody's."""
     root: Root = Root()

@@ -33,7 +33,7 @@ from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -118,8 +118,8 @@ class KeyValueStorage:
                     where = f"{context.tenant}/{id}"
                     raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
-        async def look(kept: Kept) -> tuple[Head, Found]:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
+        async def look(kept: Kept) -> tuple[ConversationState, Found]:
             return kept.state, await self.answer(context, kept, wants)
 
         return await self._look(context, id, look)
@@ -136,17 +136,17 @@ class KeyValueStorage:
             records = await self.records.current(context, space, wants.records) if space else {}
         return structs.replace(
             found,
-            tombstones=await self.beside.buried(keys, list(wants.tombstones)),
+            tombstones=await self.beside.has_tombstones(keys, list(wants.tombstones)),
             blobs=await self.get_blobs(context, wants.blobs) if wants.blobs else {},
             records=records,
         )
 
-    async def read_all(self, context: Context, id: str) -> tuple[Head, list[tuple[int, Message]]] | None:
+    async def read_all(self, context: Context, id: str) -> tuple[ConversationState, list[tuple[int, Message]]] | None:
         """A conversation with all its messages, whoever may see it."""
 
-        async def look(kept: Kept) -> tuple[Head, list[tuple[int, Message]]]:
+        async def look(kept: Kept) -> tuple[ConversationState, list[tuple[int, Message]]]:
             found = await kept.rows(0, rules.NO_END, rules.NO_END)
-            return kept.state, [(row.line, row.message) for row in found]
+            return kept.state, [(row.segment, row.message) for row in found]
 
         return await self._look(context, id, look, behind_walls=True)
 
@@ -170,7 +170,7 @@ class KeyValueStorage:
 
     async def walk(
         self, context: Context, query: ConversationQuery, together: int = _TOGETHER
-    ) -> AsyncGenerator[Head, None]:
+    ) -> AsyncGenerator[ConversationState, None]:
         """The conversations of a listing between the query's places, in its order, whoever may see them."""
         keys = Keys(context.tenant)
         found: list[str] = []
@@ -199,11 +199,11 @@ class KeyValueStorage:
         for key in reversed(oldest_first):
             yield key
 
-    async def _listed(self, keys: Keys, entries: Sequence[str]) -> list[Head]:
+    async def _listed(self, keys: Keys, entries: Sequence[str]) -> list[ConversationState]:
         found = await self.functions.all(self._listed_one(keys, entry) for entry in entries)
         return [state for state in found if state is not None]
 
-    async def _listed_one(self, keys: Keys, entry: str) -> Head | None:
+    async def _listed_one(self, keys: Keys, entry: str) -> ConversationState | None:
         """None for an entry of a write that is over, or has not happened: its head names others."""
         anchor, _ = await self.partitions.load(keys.head(names.place_of(entry)[1]))
         return anchor.state if anchor is not None and entry.endswith(f"/{anchor.listed}") else None

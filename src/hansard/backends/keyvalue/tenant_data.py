@@ -126,7 +126,7 @@ class Beside:
             if await self._functions.put(key, rows.encode(at), found[1] if found else None) is not None:
                 return
 
-    async def buried(self, keys: Keys, digests: Sequence[str]) -> dict[str, datetime]:
+    async def has_tombstones(self, keys: Keys, digests: Sequence[str]) -> dict[str, datetime]:
         found = await self._functions.all(self._functions.get(f"{keys.graves}{each}") for each in digests)
         return {
             digest: rows.decode(each[0], datetime, f"tombstone {digest}")

@@ -20,7 +20,7 @@ from hansard.backends.keyvalue.write import Effects, Write, keys_of
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.errors import Corrupt
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class KeyValueTransaction:
         """What the operation has seen of the records, and its changes of them are decided on."""
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         return self._anchor.state if self._anchor else None
 
     def new_segment(self) -> int:
@@ -245,7 +245,7 @@ class Change:
             due=due,
         )
 
-    def _list(self, state: Head | None) -> str:
+    def _list(self, state: ConversationState | None) -> str:
         """Moves the entries in listings, if their places change."""
         before = self._before
         stale = self._keys.entries(before.state.conversation, before.listed) if before and before.state else []
@@ -256,7 +256,7 @@ class Change:
             self._objects |= dict.fromkeys(self._keys.entries(state.conversation, self._stamp), b"")
         return self._stamp
 
-    def _expire(self, state: Head | None) -> str:
+    def _expire(self, state: ConversationState | None) -> str:
         """Moves the entry for the time when it expires, if that changes."""
         before = self._before
         old = before.state.conversation if before and before.state else None

@@ -11,7 +11,7 @@ from operator import attrgetter
 from hansard import rules
 from hansard.backends.memory.listing import Listing
 from hansard.contract.storage import Placed, Run, Span, Without
-from hansard.contract.types import Head, MessageQuery
+from hansard.contract.types import ConversationState, MessageQuery
 from hansard.model import Message, Summary
 
 _seq = attrgetter("seq")
@@ -22,7 +22,7 @@ Place = tuple[int, int]
 class Kept:
     """One conversation: its head, and for each line its messages in the order of seq."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: ConversationState) -> None:
         self._head = head
         self._listing: Listing | None = None
         self.lines: dict[int, list[Message]] = {}
@@ -32,11 +32,11 @@ class Kept:
         self.pinned: set[Place] = set()
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ConversationState:
         return self._head
 
     @head.setter
-    def head(self, head: Head) -> None:
+    def head(self, head: ConversationState) -> None:
         before, self._head = self._head, head
         if self._listing is not None and head.conversation is not before.conversation:
             self._listing.remove(before.conversation)
@@ -133,7 +133,7 @@ class Kept:
         self, branch: str | None, *, newest_first: bool = False, above: int = 0, below: int = rules.NO_END
     ) -> Iterator[tuple[int, Message]]:
         """The messages of a branch with their lines, from either end, between two seqs."""
-        parts = rules.segments(self.head.lane(branch))
+        parts = rules.segments(self.head.branch(branch))
         for line, upto in reversed(parts) if newest_first else parts:
             messages = self.lines.get(line, [])
             low = bisect_right(messages, above, key=_seq)
@@ -143,14 +143,14 @@ class Kept:
 
     def read_pinned(self, branch: str | None, *, newest_first: bool = False) -> Iterator[Message]:
         """The pinned messages of a branch, at the cost of their number."""
-        lane = self.head.lane(branch)
+        stored_branch = self.head.branch(branch)
         for place in sorted(self.pinned, key=lambda place: place[1], reverse=newest_first):
-            if rules.sees(lane, *place):
+            if rules.sees(stored_branch, *place):
                 yield self.at(place)
 
     def last_segment(self) -> int:
         """The highest number that a segment of this conversation has."""
-        branches = self.head.lanes.values()
+        branches = self.head.branches.values()
         return max([*self.lines, *(line for branch in branches for line, _ in rules.segments(branch))])
 
     def all_messages(self, after_seq: int = 0) -> Iterator[tuple[int, Message]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hansard import rules
 from hansard.backends.memory.tenant import Tenant
-from hansard.contract.types import Context, Head, Swept
+from hansard.contract.types import Context, ConversationState, Swept
 from hansard.model import Message, Receipt, Stats
 
 Tenants = dict[str, Tenant]
@@ -35,7 +35,7 @@ def stats(tenants: Tenants, evicted_conversations: int, evicted_messages: int) -
     )
 
 
-def to_audit(tenants: Tenants) -> list[tuple[str, Head, list[tuple[int, Message]]]]:
+def to_audit(tenants: Tenants) -> list[tuple[str, ConversationState, list[tuple[int, Message]]]]:
     """Where each conversation lies, its head and its messages: a copy, for which nobody has to wait."""
     return [
         (f"{name}/{id}", kept.head, list(kept.all_messages()))

@@ -27,7 +27,7 @@ from hansard.contract.storage import Changes, Found, Operation, RecordKey, T, Wa
 from hansard.contract.types import (
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -101,7 +101,7 @@ class MemoryStorage:
             await MemoryTransaction(tenant, context, id).apply(_eviction(context, kept, excess))
             self._evicted_messages += excess
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         with self._lock:
             tenant = self.tenant(context)
             kept = tenant.find(context, id)

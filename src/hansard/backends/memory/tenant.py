@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard import codec, rules
 from hansard.backends.memory.conversation import Kept, digests, is_by
 from hansard.backends.memory.listing import Listing
-from hansard.contract.types import Context, Head, Participation, RecordQuery, RecordWrite
+from hansard.contract.types import Context, ConversationState, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
 
 RecordKey = tuple[str, bytes, str]
@@ -50,7 +50,7 @@ class Tenant:
         self.conversations[id] = self.conversations.pop(id)
         return kept
 
-    def add(self, state: Head) -> Kept:
+    def add(self, state: ConversationState) -> Kept:
         """A new, empty conversation."""
         kept = self.conversations[state.conversation.id] = Kept(state)
         kept.enlist(self.listing)
@@ -70,7 +70,7 @@ class Tenant:
         return Receipt(
             conversations=1,
             messages=len(kept.places),
-            branches=len(kept.head.lanes),
+            branches=len(kept.head.branches),
             summaries=len(kept.summaries),
             records=len(records),
             blobs=blobs,

@@ -11,7 +11,7 @@ from hansard.backends.memory.conversation import Kept, digests
 from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
 from hansard.backends.shared.copies import own_message, own_record
 from hansard.contract.storage import Applied, Changes, Found, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.model import NOT_YET, Message, Receipt
 
 _NOTHING_WIPED = Applied(physically_gone=True)
@@ -27,7 +27,7 @@ class MemoryTransaction:
         """How many new segments the operation has asked for."""
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         return self._kept.head if self._kept else None
 
     def new_segment(self) -> int:

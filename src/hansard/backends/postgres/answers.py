@@ -13,11 +13,11 @@ from hansard.backends.postgres import rows, tenant_data
 from hansard.backends.postgres.connection import Link, Question, Row
 from hansard.backends.postgres.state_cache import entry_of
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.model import from_micros
 
 
-async def read(link: Link, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+async def read(link: Link, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
     """The conversation and the answers, if the context may see it."""
     asked = {"head": _ask("find_heads", context.tenant, [id])} | _questions(context, id, wants)
     found = await _answers(link, asked)

@@ -200,7 +200,12 @@ class Appender:
         """Gives the conversations that were saved, or made."""
         told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
         one = pending[0]
-        if statement == "append" and len(pending) == 1 and not one.grave and len(messages := one.messages()) == 1:
+        if (
+            statement == "append"
+            and len(pending) == 1
+            and not one.tombstone_digest
+            and len(messages := one.messages()) == 1
+        ):
             # Rows made of arrays cost more than this one row.
             id, _, *counters = one.row()
             row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *told)

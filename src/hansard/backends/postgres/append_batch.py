@@ -11,7 +11,7 @@ from hansard.backends.postgres import rows
 from hansard.backends.postgres.state_cache import Entry, Heads, new_stamp
 from hansard.blocking import step
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
-from hansard.contract.types import Append, Context, Draft, Head
+from hansard.contract.types import Append, Context, ConversationState, Draft
 from hansard.errors import HansardError
 from hansard.model import Appended, Message
 from hansard.rules import operations
@@ -59,15 +59,15 @@ class Attempt:
     the tombstone of the conversation. Those of messages it does not.
     """
 
-    __slots__ = ("changes", "context", "grave", "has_assumed", "id", "state")
+    __slots__ = ("changes", "context", "has_assumed", "id", "state", "tombstone_digest")
 
-    def __init__(self, context: Context, id: str, state: Head | None) -> None:
+    def __init__(self, context: Context, id: str, state: ConversationState | None) -> None:
         self.context = context
         self.id = id
         self.state = state
         self.changes: Changes | None = None
         self.has_assumed = False
-        self.grave = ""
+        self.tombstone_digest = ""
         """The tombstone that would stop the append: of a deletion, where callers say that they wrote before now."""
 
     def new_segment(self) -> int:
@@ -77,9 +77,9 @@ class Attempt:
         if not wants.expects_none or wants.records:
             raise LongWay
         for digest in wants.tombstones:
-            if digest != rules.grave(self.context, self.id):
+            if digest != rules.tombstone_digest(self.context, self.id):
                 raise LongWay
-            self.grave = digest
+            self.tombstone_digest = digest
         self.has_assumed = True
         return NOTHING
 
@@ -103,7 +103,6 @@ class Pending:
         "decided",
         "fresh",
         "given_ids",
-        "grave",
         "has_more",
         "id",
         "is_fresh",
@@ -111,6 +110,7 @@ class Pending:
         "refused",
         "stamp",
         "state",
+        "tombstone_digest",
     )
 
     def __init__(self, id: str, before: Entry | None, *, is_fresh: bool) -> None:
@@ -120,7 +120,7 @@ class Pending:
         self.is_fresh = is_fresh
         """The state was read a moment ago, and is not only remembered."""
         self.state = before.head if before else None
-        self.grave = ""
+        self.tombstone_digest = ""
         self.largest = before.largest if before else 0
         self.stamp = new_stamp()
         self.decided: list[tuple[Job, Changes, Appended]] = []
@@ -142,21 +142,21 @@ class Pending:
             if not attempt.has_assumed:
                 self.refused.append((job, error))
             return not attempt.has_assumed
-        if attempt.changes is None or not self._can_compare(attempt.grave):
+        if attempt.changes is None or not self._can_compare(attempt.tombstone_digest):
             return False
         self._add(job, attempt, attempt.changes, value)
         return True
 
-    def _can_compare(self, grave: str) -> bool:
+    def _can_compare(self, tombstone_digest: str) -> bool:
         """The statement compares one tombstone of each conversation, but not of one that it makes.
 
         It would miss that of a deletion which commits while it waits for the row to go.
         """
-        return not grave or (self.before is not None and self.grave in ("", grave))
+        return not tombstone_digest or (self.before is not None and self.tombstone_digest in ("", tombstone_digest))
 
     def _add(self, job: Job, attempt: Attempt, changes: Changes, value: Appended) -> None:
         self.state = changes.state
-        self.grave = self.grave or attempt.grave
+        self.tombstone_digest = self.tombstone_digest or attempt.tombstone_digest
         self.decided.append((job, changes, value))
         self.given_ids.update(job.given_ids)
         self.has_more = self.has_more or bool(changes.usage)
@@ -172,7 +172,7 @@ class Pending:
         return [*jobs, *(job for job, _ in self.refused)] if self.refused else jobs
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ConversationState:
         assert self.state is not None
         return self.state
 
@@ -183,22 +183,22 @@ class Pending:
     @property
     def needs_more(self) -> bool:
         """Whether some of it lies in tables that the statement does not write."""
-        return self.has_more or len(self.head.lanes) > 1
+        return self.has_more or len(self.head.branches) > 1
 
     def row(self) -> rows.Row:
         if self.before is None:
             return rows.beginning_row(self.id, self.stamp, self.head, self.largest)
-        return rows.counters_row(self.id, self.grave, self.before.stamp, self.stamp, self.head, self.largest)
+        return rows.counters_row(self.id, self.tombstone_digest, self.before.stamp, self.stamp, self.head, self.largest)
 
     def messages(self) -> list[rows.Row]:
         return [rows.message_row(self.id, segment, message, draft) for segment, message, draft in self.fresh]
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
         """The counts of the branches that were appended to. One that is alone has the conversation's."""
-        if self.before is not None and len(self.head.lanes) > 1:
-            for id, lane in self.head.lanes.items():
-                if lane is not self.before.head.lanes.get(id):
-                    yield self.id, id, lane.count
+        if self.before is not None and len(self.head.branches) > 1:
+            for id, branch in self.head.branches.items():
+                if branch is not self.before.head.branches.get(id):
+                    yield self.id, id, branch.count
 
     def conclude(self) -> None:
         """After the commit: each caller gets its answer."""
@@ -294,7 +294,7 @@ class Batch:
             if each.id in saved:
                 changed[each.id] = each.entry
                 each.conclude()
-            elif each.before is None or each.grave:
+            elif each.before is None or each.tombstone_digest:
                 # Another process has made it meanwhile, a tombstone stops the append, or an expired one is there.
                 self.long += each.jobs
             else:

@@ -224,7 +224,7 @@ async def check_conversation(
         if (line, seq) in known:
             twice.append((line, seq))
         known[line, seq] = is_indexed
-    there = {(row.line, row.message.seq): row.message for row in stored}
+    there = {(row.segment, row.message.seq): row.message for row in stored}
     problems = [
         Problem(where, f"message {message.id!r} is not in the search index: run `hansard reindex`")
         for place, message in there.items()

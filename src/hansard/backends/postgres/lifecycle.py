@@ -114,7 +114,7 @@ async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Prob
         stored = await read.rows_of(link, tenant, entry, 0, _ALL, _ALL)
     except Corrupt as error:
         return [Problem(where, str(error))]
-    problems = list(rules.audit(where, entry.head, [(row.line, row.message) for row in stored]))
+    problems = list(rules.audit(where, entry.head, [(row.segment, row.message) for row in stored]))
     digests = sorted({ref.sha256 for row in stored for ref in row.message.blobs})
     lost = await link.all("missing_blobs", tenant, digests) if digests else []
     if search:

@@ -11,7 +11,7 @@ from hansard.backends.postgres import rows
 from hansard.backends.postgres.connection import Link, Row
 from hansard.backends.postgres.engine import Engine
 from hansard.backends.postgres.state_cache import Entry, entry_of
-from hansard.contract.types import Context, ConversationQuery, Lane, MessageQuery, Slice
+from hansard.contract.types import Context, ConversationQuery, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
 from hansard.executor import aside
@@ -92,7 +92,7 @@ def select_plain(context: Context, id: str, query: MessageQuery) -> tuple[str, l
     return sql, values
 
 
-def select_messages(context: Context, id: str, query: MessageQuery, lane: Lane) -> tuple[str, list[Any]]:
+def select_messages(context: Context, id: str, query: MessageQuery, branch: StoredBranch) -> tuple[str, list[Any]]:
     """The page of any branch, one row longer if there are more.
 
     Of each line that the branch reads, the rows between the query's places are taken in its order; of all of these, the
@@ -101,7 +101,7 @@ def select_messages(context: Context, id: str, query: MessageQuery, lane: Lane) 
     """
     limit = None if query.limit is None else query.limit + 1
     bound = _NO_BOUND if query.max_bytes is None else query.max_bytes
-    values: list[Any] = [context.tenant, id, *parts(lane), limit, bound]
+    values: list[Any] = [context.tenant, id, *parts(branch), limit, bound]
     direction = "DESC" if query.newest_first else "ASC"
     order = f"seq {direction}" if query.sort == "seq" else f"created_at {direction}, seq {direction}"
     total = f"sum(size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
@@ -164,7 +164,7 @@ async def get_parted(link: Link, context: Context, id: str, query: MessageQuery)
     entry = await find_entry(link, context, id)
     if entry is None:
         return [], False
-    sql, values = select_messages(context, id, query, entry.head.lane(query.branch))
+    sql, values = select_messages(context, id, query, entry.head.branch(query.branch))
     found = await link.fetch(link.in_schema(sql), values)
     bound = next((at for at, row in enumerate(found) if row[5] is None), len(found))
     taken = found[:bound][: query.limit]
@@ -192,9 +192,9 @@ async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     return Slice(rows.messages_of(found, id), more)
 
 
-def parts(lane: Lane) -> tuple[list[int], list[int]]:
+def parts(branch: StoredBranch) -> tuple[list[int], list[int]]:
     """The lines that a branch reads, and up to which seq."""
-    lines = rules.segments(lane)
+    lines = rules.segments(branch)
     return [line for line, _ in lines], [upto for _, upto in lines]
 
 
@@ -266,7 +266,7 @@ async def read_rows(
 async def rows_of(link: Link, tenant: str, entry: Entry, after_seq: int, limit: int, max_bytes: int) -> list[StoredRow]:
     head = entry.head
     id = head.conversation.id
-    lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
+    lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
     found = await link.all("read_lines", tenant, id, lines, after_seq, limit, max_bytes)
     taken = [row for row in found if row[5] is not None]
     messages = await aside(rows.messages_of, taken, id)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard import codec
-from hansard.contract.types import Draft, Head, Lane
+from hansard.contract.types import ConversationState, Draft, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import MAIN, Conversation, Message, Record, Summary, UsageRow, from_micros, to_micros
 
@@ -95,7 +95,7 @@ def conversation_of(row: Row, where: str) -> Conversation:
     )
 
 
-def conversation_row(head: Head, largest: int, line: int, stamp: int) -> Row:
+def conversation_row(head: ConversationState, largest: int, line: int, stamp: int) -> Row:
     """The columns of `save_conversation` behind the key, in order."""
     conversation = head.conversation
     return (
@@ -115,7 +115,7 @@ def conversation_row(head: Head, largest: int, line: int, stamp: int) -> Row:
         to_micros(conversation.expires_at),
         to_micros(conversation.archived_at),
         head.seq,
-        head.buried,
+        head.has_tombstones,
         largest,
         line,
         stamp,
@@ -126,12 +126,12 @@ def active_at(conversation: Conversation) -> int:
     return to_micros(conversation.last_message_at or conversation.created_at)
 
 
-def counters_row(id: str, grave: str, known: int, stamp: int, head: Head, largest: int) -> Row:
+def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, head: ConversationState, largest: int) -> Row:
     """The columns of `append` that save a conversation, in order."""
     conversation = head.conversation
     return (
         id,
-        grave,
+        tombstone_digest,
         known,
         stamp,
         conversation.user_id,
@@ -145,7 +145,7 @@ def counters_row(id: str, grave: str, known: int, stamp: int, head: Head, larges
     )
 
 
-def beginning_row(id: str, stamp: int, head: Head, largest: int) -> Row:
+def beginning_row(id: str, stamp: int, head: ConversationState, largest: int) -> Row:
     """The columns of `begin` that make a conversation, in order."""
     conversation = head.conversation
     return (
@@ -168,17 +168,17 @@ def beginning_row(id: str, stamp: int, head: Head, largest: int) -> Row:
     )
 
 
-def head_of(row: Row, lanes: str | None, where: str) -> Head:
+def head_of(row: Row, branches: str | None, where: str) -> ConversationState:
     """From the columns of `lock_conversation` and the JSON of `find_lanes`."""
     conversation = conversation_of(row, where)
-    made = [_lane_of(lane, conversation.message_count) for lane in codec.decode(lanes or "[]", where)]
-    return Head(conversation, row[15], {lane.id: lane for lane in made}, row[16])
+    made = [_lane_of(branch, conversation.message_count) for branch in codec.decode(branches or "[]", where)]
+    return ConversationState(conversation, row[15], {branch.id: branch for branch in made}, row[16])
 
 
-def _lane_of(row: Row, count: int) -> Lane:
+def _lane_of(row: Row, count: int) -> StoredBranch:
     """`count` stands in while the branch is alone."""
     id, line, lines, uptos, own_count, parent, from_seq, created_at = row
-    return Lane(
+    return StoredBranch(
         # The very object: JSON leaves a default out only when it is the same one.
         MAIN if id == MAIN else id,
         line,
@@ -190,17 +190,17 @@ def _lane_of(row: Row, count: int) -> Lane:
     )
 
 
-def lane_row(lane: Lane, *, alone: bool) -> Row:
+def lane_row(branch: StoredBranch, *, alone: bool) -> Row:
     """The columns of `save_branch` behind the conversation. A branch that is alone has the conversation's count."""
     return (
-        lane.id,
-        lane.line,
-        [line for line, _ in lane.path],
-        [upto for _, upto in lane.path],
-        None if alone else lane.count,
-        lane.parent,
-        lane.from_seq,
-        to_micros(lane.created_at),
+        branch.id,
+        branch.segment,
+        [line for line, _ in branch.path],
+        [upto for _, upto in branch.path],
+        None if alone else branch.count,
+        branch.parent,
+        branch.from_seq,
+        to_micros(branch.created_at),
     )
 
 

@@ -83,7 +83,7 @@ class Search:
             entry = await read.find_entry(self.link, self.context, lookup.conversation_id)
             if entry is None:
                 return Matches([])
-            entry.head.lane(lookup.branch)  # an unknown one is an error
+            entry.head.branch(lookup.branch)  # an unknown one is an error
         wanted = lookup.limit + 1
         in_tail = await self._look_at_tail(tail, wanted)
         indexed, complete = await self._walk(wanted)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.connection import Row
-from hansard.contract.types import Head
+from hansard.contract.types import ConversationState
 
 _MOST = 4096
 # Not for secrets: it only has to differ from what any other process has drawn.
@@ -26,7 +26,7 @@ def new_stamp() -> int:
 class Entry(Struct, frozen=True):
     """A conversation as it is stored."""
 
-    head: Head
+    head: ConversationState
     largest: int
     line: int
     """The highest number that a segment was given."""
@@ -55,7 +55,7 @@ class Heads:
             del self._entries[key]
 
 
-def entry_of(row: Row, lanes: str | None, tenant: str) -> Entry:
+def entry_of(row: Row, branches: str | None, tenant: str) -> Entry:
     """From the columns of `lock_conversation`, and the branches."""
     where = f"conversation {row[0]!r} of tenant {tenant!r}"
-    return Entry(rows.head_of(row, lanes, where), row[17], row[18], row[19])
+    return Entry(rows.head_of(row, branches, where), row[17], row[18], row[19])

@@ -28,7 +28,7 @@ from hansard.contract.types import (
     Append,
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -107,7 +107,7 @@ class PostgresStorage:
         """The quicker way to commit an append: see `appending`."""
         return await self._appender.append(context, id, append)
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         return await self.engine.read(context.tenant, partial(answers.read, context=context, id=id, wants=wants))
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:

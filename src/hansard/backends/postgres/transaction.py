@@ -19,7 +19,7 @@ from hansard.backends.postgres.errors import Raced
 from hansard.backends.postgres.state_cache import Entry, entry_of, new_stamp
 from hansard.backends.postgres.tenant_data import Use, uses_of
 from hansard.contract.storage import Applied, Changes, Found, Update, Wants, Wipe
-from hansard.contract.types import Context, Draft, Head, Lane
+from hansard.contract.types import Context, ConversationState, Draft, StoredBranch
 from hansard.model import Message, to_micros
 
 _MOST_BYTES = 32_000_000
@@ -55,11 +55,11 @@ class PostgresTransaction:
         if row is None:
             return cls(work, context, id, None)
         # A statement of its own sees what the last holder of the lock has left.
-        lanes = await work.link.one("find_lanes", work.tenant, id)
-        return cls(work, context, id, entry_of(row, lanes[0] if lanes else None, work.tenant))
+        branches = await work.link.one("find_lanes", work.tenant, id)
+        return cls(work, context, id, entry_of(row, branches[0] if branches else None, work.tenant))
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         return self._before.head if self._before else None
 
     def new_segment(self) -> int:
@@ -124,7 +124,7 @@ class PostgresTransaction:
 
     # The conversation and its branches
 
-    async def _save_state(self, state: Head, largest: int) -> None:
+    async def _save_state(self, state: ConversationState, largest: int) -> None:
         before = self._before
         largest = max(largest, before.largest if before else 0)
         entry = Entry(state, largest, self._segment, new_stamp())
@@ -136,7 +136,7 @@ class PostgresTransaction:
         if before is not None and before.head.conversation.user_id != state.conversation.user_id:
             # The owner is part of what its messages are found by.
             await self._link.run("queue_conversations", self._work.tenant, [self.id])
-        await self._save_lanes(before.head.lanes if before else {}, state.lanes)
+        await self._save_lanes(before.head.branches if before else {}, state.branches)
         self._work.changed[self.id] = entry
 
     async def _insert_conversation(self, row: Row) -> None:
@@ -146,16 +146,16 @@ class PostgresTransaction:
         if self._no_tombstones and await self._link.all("find_tombstones", self._work.tenant, self._no_tombstones):
             raise Raced(f"conversation {self.id!r} was deleted by another writer at the same moment")
 
-    async def _save_lanes(self, before: Mapping[str, Lane], after: Mapping[str, Lane]) -> None:
+    async def _save_lanes(self, before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> None:
         for name in before.keys() - after.keys():
             await self._link.run("delete_branch", *self._key, name)
         alone = len(after) == 1
         # A branch that is no longer alone, or is alone again, is saved too: its count moves.
         same_company = len(before) > 0 and (len(before) == 1) == alone
-        for name, lane in after.items():
+        for name, branch in after.items():
             old = before.get(name)
-            if not same_company or old is None or not _is_saved(old, lane, alone=alone):
-                await self._link.run("save_branch", *self._key, *rows.lane_row(lane, alone=alone))
+            if not same_company or old is None or not _is_saved(old, branch, alone=alone):
+                await self._link.run("save_branch", *self._key, *rows.lane_row(branch, alone=alone))
 
     # Messages
 
@@ -201,7 +201,7 @@ class PostgresTransaction:
             await tenant_data.save_records(self._work, self.context, changes.records, self._records)
 
 
-def _is_saved(before: Lane, after: Lane, *, alone: bool) -> bool:
+def _is_saved(before: StoredBranch, after: StoredBranch, *, alone: bool) -> bool:
     """Whether the branch's row says so already. The count of one that is alone stands in the conversation's."""
     return before is after or (alone and rows.lane_row(before, alone=True) == rows.lane_row(after, alone=True))
 

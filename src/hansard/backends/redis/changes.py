@@ -13,7 +13,7 @@ from hansard.backends.redis.batch import Batch
 from hansard.backends.redis.keys import shelves, stands, whom
 from hansard.backends.redis.rows import Entry, head_changes
 from hansard.contract.storage import Changes, Placed, Update
-from hansard.contract.types import Context, Draft, Head
+from hansard.contract.types import Context, ConversationState, Draft
 from hansard.model import Conversation, Message, UsageRow, to_micros
 
 _NEVER = "-inf"
@@ -91,7 +91,7 @@ def _largest(changes: Changes) -> int:
 # The head, and the conversation's place in every list
 
 
-def _save(batch: Batch, before: Entry | None, head: Head, largest: int) -> Entry:
+def _save(batch: Batch, before: Entry | None, head: ConversationState, largest: int) -> Entry:
     old = before.head if before else None
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)

@@ -18,14 +18,14 @@ from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage
 from hansard.backends.redis.state_cache import Ask, Heads, Moment, Seen
 from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import Wants
-from hansard.contract.types import Context, Head, Lane, MessageQuery, Row, Slice
+from hansard.contract.types import Context, ConversationState, MessageQuery, Row, Slice, StoredBranch
 from hansard.errors import TimedOut
 from hansard.model import MAIN, Message, to_micros
 
 Piece = list[tuple[int, StoredMessage]]
 """Messages in the order of seq, each with its line."""
 _TRIES = 3
-_FIRST = Lane(MAIN, 1)
+_FIRST = StoredBranch(MAIN, 1)
 """Where most conversations have all their messages."""
 
 
@@ -42,7 +42,7 @@ async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
     return visible(await heads.look((context.tenant, id)), context)
 
 
-async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[Head, Answers] | None:
+async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Answers] | None:
     """The conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
     give_up, tries = 0.0, 0
@@ -72,31 +72,31 @@ async def get_messages(heads: Heads, context: Context, id: str, query: MessageQu
     known = heads.known((context.tenant, id)) or await find_entry(heads, context, id)
     while known is not None:
         # A branch that is not known may have come since: the answer brings the newest head, which decides.
-        lane = known.head.lanes.get(query.branch or known.head.conversation.branch, _FIRST)
-        if not _is_short(query, lane, known.largest):
+        branch = known.head.branches.get(query.branch or known.head.conversation.branch, _FIRST)
+        if not _is_short(query, branch, known.largest):
             return await _long(heads, context, id, query)
-        asks = [_ask(line, upto, query, (query.limit or 0) + 1) for line, upto in _parts(lane, query)]
+        asks = [_ask(line, upto, query, (query.limit or 0) + 1) for line, upto in _parts(branch, query)]
         seen = await heads.look((context.tenant, id), asks)
         known = visible(seen, context)
-        if known is not None and rules.segments(known.head.lane(query.branch)) == rules.segments(lane):
+        if known is not None and rules.segments(known.head.branch(query.branch)) == rules.segments(branch):
             found = [data for stored in seen.answers for data in stored]
-            page = partial(_page, found, id, query, cannot_pass=_is_short(query, lane, known.largest))
+            page = partial(_page, found, id, query, cannot_pass=_is_short(query, branch, known.largest))
             return await decoded(total_size(found), page)
     return Slice([], False)
 
 
-def _is_short(query: MessageQuery, lane: Lane, largest: int) -> bool:
+def _is_short(query: MessageQuery, branch: StoredBranch, largest: int) -> bool:
     """Whether a page is what it costs: no filter passes over messages, and the bodies cannot pass the bound."""
     narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
     passes_over = query.pinned is False or any(each is not None for each in narrow)
     if query.sort == "time" or query.limit is None or passes_over:
         return False
     bound = min(query.max_bytes or PIECE_BYTES, PIECE_BYTES)
-    return (query.limit + 1) * max(largest, 1) * len(rules.segments(lane)) <= bound or query.limit == 1
+    return (query.limit + 1) * max(largest, 1) * len(rules.segments(branch)) <= bound or query.limit == 1
 
 
-def _parts(lane: Lane, query: MessageQuery) -> list[tuple[int, int]]:
-    parts = list(rules.segments(lane))
+def _parts(branch: StoredBranch, query: MessageQuery) -> list[tuple[int, int]]:
+    parts = list(rules.segments(branch))
     return parts[::-1] if query.newest_first else parts
 
 
@@ -191,10 +191,10 @@ async def _walk(
     heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery
 ) -> AsyncIterator[StoredMessage]:
     """Every message of a branch between the query's places, in its order."""
-    lane = entry.head.lane(query.branch)
+    branch = entry.head.branch(query.branch)
     piece = piece_of(entry)
     # Short segments share a round trip: a branch of many branches has many.
-    parts = _parts(lane, query)
+    parts = _parts(branch, query)
     at = 0
     while at < len(parts):
         group = parts[at : at + 50] if piece == PIECE else parts[at : at + 1]
@@ -218,8 +218,8 @@ def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery)
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         raise Changed
-    if now.n != entry.n and rules.segments(now.head.lane(query.branch)) != rules.segments(
-        entry.head.lane(query.branch)
+    if now.n != entry.n and rules.segments(now.head.branch(query.branch)) != rules.segments(
+        entry.head.branch(query.branch)
     ):
         raise Changed
 

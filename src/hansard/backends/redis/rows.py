@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.contract.types import Head, Lane
+from hansard.contract.types import ConversationState, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
@@ -53,7 +53,7 @@ class Facts(Struct, array_like=True):
     branch: str
     expires_at: int | None
     archived_at: int | None
-    buried: bool
+    has_tombstones: bool
 
 
 class Counters(Struct, array_like=True):
@@ -68,7 +68,7 @@ class Counters(Struct, array_like=True):
     segments: int = 0
 
 
-class StoredLane(Struct, array_like=True):
+class BranchRow(Struct, array_like=True):
     """A field `branch:<id>` of a head. The count of a branch that is alone is its conversation's."""
 
     line: int
@@ -81,7 +81,7 @@ class StoredLane(Struct, array_like=True):
 
 _FACTS = msgspec.json.Decoder(Facts)
 _COUNTERS = msgspec.json.Decoder(Counters)
-_LANE = msgspec.json.Decoder(StoredLane)
+_BRANCH = msgspec.json.Decoder(BranchRow)
 BRANCH = "branch:"
 
 
@@ -91,7 +91,7 @@ class Entry(Struct):
     n: int
     birth: int
     """The `n` that it was made with: another conversation of the same id has another."""
-    head: Head
+    head: ConversationState
     largest: int
     """The size of its largest body ever."""
     segments: int
@@ -133,26 +133,28 @@ def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
         from_micros(known.expires_at),
         from_micros(known.archived_at),
     )
-    lanes = {
+    branches = {
         (id := name[len(BRANCH) :].decode()): _lane_of(id, value, counted.message_count, where)
         for name, value in fields.items()
         if name.startswith(BRANCH.encode())
     }
-    head = Head(conversation, counted.seq, lanes, known.buried)
+    head = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
     return Entry(n, birth, head, counted.largest, max({counted.segments} | segments_of(head)))
 
 
-def segments_of(head: Head) -> set[int]:
-    return {segment for lane in head.lanes.values() for segment, _ in rules.segments(lane)}
+def segments_of(head: ConversationState) -> set[int]:
+    return {segment for branch in head.branches.values() for segment, _ in rules.segments(branch)}
 
 
-def _lane_of(id: str, data: bytes, count: int, where: str) -> Lane:
-    lane = decode_as(_LANE, data, where)
-    own = count if lane.count is None else lane.count
-    return Lane(id, lane.line, lane.path, own, lane.parent, lane.from_seq, from_micros(lane.created_at))
+def _lane_of(id: str, data: bytes, count: int, where: str) -> StoredBranch:
+    branch = decode_as(_BRANCH, data, where)
+    own = count if branch.count is None else branch.count
+    return StoredBranch(
+        id, branch.line, branch.path, own, branch.parent, branch.from_seq, from_micros(branch.created_at)
+    )
 
 
-def facts_of(head: Head) -> bytes:
+def facts_of(head: ConversationState) -> bytes:
     it = head.conversation
     return _encode(
         Facts(
@@ -167,12 +169,12 @@ def facts_of(head: Head) -> bytes:
             it.branch,
             to_micros(it.expires_at),
             to_micros(it.archived_at),
-            head.buried,
+            head.has_tombstones,
         )
     )
 
 
-def counters_of(head: Head, largest: int, segments: int) -> bytes:
+def counters_of(head: ConversationState, largest: int, segments: int) -> bytes:
     it = head.conversation
     updated = to_micros(it.updated_at)
     # Most appends give both the same moment.
@@ -180,33 +182,35 @@ def counters_of(head: Head, largest: int, segments: int) -> bytes:
     return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest, segments))
 
 
-def lane_of(lane: Lane, *, alone: bool) -> bytes:
-    count = None if alone else lane.count
-    return _encode(StoredLane(lane.line, lane.path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)))
+def lane_of(branch: StoredBranch, *, alone: bool) -> bytes:
+    count = None if alone else branch.count
+    return _encode(
+        BranchRow(branch.segment, branch.path, count, branch.parent, branch.from_seq, to_micros(branch.created_at))
+    )
 
 
-def head_changes(before: Head | None, entry: Entry) -> tuple[list[Any], list[str]]:
+def head_changes(before: ConversationState | None, entry: Entry) -> tuple[list[Any], list[str]]:
     """Fields of the head to set, as names and values in turn, and fields to remove."""
     after = entry.head
     fields: list[Any] = ["counters", counters_of(after, entry.largest, entry.segments)]
     if before is None or not _same_facts(before, after):
         fields += ["facts", facts_of(after)]
-    lanes = {} if before is None else before.lanes
-    alone = len(after.lanes) == 1
+    branches = {} if before is None else before.branches
+    alone = len(after.branches) == 1
     # A branch that is no longer alone, or is alone again, is stored too: its count moves.
-    same_company = (len(lanes) == 1) == alone
-    for id, lane in after.lanes.items():
-        old = lanes.get(id)
-        if old is None or not same_company or (old is not lane and not (alone and _same_shape(old, lane))):
-            fields += [f"{BRANCH}{id}", lane_of(lane, alone=alone)]
-    return fields, [f"{BRANCH}{id}" for id in lanes.keys() - after.lanes.keys()]
+    same_company = (len(branches) == 1) == alone
+    for id, branch in after.branches.items():
+        old = branches.get(id)
+        if old is None or not same_company or (old is not branch and not (alone and _same_shape(old, branch))):
+            fields += [f"{BRANCH}{id}", lane_of(branch, alone=alone)]
+    return fields, [f"{BRANCH}{id}" for id in branches.keys() - after.branches.keys()]
 
 
-def _same_shape(one: Lane, other: Lane) -> bool:
+def _same_shape(one: StoredBranch, other: StoredBranch) -> bool:
     return structs.replace(one, count=other.count) == other
 
 
-def _same_facts(before: Head, after: Head) -> bool:
+def _same_facts(before: ConversationState, after: ConversationState) -> bool:
     one, other = before.conversation, after.conversation
     return (
         one.metadata is other.metadata
@@ -219,7 +223,7 @@ def _same_facts(before: Head, after: Head) -> bool:
         and one.created_at == other.created_at
         and one.expires_at == other.expires_at
         and one.archived_at == other.archived_at
-        and before.buried == after.buried
+        and before.has_tombstones == after.has_tombstones
     )
 
 

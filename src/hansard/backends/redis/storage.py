@@ -24,7 +24,7 @@ from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -80,7 +80,7 @@ class RedisStorage:
     def write(self, context: Context, id: str, operation: Operation[T]) -> Coroutine[Any, Any, T]:
         return self._writer.write(context, id, operation)
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         seen = await read.read(self._heads, context, id, wants)
         if seen is None:
             return None

@@ -35,7 +35,7 @@ from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import Gone, Settling
 from hansard.backends.shared.signals import Signals
 from hansard.contract.storage import Applied, Changes, Found, Operation, Placed, Run, T, Wants
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.errors import Unsupported
 
 _HOPEFUL = 10_000
@@ -131,7 +131,7 @@ class RedisTransaction:
         self._hopes = hopes
 
     @property
-    def state(self) -> Head | None:
+    def state(self) -> ConversationState | None:
         return self._moment.entry.head if self._moment.entry else None
 
     @property

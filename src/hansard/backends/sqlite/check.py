@@ -213,7 +213,7 @@ def _check_conversation(
         if entry is None:
             raise Corrupt("it is not found by its id: the index of conversations is damaged", where=where)
         found = [
-            (each.line, each.message) for each in read.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
+            (each.segment, each.message) for each in read.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
         ]
         comparison.add(pk, entry.head.conversation.user_id)
     except (HansardError, *DRIVER) as error:

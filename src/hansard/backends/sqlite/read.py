@@ -20,7 +20,7 @@ from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run
 from hansard.backends.sqlite.tail_cache import At, Tail, Tails
 from hansard.backends.sqlite.writer import Entry, find_entry
-from hansard.contract.types import Context, ConversationQuery, Head, Lane, MessageQuery, Slice
+from hansard.contract.types import Context, ConversationQuery, ConversationState, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
 from hansard.model import Conversation, ConversationSort, Message, to_micros
@@ -46,7 +46,7 @@ class Place(Struct, frozen=True, gc=False):
     """Messages of the whole conversation."""
     largest: int
     at: At
-    lane: Lane
+    branch: StoredBranch
 
     def most_bytes(self, limit: int) -> int:
         """What so many bodies cannot pass together."""
@@ -91,7 +91,9 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
 @decodes
 def _place_of(row: Row, where: str) -> Place:
     pk, _, _, count, largest, version, seq, line, path = row
-    return Place(pk, index(count), index(largest), (version, seq), Lane("", index(line), rows.path_of(path, where)))
+    return Place(
+        pk, index(count), index(largest), (version, seq), StoredBranch("", index(line), rows.path_of(path, where))
+    )
 
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
@@ -106,20 +108,20 @@ def get_messages(
     connection: sqlite3.Connection, place: Place, id: str, query: MessageQuery, tails: Tails | None = None
 ) -> Slice:
     if query.sort == "time" or _is_filtered(query):
-        return _bounded(_select(connection, place.lane, query), id, query)
-    if query.limit is None or place.lane.path or place.most_bytes(query.limit) > (query.max_bytes or 0):
-        return _bounded(_plain(connection, place.lane, query), id, query)
+        return _bounded(_select(connection, place.branch, query), id, query)
+    if query.limit is None or place.branch.path or place.most_bytes(query.limit) > (query.max_bytes or 0):
+        return _bounded(_plain(connection, place.branch, query), id, query)
     # One line, and bodies that cannot pass the bound in bytes: the page is taken in one go.
     if tails is not None and query.newest_first and query.above is None and query.below is None:
         found = _newest(connection, place, query, tails, query.limit + 1)
     else:
-        found = _line(connection, place.lane.line, query, query.limit + 1).fetchall()
+        found = _line(connection, place.branch.segment, query, query.limit + 1).fetchall()
     return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
 
 
 def _newest(connection: sqlite3.Connection, place: Place, query: MessageQuery, tails: Tails, wanted: int) -> list[Row]:
     """The last rows of a line, which are asked for more often than all others."""
-    line = place.lane.line
+    line = place.branch.segment
     found = tails.find(line, place.at, wanted)
     if found is None:
         found = _line(connection, line, query, wanted).fetchall()
@@ -150,10 +152,10 @@ def _is_filtered(query: MessageQuery) -> bool:
     return any(each is not None for each in narrow)
 
 
-def _plain(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
+def _plain(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQuery) -> Iterator[Row]:
     """The rows of a branch by seq, one more than the limit if there are more."""
     wanted = _NO_LIMIT if query.limit is None else query.limit + 1
-    parts = rules.segments(lane)
+    parts = rules.segments(branch)
     for line, upto in reversed(parts) if query.newest_first else parts:
         for row in _line(connection, line, query, wanted, upto):
             yield row
@@ -172,9 +174,9 @@ def _line(
     return connection.execute(_TAIL if query.newest_first else _HEAD, (*run(line, above, max(upto, above)), wanted))
 
 
-def _select(connection: sqlite3.Connection, lane: Lane, query: MessageQuery) -> Iterator[Row]:
+def _select(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQuery) -> Iterator[Row]:
     """The rows of a branch with filters, or by time: line after line, or merged."""
-    parts = rules.segments(lane)
+    parts = rules.segments(branch)
     if query.sort == "seq":
         for line, upto in reversed(parts) if query.newest_first else parts:
             yield from _filtered(connection, line, upto, query)
@@ -346,10 +348,10 @@ def _listing_sql(
 
 
 def read_rows(
-    connection: sqlite3.Connection, head: Head, after_seq: int, limit: int, max_bytes: int
+    connection: sqlite3.Connection, head: ConversationState, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
     """Messages of all lines in the order of seq."""
-    lines = sorted({line for lane in head.lanes.values() for line, _ in rules.segments(lane)})
+    lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
     found = [connection.execute(_HEAD, (*run(line, after_seq), limit)) for line in lines]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
     taken: list[Row] = []

@@ -18,7 +18,7 @@ from hansard.backends.sqlite import index, rows
 from hansard.backends.sqlite.errors import Unreadable
 from hansard.backends.sqlite.index import State
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.contract.types import Lane
+from hansard.contract.types import StoredBranch
 from hansard.model import Conversation
 
 _MOST = 1000
@@ -32,7 +32,7 @@ class Home(Struct, frozen=True, gc=False):
     """A conversation, and a branch of it."""
 
     conversation: Conversation
-    lane: Lane
+    branch: StoredBranch
 
 
 class Reader(sqlite3.Connection):
@@ -98,8 +98,8 @@ class Reader(sqlite3.Connection):
         _room(self.lines)
         for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
-            lane = Lane("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
-            self._homes[pk] = Home(conversation, lane)
+            branch = StoredBranch("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
+            self._homes[pk] = Home(conversation, branch)
             if conversation.expires_at is None:
                 self.lines[pk] = line
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hansard.backends.sqlite import index
 from hansard.backends.sqlite.rows import run
 from hansard.backends.sqlite.writer import Entry, Writer
-from hansard.contract.types import Context, Head
+from hansard.contract.types import Context, ConversationState
 from hansard.model import Receipt, to_micros
 from hansard.rules import segments
 
@@ -28,7 +28,7 @@ def drop(writer: Writer, context: Context, entry: Entry) -> Receipt:
     return Receipt(
         conversations=1,
         messages=head.conversation.message_count,
-        branches=len(head.lanes),
+        branches=len(head.branches),
         summaries=summaries,
         records=records,
         blobs=drop_blobs(writer, context, released),
@@ -36,12 +36,12 @@ def drop(writer: Writer, context: Context, entry: Entry) -> Receipt:
     )
 
 
-def lines_of(head: Head) -> set[int]:
+def lines_of(head: ConversationState) -> set[int]:
     """All lines that a conversation has messages on."""
-    return {line for lane in head.lanes.values() for line, _ in segments(lane)}
+    return {line for branch in head.branches.values() for line, _ in segments(branch)}
 
 
-def all_keys(head: Head) -> list[Keys]:
+def all_keys(head: ConversationState) -> list[Keys]:
     return [run(line) for line in lines_of(head)]
 
 

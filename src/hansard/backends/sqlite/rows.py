@@ -12,7 +12,7 @@ import msgspec
 
 from hansard import codec
 from hansard.backends.sqlite.errors import decodes
-from hansard.contract.types import Draft, Head, Lane
+from hansard.contract.types import ConversationState, Draft, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
@@ -129,7 +129,7 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
     ]
 
 
-def conversation_row(head: Head, largest: int) -> Row:
+def conversation_row(head: ConversationState, largest: int) -> Row:
     """The columns of `save_conversation`, in order."""
     conversation = head.conversation
     return (
@@ -149,12 +149,12 @@ def conversation_row(head: Head, largest: int) -> Row:
         to_micros(conversation.expires_at),
         to_micros(conversation.archived_at),
         head.seq,
-        head.buried,
+        head.has_tombstones,
         largest,
     )
 
 
-def counters_row(head: Head, largest: int, pk: int) -> Row:
+def counters_row(head: ConversationState, largest: int, pk: int) -> Row:
     """The columns of `save_counters`, in order."""
     conversation = head.conversation
     updated = to_micros(conversation.updated_at)
@@ -175,10 +175,10 @@ def counters_row(head: Head, largest: int, pk: int) -> Row:
 
 
 @decodes
-def lane_of(row: Row, count: int, where: str) -> Lane:
+def lane_of(row: Row, count: int, where: str) -> StoredBranch:
     """From the columns of `find_head` after the conversation's. `count` stands in while the branch is alone."""
     id, line, path, own_count, parent, from_seq, created_at = row
-    return Lane(
+    return StoredBranch(
         id,
         index(line),
         path_of(path, where),
@@ -194,11 +194,11 @@ def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
     return () if text is None else tuple((index(line), index(upto)) for line, upto in codec.decode(text, where))
 
 
-def lane_row(pk: int, lane: Lane, *, alone: bool) -> Row:
+def lane_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
     """The columns of `save_branch` after the line, in order. A branch that is alone has its conversation's count."""
-    path = codec.encode(lane.path) if lane.path else None
-    count = None if alone else lane.count
-    return pk, lane.id, path, count, lane.parent, lane.from_seq, to_micros(lane.created_at)
+    path = codec.encode(branch.path) if branch.path else None
+    count = None if alone else branch.count
+    return pk, branch.id, path, count, branch.parent, branch.from_seq, to_micros(branch.created_at)
 
 
 # Messages

@@ -19,7 +19,7 @@ from hansard.backends.sqlite import index, read, read_cache, rows
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import Home, Reader
 from hansard.backends.sqlite.rows import Row, unpack
-from hansard.contract.types import Context, Lane
+from hansard.contract.types import Context, StoredBranch
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
 
@@ -44,7 +44,7 @@ _UNINDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
     "WHERE r.n > ?{more}"
 )
-_UNKNOWN = Home(Conversation(""), Lane("", 0))
+_UNKNOWN = Home(Conversation(""), StoredBranch("", 0))
 
 
 class Search:
@@ -96,7 +96,7 @@ class Search:
         if self.lookup.branch is not None:
             place = read.find_place(self.connection, self.context, id, self.lookup.branch)
             assert place is not None
-            home = self._homes[pk] = structs.replace(home, lane=place.lane)
+            home = self._homes[pk] = structs.replace(home, branch=place.branch)
         self.pk, self.home = pk, home
         return True
 
@@ -123,8 +123,8 @@ class Search:
         if home is None:
             return False
         # Most lie on the branch's own line; those on others only as far as it shares them.
-        here = row[_KEY] >> rows.SEQ_BITS == home.lane.line or self.lookup.all_branches
-        if not here and not rules.sees(home.lane, *unpack(row[_KEY])):
+        here = row[_KEY] >> rows.SEQ_BITS == home.branch.segment or self.lookup.all_branches
+        if not here and not rules.sees(home.branch, *unpack(row[_KEY])):
             return False
         return self.lookup.below is None or self._position(row) < self.lookup.below
 
@@ -153,7 +153,7 @@ class Search:
         if self.lookup.all_branches:
             return False
         if self.home is not None:
-            line = self.home.lane.line
+            line = self.home.branch.segment
             return all(row[_KEY] >> rows.SEQ_BITS == line for row in first)
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
@@ -162,7 +162,7 @@ class Search:
         lines = self.connection.lines
         if not self._is_open or not lines.keys() >= pks:
             homes = {pk: self._home(pk) for pk in pks}
-            lines = {pk: home.lane.line for pk, home in homes.items() if home is not None}
+            lines = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
         # Those of a conversation that is not searched have a line that none has.
         return [row[_KEY] >> rows.SEQ_BITS for row in first] == [lines.get(row[_CONVERSATION], 0) for row in first]
 
@@ -209,11 +209,11 @@ class Search:
     def _picked(self, values: list[Any]) -> str:
         """The condition that a message is of the conversation; of its line, where that is all of the branch."""
         assert self.home is not None
-        lane = self.home.lane
-        if lane.path or self.lookup.all_branches:
+        branch = self.home.branch
+        if branch.path or self.lookup.all_branches:
             values.append(self.pk)
             return " AND m.conversation = ?"
-        values += rows.run(lane.line)
+        values += rows.run(branch.segment)
         return " AND r.message > ? AND r.message < ?"
 
     def _newest_entry(self) -> int:

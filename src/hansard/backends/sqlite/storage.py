@@ -29,7 +29,7 @@ from hansard.contract.types import (
     Append,
     Context,
     ConversationQuery,
-    Head,
+    ConversationState,
     MessageQuery,
     Participation,
     RecordQuery,
@@ -119,8 +119,8 @@ class SqliteStorage:
 
         return self.engine.write(run) if self._blocking else await self.engine.submit(run)
 
-    async def read(self, context: Context, id: str, wants: Wants) -> tuple[Head, Found] | None:
-        def run(connection: sqlite3.Connection) -> tuple[Head, Found] | None:
+    async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
+        def run(connection: sqlite3.Connection) -> tuple[ConversationState, Found] | None:
             entry = read.find_visible(connection, context, id)
             if entry is None:
                 return None

@@ -20,7 +20,7 @@ from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
 from hansard.backends.sqlite.writer import Entry, Writer
 from hansard.blocking import step
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
-from hansard.contract.types import Append, Context, Draft, Head, Lane
+from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
 from hansard.model import Appended, Message, to_micros
 from hansard.rules import operations
 from hansard.rules.operations.common import usage_of
@@ -41,16 +41,16 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
         return step(operations.append(SqliteTransaction(writer, context, id, entry), append))
     before = entry.head
     plan = rules.plan_append(context, before, append, {})
-    line, fresh = plan.lane.line, plan.fresh
+    line, fresh = plan.branch.segment, plan.fresh
     made = rows.message_rows(line, entry.pk, fresh)
     for _, draft in fresh:
         entry.largest = max(entry.largest, draft.size)
-    writer.save_later(context.tenant, id, entry, plan.head)
+    writer.save_later(context.tenant, id, entry, plan.state)
     writer.insert_later(made)
-    writer.add_later(line, before, plan.head, made, entry.largest)
-    if append.count_usage and (usage := usage_of(plan.head.conversation, plan.result)):
+    writer.add_later(line, before, plan.state, made, entry.largest)
+    if append.count_usage and (usage := usage_of(plan.state.conversation, plan.result)):
         writer.add_usage(context.tenant, usage)
-    return Appended(plan.result, plan.head.conversation.version, len(fresh))
+    return Appended(plan.result, plan.state.conversation.version, len(fresh))
 
 
 def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -> bool:
@@ -72,7 +72,7 @@ def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -
         writer.flush()
         if len(ids) < given or read.find(writer.connection, entry.pk, [*ids]):
             return False
-    digests = () if append.revive else rules.tombstone_digests(context, head, append.drafts)
+    digests = () if append.revive else rules.digests_to_check(context, head, append.drafts)
     return bool(append.drafts) and not (digests and any(writer.tombstone(context.tenant, each) for each in digests))
 
 
@@ -140,20 +140,20 @@ class SqliteTransaction:
 
     # What comes
 
-    def _numbered(self, state: Head, insert: Insert) -> tuple[Head, Insert]:
+    def _numbered(self, state: ConversationState, insert: Insert) -> tuple[ConversationState, Insert]:
         """The state and the new messages, with lines in the place of placeholders."""
         first = self._writer.give_lines(self._segments)
         lines = {-number: first + number - 1 for number in range(1, self._segments + 1)}
-        stored = self._entry.head.lanes if self._entry else {}
-        new = {id: _with_lines(lane, lines) for id, lane in state.lanes.items() if lane is not stored.get(id)}
+        stored = self._entry.head.branches if self._entry else {}
+        new = {id: _with_lines(branch, lines) for id, branch in state.branches.items() if branch is not stored.get(id)}
         last = lines[-self._segments]
-        if last not in [lane.line for id, lane in new.items() if id not in stored]:
+        if last not in [branch.segment for id, branch in new.items() if id not in stored]:
             # The file counts only the lines of new branches by itself.
             self._writer.reserve(last)
         numbered = [(lines.get(segment, segment), fresh) for segment, fresh in insert]
-        return structs.replace(state, lanes=state.lanes | new), numbered
+        return structs.replace(state, branches=state.branches | new), numbered
 
-    def _store(self, changes: Changes, state: Head, insert: Insert, *, only_adds: bool) -> None:
+    def _store(self, changes: Changes, state: ConversationState, insert: Insert, *, only_adds: bool) -> None:
         """Saves the state and adds messages. Lines that are only added to can still be read from the kept tails."""
         writer, context, entry = self._writer, self.context, self._entry
         largest = max([draft.size for _, fresh in insert for _, draft in fresh], default=0) if insert else 0
@@ -176,7 +176,7 @@ class SqliteTransaction:
             if before is not None:
                 writer.add_later(line, before, state, made, entry.largest)
 
-    def _save(self, entry: Entry, state: Head, largest: int) -> None:
+    def _save(self, entry: Entry, state: ConversationState, largest: int) -> None:
         writer, tenant = self._writer, self.context.tenant
         if state is entry.head and largest <= entry.largest:
             writer.touch(tenant, self.id)
@@ -225,12 +225,12 @@ class SqliteTransaction:
         return len(changes.lost_summaries)
 
 
-def _with_lines(lane: Lane, lines: Mapping[int, int]) -> Lane:
-    path = tuple([(lines.get(segment, segment), upto) for segment, upto in lane.path]) if lane.path else ()
-    return structs.replace(lane, line=lines.get(lane.line, lane.line), path=path)
+def _with_lines(branch: StoredBranch, lines: Mapping[int, int]) -> StoredBranch:
+    path = tuple([(lines.get(segment, segment), upto) for segment, upto in branch.path]) if branch.path else ()
+    return structs.replace(branch, segment=lines.get(branch.segment, branch.segment), path=path)
 
 
-def _only_counts(before: Head, after: Head) -> bool:
+def _only_counts(before: ConversationState, after: ConversationState) -> bool:
     """Whether nothing has changed but what an append changes: see `save_counters`. What stays is the same object."""
     one, other = before.conversation, after.conversation
     return (
@@ -244,15 +244,15 @@ def _only_counts(before: Head, after: Head) -> bool:
         and one.branch is other.branch
         and one.expires_at is other.expires_at
         and one.archived_at is other.archived_at
-        and before.buried is after.buried
-        and (before.lanes is after.lanes or _are_same_lines(before.lanes, after.lanes))
+        and before.has_tombstones is after.has_tombstones
+        and (before.branches is after.branches or _are_same_lines(before.branches, after.branches))
     )
 
 
-def _are_same_lines(before: Mapping[str, Lane], after: Mapping[str, Lane]) -> bool:
+def _are_same_lines(before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> bool:
     if before.keys() != after.keys():
         return False
-    return all(lane.line == before[id].line and lane.path is before[id].path for id, lane in after.items())
+    return all(branch.segment == before[id].segment and branch.path is before[id].path for id, branch in after.items())
 
 
 # Answering
@@ -316,7 +316,7 @@ def _span(connection: sqlite3.Connection, part: Run) -> Span:
     return Span(count, first & SEQ_MASK, last & SEQ_MASK) if count else Span()
 
 
-def _last_time(connection: sqlite3.Connection, head: Head, without: Without) -> datetime | None:
+def _last_time(connection: sqlite3.Connection, head: ConversationState, without: Without) -> datetime | None:
     """The time of the newest message that would be left without these."""
     left = [_last_left(connection, line, without) for line in removal.lines_of(head)]
     last = max((row for row in left if row), key=lambda row: row[0] & SEQ_MASK, default=None)

@@ -18,7 +18,7 @@ from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.tail_cache import Added, Tails
-from hansard.contract.types import Context, Head, Lane
+from hansard.contract.types import Context, ConversationState, StoredBranch
 from hansard.model import UsageRow, to_micros
 
 _MOST = 4096
@@ -31,7 +31,7 @@ _INSERT_RARE_MESSAGE = QUERIES["insert_rare_message"]
 _ADD_SEARCH_ROW = QUERIES["add_search_row"]
 _ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
-_LANE = 19
+_BRANCH = 19
 """Where the columns of a branch begin in a row of `find_head`."""
 
 
@@ -40,11 +40,11 @@ class Entry:
 
     __slots__ = ("head", "largest", "pk", "saved")
 
-    def __init__(self, pk: int, head: Head, largest: int) -> None:
+    def __init__(self, pk: int, head: ConversationState, largest: int) -> None:
         self.pk = pk
         self.head = head
         self.largest = largest
-        self.saved = head.lanes
+        self.saved = head.branches
         """The branches as they stand in the file."""
 
 
@@ -149,7 +149,7 @@ class Writer:
         self.touched.add((tenant, id))
         self._marks += 1
 
-    def save_later(self, tenant: str, id: str, entry: Entry, head: Head) -> None:
+    def save_later(self, tenant: str, id: str, entry: Entry, head: ConversationState) -> None:
         """Counters only: an append to a conversation that exists."""
         entry.head = head
         key = (tenant, id)
@@ -157,35 +157,35 @@ class Writer:
         self.touched.add(key)
         self._marks += 1
 
-    def save(self, tenant: str, id: str, entry: Entry, head: Head) -> None:
+    def save(self, tenant: str, id: str, entry: Entry, head: ConversationState) -> None:
         """Everything: the conversation's row and its branches."""
         # What an append left for later is stored first: only changes against the file are saved below.
         self.flush()
         before, entry.head = entry.head, head
         self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
-        self._save_lanes(entry, before.lanes, head.lanes)
-        entry.saved = head.lanes
+        self._save_lanes(entry, before.branches, head.branches)
+        entry.saved = head.branches
         self.touch(tenant, id)
 
-    def _save_lanes(self, entry: Entry, before: dict[str, Lane], after: dict[str, Lane]) -> None:
+    def _save_lanes(self, entry: Entry, before: dict[str, StoredBranch], after: dict[str, StoredBranch]) -> None:
         for id in before.keys() - after.keys():
             self.run("delete_branch", entry.pk, id)
         # A branch that is no longer alone, or is alone again, is saved too: its count moves.
         same_company = (len(before) > 1) == (len(after) > 1)
-        for id, lane in after.items():
-            if not (same_company and lane is before.get(id)):
-                self._save_lane(entry.pk, lane, alone=len(after) == 1)
+        for id, branch in after.items():
+            if not (same_company and branch is before.get(id)):
+                self._save_lane(entry.pk, branch, alone=len(after) == 1)
 
-    def _save_lane(self, pk: int, lane: Lane, *, alone: bool) -> None:
-        self.run("save_branch", lane.line, *rows.lane_row(pk, lane, alone=alone))
+    def _save_lane(self, pk: int, branch: StoredBranch, *, alone: bool) -> None:
+        self.run("save_branch", branch.segment, *rows.lane_row(pk, branch, alone=alone))
 
-    def insert(self, tenant: str, head: Head, largest: int) -> Entry:
+    def insert(self, tenant: str, head: ConversationState, largest: int) -> Entry:
         """A new conversation with its branches."""
         id = head.conversation.id
         pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(head, largest)).lastrowid
         assert pk is not None
-        for lane in head.lanes.values():
-            self._save_lane(pk, lane, alone=len(head.lanes) == 1)
+        for branch in head.branches.values():
+            self._save_lane(pk, branch, alone=len(head.branches) == 1)
         entry = self._entries[tenant, id] = Entry(pk, head, largest)
         self.touch(tenant, id)
         return entry
@@ -241,7 +241,9 @@ class Writer:
         self._messages += messages
         self._marks += 1
 
-    def add_later(self, line: int, before: Head, after: Head, inserted: list[rows.Row], largest: int) -> None:
+    def add_later(
+        self, line: int, before: ConversationState, after: ConversationState, inserted: list[rows.Row], largest: int
+    ) -> None:
         """An append to a line: who reads its end again need not read it from the file."""
         if line in self.tails:
             made = rows.as_read(inserted)
@@ -266,7 +268,7 @@ class Writer:
             entries = self._dirty.values()
             self._many(_SAVE_COUNTERS, [rows.counters_row(each.head, each.largest, each.pk) for each in entries])
             for entry in entries:
-                if len(entry.head.lanes) > 1:
+                if len(entry.head.branches) > 1:
                     self._save_counts(entry)
             self._dirty.clear()
         self._flushed += self.connection.total_changes - before
@@ -288,10 +290,10 @@ class Writer:
 
     def _save_counts(self, entry: Entry) -> None:
         """The counts of the branches that were appended to; most of many have not changed."""
-        for id, lane in entry.head.lanes.items():
-            if lane is not entry.saved.get(id):
-                self.run("save_count", lane.count, lane.line)
-        entry.saved = entry.head.lanes
+        for id, branch in entry.head.branches.items():
+            if branch is not entry.saved.get(id):
+                self.run("save_count", branch.count, branch.segment)
+        entry.saved = entry.head.branches
 
     def _many(self, sql: str, values: list[rows.Row]) -> None:
         if len(values) == 1:
@@ -300,7 +302,7 @@ class Writer:
             self.connection.executemany(sql, values)
 
 
-def _place_of(head: Head) -> tuple[int, int]:
+def _place_of(head: ConversationState) -> tuple[int, int]:
     return head.conversation.version, head.seq
 
 
@@ -313,8 +315,10 @@ def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> Entry | 
 @decodes
 def _entry_of(found: list[rows.Row], where: str) -> Entry:
     first = found[0]
-    seq, buried, largest = first[_LANE - 3 : _LANE]
-    conversation = rows.conversation_of(first[1 : _LANE - 3], where)
-    lanes = (rows.lane_of(row[_LANE:], conversation.message_count, where) for row in found if row[_LANE] is not None)
-    head = Head(conversation, index(seq), {lane.id: lane for lane in lanes}, bool(buried))
+    seq, has_tombstones, largest = first[_BRANCH - 3 : _BRANCH]
+    conversation = rows.conversation_of(first[1 : _BRANCH - 3], where)
+    branches = (
+        rows.lane_of(row[_BRANCH:], conversation.message_count, where) for row in found if row[_BRANCH] is not None
+    )
+    head = ConversationState(conversation, index(seq), {branch.id: branch for branch in branches}, bool(has_tombstones))
     return Entry(first[0], head, index(largest))

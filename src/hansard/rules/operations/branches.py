@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard.contract.storage import Changes, Run, Transaction, Wants, Without
-from hansard.contract.types import Head, NewBranch
+from hansard.contract.types import ConversationState, NewBranch
 from hansard.model import Branch, Receipt, Summary
 from hansard.rules.branches import (
     Cut,
@@ -29,24 +29,24 @@ from hansard.rules.summaries import check_summary
 async def create_branch(tx: Transaction, new: NewBranch) -> Branch:
     state = require(tx)
     cut = await _cut(tx, state, new)
-    after, lane = plan_branch(tx.context, state, new, cut, tx.new_segment())
+    after, branch = plan_branch(tx.context, state, new, cut, tx.new_segment())
     await tx.apply(Changes(state=after))
-    return as_branch(lane, after.conversation)
+    return as_branch(branch, after.conversation)
 
 
-async def _cut(tx: Transaction, state: Head, new: NewBranch) -> Cut:
+async def _cut(tx: Transaction, state: ConversationState, new: NewBranch) -> Cut:
     """Where a new branch leaves its source, and how many messages it shares."""
     if new.empty:
         return Cut()
-    lane, wanted = state.lane(new.source), new.at or new.before
+    branch, wanted = state.branch(new.source), new.at or new.before
     if wanted is None:
-        last = places_of((await tx.get(Wants(runs=runs_of(lane), newest=1))).messages)
-        return Cut(last[0], lane.count) if last else Cut()
+        last = places_of((await tx.get(Wants(runs=runs_of(branch), newest=1))).messages)
+        return Cut(last[0], branch.count) if last else Cut()
     found = (await tx.get(Wants(ids=[wanted]))).by_id.get(wanted)
-    if found is None or not sees(lane, found[0], found[1].seq):
+    if found is None or not sees(branch, found[0], found[1].seq):
         raise no_message(tx.id, wanted)
     end = found[1].seq if new.at else found[1].seq - 1
-    runs = [Run(run.segment, 0, min(run.upto, end)) for run in runs_of(lane)]
+    runs = [Run(run.segment, 0, min(run.upto, end)) for run in runs_of(branch)]
     spans = (await tx.get(Wants(spans=runs))).spans
     shared = [(run.segment, span.last) for run, span in zip(runs, spans, strict=True) if span.count]
     return Cut(shared[-1], sum(span.count for span in spans)) if shared else Cut()

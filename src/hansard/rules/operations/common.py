@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from hansard.contract.storage import Placed, Run, Transaction, Wipe
-from hansard.contract.types import Head, Lane
+from hansard.contract.types import ConversationState, StoredBranch
 from hansard.model import Conversation, Message, Summary, UsageRow
 from hansard.rules.branches import NO_END, segments
 from hansard.rules.state import is_visible, not_found
@@ -17,13 +17,13 @@ Place = tuple[int, int]
 """The segment and seq of a message."""
 
 
-def visible(tx: Transaction) -> Head | None:
+def visible(tx: Transaction) -> ConversationState | None:
     """The state, if the context may see the conversation."""
     state = tx.state
     return state if state is not None and is_visible(state.conversation, tx.context) else None
 
 
-def require(tx: Transaction) -> Head:
+def require(tx: Transaction) -> ConversationState:
     state = tx.state
     if state is None or not is_visible(state.conversation, tx.context):
         raise not_found(tx.id)
@@ -43,9 +43,9 @@ def wiped_by_creation(tx: Transaction) -> Wipe:
     return "everything"
 
 
-def runs_of(lane: Lane) -> list[Run]:
+def runs_of(branch: StoredBranch) -> list[Run]:
     """All that a branch reads, oldest first."""
-    return [Run(segment, 0, upto) for segment, upto in segments(lane)]
+    return [Run(segment, 0, upto) for segment, upto in segments(branch)]
 
 
 def runs_beyond(unreachable: Iterable[Place]) -> list[Run]:
@@ -61,14 +61,14 @@ def is_beyond(place: Place, unreachable: Sequence[Place]) -> bool:
     return any(place[0] == segment and place[1] > seq for segment, seq in unreachable)
 
 
-def with_text(state: Head, text: str | None) -> Head:
+def with_text(state: ConversationState, text: str | None) -> ConversationState:
     """The state with the text of its newest summary."""
     if state.conversation.summary == text:
         return state
     return structs.replace(state, conversation=structs.replace(state.conversation, summary=text))
 
 
-def without_summaries(state: Head, summaries: Sequence[Summary], lost: Sequence[int]) -> Head:
+def without_summaries(state: ConversationState, summaries: Sequence[Summary], lost: Sequence[int]) -> ConversationState:
     """The state after the summaries at these positions went."""
     if not lost:
         return state

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from hansard.contract.storage import NOTHING, Changes, Transaction, Wants
-from hansard.contract.types import ConversationChange, Draft, Head, Image, Restore, RestoredRow
+from hansard.contract.types import ConversationChange, ConversationState, Draft, Image, Restore, RestoredRow
 from hansard.errors import Conflict, Corrupt
 from hansard.model import Conversation, Message, Receipt
 from hansard.rules.branches import segments
 from hansard.rules.operations.common import require, usage_of, visible, wiped_by_creation
 from hansard.rules.restore import restored, restoring
-from hansard.rules.state import check_version, created, graves, plan_change
+from hansard.rules.state import check_version, created, plan_change, tombstone_digests
 
 
 async def create_conversation(tx: Transaction, given: Conversation) -> Conversation:
@@ -36,7 +36,7 @@ async def delete_conversation(tx: Transaction, expected_version: int | None) -> 
     if state is None:
         return Receipt(at=tx.context.now)
     check_version(state.conversation, expected_version)
-    return await _delete(tx, state, graves(state.conversation))
+    return await _delete(tx, state, tombstone_digests(state.conversation))
 
 
 async def drop_conversation(tx: Transaction, *, if_expired: bool) -> Receipt:
@@ -48,12 +48,12 @@ async def drop_conversation(tx: Transaction, *, if_expired: bool) -> Receipt:
     return await _delete(tx, state, ())
 
 
-async def _delete(tx: Transaction, state: Head, tombstones: Sequence[str]) -> Receipt:
+async def _delete(tx: Transaction, state: ConversationState, tombstones: Sequence[str]) -> Receipt:
     gone = await tx.apply(Changes(state=None, wipes="everything", tombstones=tombstones))
     return Receipt(
         conversations=1,
         messages=gone.messages,
-        branches=len(state.lanes),
+        branches=len(state.branches),
         summaries=gone.summaries,
         records=gone.records,
         blobs=gone.blobs,
@@ -72,39 +72,43 @@ async def restore(tx: Transaction, restore: Restore) -> int:
     after = restored(state, restore, rows, found.by_id)
     by_segment: dict[int, list[tuple[Message, Draft]]] = {}
     for row in rows:
-        by_segment.setdefault(row.line, []).append((row.draft.message, row.draft))
+        by_segment.setdefault(row.segment, []).append((row.draft.message, row.draft))
     usage = usage_of(state.conversation, (row.draft.message for row in rows))
     await tx.apply(Changes(state=after, wipes=wipes, insert=list(by_segment.items()), usage=usage, blobs=restore.blobs))
     return after.seq
 
 
-def _begun(tx: Transaction, image: Image) -> Head:
+def _begun(tx: Transaction, image: Image) -> ConversationState:
     """The empty conversation that a copy fills. Every segment of the image gets a number of this storage."""
-    theirs = dict.fromkeys(segment for lane in image.lanes for segment, _ in segments(lane))
+    theirs = dict.fromkeys(segment for branch in image.branches for segment, _ in segments(branch))
     ours = {segment: tx.new_segment() for segment in theirs}
-    lanes = [
-        structs.replace(lane, line=ours[lane.line], path=tuple((ours[segment], upto) for segment, upto in lane.path))
-        for lane in image.lanes
+    branches = [
+        structs.replace(
+            branch, segment=ours[branch.segment], path=tuple((ours[segment], upto) for segment, upto in branch.path)
+        )
+        for branch in image.branches
     ]
-    return restoring(image, lanes)
+    return restoring(image, branches)
 
 
-def _mapped(rows: Sequence[RestoredRow], image: Image, state: Head) -> list[RestoredRow]:
+def _mapped(rows: Sequence[RestoredRow], image: Image, state: ConversationState) -> list[RestoredRow]:
     """The rows with the numbers that their segments have here."""
     ours = _numbers(image, state)
     for row in rows:
-        if row.line not in ours:
+        if row.segment not in ours:
             what = f"message {row.draft.message.id!r} of conversation {image.conversation.id!r}"
-            raise Corrupt(f"{what} is on segment {row.line} of the copy, which none of its branches reads")
-    return [structs.replace(row, line=ours[row.line]) for row in rows]
+            raise Corrupt(f"{what} is on segment {row.segment} of the copy, which none of its branches reads")
+    return [structs.replace(row, segment=ours[row.segment]) for row in rows]
 
 
-def _numbers(image: Image, state: Head) -> Mapping[int, int]:
+def _numbers(image: Image, state: ConversationState) -> Mapping[int, int]:
     """The number here for each segment of the image: the branches are the same in both, so their segments match."""
     ours: dict[int, int] = {}
-    for lane in image.lanes:
-        theirs, here = segments(lane), state.lanes.get(lane.id)
+    for branch in image.branches:
+        theirs, here = segments(branch), state.branches.get(branch.id)
         if here is None or len(segments(here)) != len(theirs):
-            raise Conflict(f"branch {lane.id!r} of conversation {state.conversation.id!r} was changed during the copy")
+            raise Conflict(
+                f"branch {branch.id!r} of conversation {state.conversation.id!r} was changed during the copy"
+            )
         ours |= {segment: own for (segment, _), (own, _) in zip(theirs, segments(here), strict=True)}
     return ours

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChange, Transaction, Update, Wants, Without
-from hansard.contract.types import Append, Draft, Head, MessageChange, Replace
+from hansard.contract.types import Append, ConversationState, Draft, MessageChange, Replace
 from hansard.errors import ValidationError
 from hansard.model import Appended, Message, UsageRow
-from hansard.rules.append import check_quota, plan_append, refuse_deleted, tombstone_digests
+from hansard.rules.append import check_quota, digests_to_check, plan_append, refuse_deleted
 from hansard.rules.branches import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
 from hansard.rules.operations.common import (
     is_beyond,
@@ -23,7 +23,7 @@ from hansard.rules.operations.common import (
     without_summaries,
 )
 from hansard.rules.records import plan_records, unwritten
-from hansard.rules.state import new_head, no_message, not_found
+from hansard.rules.state import new_state, no_message, not_found
 from hansard.rules.usage import total_usage, usage_change
 
 
@@ -39,13 +39,13 @@ async def append(tx: Transaction, append: Append) -> Appended:
         refuse_deleted(tx.context, state, new, found.tombstones.get)
     plan = plan_append(tx.context, state, append, stored)
     changed = _changed(tx, append, found, is_repeated=not plan.fresh) if append.records else []
-    if before is None or plan.head is not state or changed:
+    if before is None or plan.state is not state or changed:
         used = [each for each, _ in plan.fresh if each.usage is not None] if append.count_usage else ()
-        usage = usage_of(plan.head.conversation, used) if used else ()
-        insert = ((plan.lane.line, plan.fresh),) if plan.fresh else ()
+        usage = usage_of(plan.state.conversation, used) if used else ()
+        insert = ((plan.branch.segment, plan.fresh),) if plan.fresh else ()
         blobs = append.blobs if plan.fresh else {}
-        await tx.apply(Changes(state=plan.head, wipes=wipes, insert=insert, usage=usage, blobs=blobs, records=changed))
-    return Appended(plan.result, plan.head.conversation.version, len(plan.fresh), before is None)
+        await tx.apply(Changes(state=plan.state, wipes=wipes, insert=insert, usage=usage, blobs=blobs, records=changed))
+    return Appended(plan.result, plan.state.conversation.version, len(plan.fresh), before is None)
 
 
 def _changed(tx: Transaction, append: Append, found: Found, *, is_repeated: bool) -> list[RecordChange]:
@@ -53,13 +53,13 @@ def _changed(tx: Transaction, append: Append, found: Found, *, is_repeated: bool
     return plan_records(tx.context, writes, found.records)[0]
 
 
-def _begun(tx: Transaction, append: Append) -> Head:
+def _begun(tx: Transaction, append: Append) -> ConversationState:
     if append.new is None:
         raise not_found(tx.id)
-    return new_head(tx.context, tx.id, append.new, tx.new_segment())
+    return new_state(tx.context, tx.id, append.new, tx.new_segment())
 
 
-async def _stored(tx: Transaction, before: Head | None, state: Head, append: Append) -> Found:
+async def _stored(tx: Transaction, before: ConversationState | None, state: ConversationState, append: Append) -> Found:
     for write in append.records:
         if write.conversation_id not in (None, tx.id):
             raise ValidationError(
@@ -67,7 +67,7 @@ async def _stored(tx: Transaction, before: Head | None, state: Head, append: App
                 f"with an append to {tx.id!r} it may name only that one"
             )
     ids = [draft.message.id for draft in append.drafts if draft.given_id] if before else []
-    digests = [] if append.revive else tombstone_digests(tx.context, state, append.drafts)
+    digests = [] if append.revive else digests_to_check(tx.context, state, append.drafts)
     if not (ids or digests or append.records):
         return NOTHING
     keys = list(dict.fromkeys((write.namespace, write.key) for write in append.records))
@@ -92,10 +92,10 @@ async def update_message(tx: Transaction, message_id: str, change: MessageChange
 async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
     """Asks for the branch, and then only where a new message may be stored or deleted already, or none is new."""
     state = require(tx)
-    found = await tx.get(Wants(runs=runs_of(state.lane(replace.branch)), summaries=True))
+    found = await tx.get(Wants(runs=runs_of(state.branch(replace.branch)), summaries=True))
     plan = plan_replace(tx.context, state, replace, found.messages, tx.new_segment)
     rest = found.messages[len(plan.kept) :]
-    gone = [placed for placed in rest if is_beyond((placed[0], placed[1].seq), plan.doomed)]
+    gone = [placed for placed in rest if is_beyond((placed[0], placed[1].seq), plan.unreachable)]
     newest = await _check_new(tx, state, replace, plan, gone)
     check_quota(state.conversation, len(plan.fresh) - len(gone), replace.max_messages)
     lost = lost_summaries(state, found.summaries, places_of(gone)) if gone else []
@@ -103,8 +103,8 @@ async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
     await tx.apply(
         Changes(
             state=after,
-            remove_runs=runs_beyond(plan.doomed) if gone else (),
-            insert=((plan.lane.line, plan.fresh),) if plan.fresh else (),
+            remove_runs=runs_beyond(plan.unreachable) if gone else (),
+            insert=((plan.branch.segment, plan.fresh),) if plan.fresh else (),
             lost_summaries=lost,
             usage=[row for _, row in plan.usage],
             blobs=replace.blobs,
@@ -115,14 +115,14 @@ async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
 
 
 async def _check_new(
-    tx: Transaction, state: Head, replace: Replace, plan: ReplacePlan, gone: Sequence[Placed]
+    tx: Transaction, state: ConversationState, replace: Replace, plan: ReplacePlan, gone: Sequence[Placed]
 ) -> datetime | None:
     """Refuses what is in use on another branch, or was deleted; returns the time of the newest message that is left."""
     ids = {message.id for _, message in gone}
     new: list[Draft] = [draft for _, draft in plan.fresh if draft.message.id not in ids]
     given = [draft.message.id for draft in new if draft.given_id]
-    digests = [] if replace.revive else tombstone_digests(tx.context, state, new)
-    without = Without(runs=runs_beyond(plan.doomed)) if gone and not plan.fresh else None
+    digests = [] if replace.revive else digests_to_check(tx.context, state, new)
+    without = Without(runs=runs_beyond(plan.unreachable)) if gone and not plan.fresh else None
     found = NOTHING
     if given or digests or without:
         found = await tx.get(Wants(ids=given, tombstones=digests, last_time_without=without))

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from hansard import codec
 from hansard.contract.storage import NOTHING, Applied, Changes, Transaction, Wants, Without
-from hansard.contract.types import Head, Remove, Removed
+from hansard.contract.types import ConversationState, Remove, Removed
 from hansard.model import Receipt
 from hansard.rules.branches import cleared, lost_summaries, plan_pop, shrunk, without
 from hansard.rules.operations.common import is_beyond, places_of, require, runs_of, without_summaries
@@ -19,7 +19,7 @@ async def remove_messages(tx: Transaction, remove: Remove) -> Removed:
     return await {"ids": _remove_ids, "last": _remove_last, "all": _remove_all}[remove.what](tx, state, remove)
 
 
-async def _remove_ids(tx: Transaction, state: Head, remove: Remove) -> Removed:
+async def _remove_ids(tx: Transaction, state: ConversationState, remove: Remove) -> Removed:
     ids = list(dict.fromkeys(remove.ids))
     found = await tx.get(Wants(ids=ids, summaries=True, last_time_without=Without(ids=ids)))
     gone = [found.by_id[id] for id in ids if id in found.by_id]
@@ -28,15 +28,15 @@ async def _remove_ids(tx: Transaction, state: Head, remove: Remove) -> Removed:
     places = places_of(gone)
     lost = lost_summaries(state, found.summaries, places)
     after = without(tx.context, state, places, found.last_time)
-    after = structs.replace(without_summaries(after, found.summaries, lost), buried=True)
+    after = structs.replace(without_summaries(after, found.summaries, lost), has_tombstones=True)
     digests = [codec.digest(tx.id, message.id) for _, message in gone]
     applied = await tx.apply(Changes(state=after, remove=gone, lost_summaries=lost, tombstones=digests))
     return Removed([message for _, message in gone], _receipt(tx, applied), after.conversation.version)
 
 
-async def _remove_last(tx: Transaction, state: Head, remove: Remove) -> Removed:
+async def _remove_last(tx: Transaction, state: ConversationState, remove: Remove) -> Removed:
     """The newest message of a branch. Where another branch reads it, it stays stored."""
-    found = await tx.get(Wants(runs=runs_of(state.lane(remove.branch)), newest=2, summaries=True))
+    found = await tx.get(Wants(runs=runs_of(state.branch(remove.branch)), newest=2, summaries=True))
     if not found.messages:
         return _nothing(tx, state)
     *before, last = places_of(found.messages)
@@ -53,14 +53,14 @@ async def _remove_last(tx: Transaction, state: Head, remove: Remove) -> Removed:
     return Removed([popped[1]], _receipt(tx, applied), after.conversation.version, more.blobs)
 
 
-async def _remove_all(tx: Transaction, state: Head, remove: Remove) -> Removed:
+async def _remove_all(tx: Transaction, state: ConversationState, remove: Remove) -> Removed:
     after = cleared(tx.context, state)
     applied = await tx.apply(Changes(state=after, wipes="messages"))
-    receipt = structs.replace(_receipt(tx, applied), branches=len(state.lanes) - 1)
+    receipt = structs.replace(_receipt(tx, applied), branches=len(state.branches) - 1)
     return Removed([], receipt, after.conversation.version)
 
 
-def _nothing(tx: Transaction, state: Head) -> Removed:
+def _nothing(tx: Transaction, state: ConversationState) -> Removed:
     return Removed([], Receipt(at=tx.context.now), state.conversation.version)
 
 

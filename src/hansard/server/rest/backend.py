@@ -187,16 +187,16 @@ def _check_context(context: Context, limits: Limits) -> None:
 
 def _check_image(image: Image) -> None:
     """A conversation that does not hold together would be damaged data to whoever looks at all of them."""
-    lanes, head = image.lanes, image.conversation
+    branches, head = image.branches, image.conversation
     numbers = [
         image.seq,
         head.version,
         head.message_count,
-        *(each for lane in lanes for each in (lane.line, lane.count)),
+        *(each for branch in branches for each in (branch.segment, branch.count)),
     ]
-    numbers += [each for lane in lanes for step in lane.path for each in step]
-    names, lines = {lane.id for lane in lanes}, {lane.line for lane in lanes}
-    if head.branch not in names or not len(lanes) == len(names) == len(lines) or min(numbers) < 0:
+    numbers += [each for branch in branches for step in branch.path for each in step]
+    names, lines = {branch.id for branch in branches}, {branch.segment for branch in branches}
+    if head.branch not in names or not len(branches) == len(names) == len(lines) or min(numbers) < 0:
         raise ValidationError("the branches of the conversation do not hold together")
 
 

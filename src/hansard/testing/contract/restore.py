@@ -23,7 +23,7 @@ BIG = 1 << 40
 def restored(row: Row) -> RestoredRow:
     message = row.message
     body = message.content if message.format == "text" else codec.encode(message.content)
-    return RestoredRow(row.line, Draft(message, body, len(body.encode()), given_id=True))
+    return RestoredRow(row.segment, Draft(message, body, len(body.encode()), given_id=True))
 
 
 def image_of(store: Driver, id: str = "c") -> Image:
@@ -66,12 +66,12 @@ class TestCopying(Contract):
         say(store, "c", "a", "b")
         image = image_of(store)
         began = image.conversation.created_at
-        (own,) = image.lanes
-        path = ((own.line + 1, 1),)
+        (own,) = image.branches
+        path = ((own.segment + 1, 1),)
         main = structs.replace(own, parent="draft", from_seq=1, created_at=began + HOUR, path=path)
-        draft = structs.replace(own, id="draft", line=own.line + 1)
+        draft = structs.replace(own, id="draft", segment=own.segment + 1)
         view = store.tenant("copy")
-        put(view, structs.replace(image, lanes=(draft, main)), rows_of(store)[1:], {}, done=True)
+        put(view, structs.replace(image, branches=(draft, main)), rows_of(store)[1:], {}, done=True)
         before = {each.id: (each.parent, each.from_seq, each.created_at) for each in view.list_branches("c")}
         assert before == {"draft": (None, None, began), "main": ("draft", 1, began + HOUR)}
         view.clear_messages("c")
@@ -183,8 +183,8 @@ class TestCopying(Contract):
         assert len(rows) == 10
         assert [row.message.seq for row in rows_of(store, after=seqs[3], limit=2)] == seqs[4:6]
         assert rows_of(store, after=seqs[-1]) == []
-        lines = {lane.id: lane.line for lane in image_of(store).lanes}
-        assert all(row.line == lines[row.message.branch] for row in rows)
+        lines = {branch.id: branch.segment for branch in image_of(store).branches}
+        assert all(row.segment == lines[row.message.branch] for row in rows)
 
     def test_rows_are_bounded_in_bytes(self, store: Driver) -> None:
         say(store, "c", *("x" * 400 for _ in range(10)))
@@ -200,7 +200,16 @@ class TestCopying(Contract):
         image = image_of(store)
         assert facts(image.conversation) == facts(store.get_conversation("c"))
         branches = store.list_branches("c")
-        assert [(lane.id, lane.count, lane.parent, lane.from_seq, lane.created_at) for lane in image.lanes] == [
+        assert [
+            (
+                stored_branch.id,
+                stored_branch.count,
+                stored_branch.parent,
+                stored_branch.from_seq,
+                stored_branch.created_at,
+            )
+            for stored_branch in image.branches
+        ] == [
             (branch.id, branch.message_count, branch.parent, branch.from_seq, branch.created_at) for branch in branches
         ]
 
