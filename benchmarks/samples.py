@@ -6,6 +6,7 @@ each contender encode and decode something, as real messages do.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ _BODY = (
     "the order left our warehouse on monday and should reach you before the weekend please keep the number at hand "
     "because the carrier asks for it when nobody opens and the parcel goes to the nearest shop "
 )
+TRANSCRIPT = "33333333-3333-4333-8333-333333333333"
+"""The session of Claude's that the batches belong to."""
 _BODIES = [_BODY[turn:] + _BODY[:turn] for turn in range(0, len(_BODY), 7)]
 
 
@@ -43,3 +46,18 @@ def batches(count: int, size: int) -> Iterator[list[Sample]]:
 
 def number_of(text: str) -> int:
     return int(text[:9])
+
+
+def transcript_batch(number: int) -> list[dict[str, Any]]:
+    """What Claude's process mirrors of a turn: a question, an answer, and an entry that is no message."""
+    said: list[dict[str, Any]] = [
+        {
+            "type": sample.role,
+            "uuid": str(uuid.uuid4()),
+            "sessionId": TRANSCRIPT,
+            "timestamp": "2026-11-15T08:00:00.000Z",
+            "message": {"role": sample.role, "content": sample.text},
+        }
+        for sample in samples(2, 2 * number)
+    ]
+    return [*said, {"type": "last-prompt", "lastPrompt": said[0]["message"]["content"]}]

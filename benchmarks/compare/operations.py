@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.product import as_messages
-from benchmarks.samples import sample, samples
-from benchmarks.scenarios.claude import batch_of
+from benchmarks.samples import sample, samples, transcript_batch
 from hansard import connect
 
 Calls = Callable[[], Awaitable[object]]
@@ -228,7 +227,7 @@ async def w7_copy(place: Place, count: int) -> Calls:
 async def claude(place: Place, count: int) -> Calls:
     sessions = place.store.claude_session_store()
     key = {"project_key": "compare", "session_id": str(uuid.uuid4())}
-    batches = [batch_of(number) for number in range(count)]
+    batches = [transcript_batch(number) for number in range(count)]
     return lambda: one_by_one([lambda part=part: sessions.append(key, part) for part in batches])  # type: ignore[misc]
 
 

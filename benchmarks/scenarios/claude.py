@@ -6,7 +6,6 @@ A batch is what Claude's process mirrors of a turn: a question, an answer, and a
 from __future__ import annotations
 
 import importlib
-import uuid
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
@@ -15,13 +14,13 @@ from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
 from benchmarks.measure import StoredBranch, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.samples import samples
+from benchmarks.samples import TRANSCRIPT, transcript_batch
 
 TITLE = "Claude append"
 BATCHES = 20
 TARGET = 1.5
 STORE, SESSIONS = "hansard append", "hansard claude_session_store"
-KEY = {"project_key": "benchmarks", "session_id": "33333333-3333-4333-8333-333333333333"}
+KEY = {"project_key": "benchmarks", "session_id": TRANSCRIPT}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
@@ -56,7 +55,7 @@ class Direct:
         return await self._hansard.connect(url)
 
     def portion(self, number: int) -> float:
-        batches = [batch_of(number * BATCHES + at) for at in range(BATCHES)]
+        batches = [transcript_batch(number * BATCHES + at) for at in range(BATCHES)]
         return self._arena.run_async(self._timed(batches)) / BATCHES * 1e6
 
     async def _timed(self, batches: list[list[dict[str, Any]]]) -> float:
@@ -97,17 +96,3 @@ class Mirrored(Direct):
     async def verify(self, rounds: int) -> None:
         entries = await self._store.claude_session_store().load(KEY)
         check(len(entries) == 3 * BATCHES * rounds, "the session store lost entries")
-
-
-def batch_of(number: int) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = [
-        {
-            "type": sample.role,
-            "uuid": str(uuid.uuid4()),
-            "sessionId": KEY["session_id"],
-            "timestamp": "2026-11-15T08:00:00.000Z",
-            "message": {"role": sample.role, "content": sample.text},
-        }
-        for sample in samples(2, 2 * number)
-    ]
-    return [*said, {"type": "last-prompt", "lastPrompt": said[0]["message"]["content"]}]
