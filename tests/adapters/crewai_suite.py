@@ -441,7 +441,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "page", module)
     end = pages.Block("", "", 0)
     count = 0
-    for block, following in pairwise([*pages.blocks(pages.DOCS / "adapters" / "crewai.md"), end]):
+    for block, following in pairwise([*pages.blocks(pages.DOCS / "howto" / "crewai.md"), end]):
         if block.language == "python":
             count += 1
             printed = StringIO()

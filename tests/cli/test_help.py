@@ -10,7 +10,7 @@ import pytest
 from hansard.cli import start
 from hansard.cli.app import app, run
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("utf-8")
 COMMANDS = [name for name in app if not name.startswith("-")]
 GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--version"}
 WANTED = (
@@ -29,7 +29,7 @@ def test_every_command_has_a_section() -> None:
 
 def section(command: str) -> str:
     found = re.search(rf"^### {command}$(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/cli.md has no section {command}"
+    assert found, f"docs/reference/cli.md has no section {command}"
     return found[1]
 
 

@@ -1,4 +1,4 @@
-"""The backends that docs/writing-a-backend.md writes are whole, and pass the contract suite as the page runs it."""
+"""The backends of docs/howto/writing-a-backend.md are complete and pass the contract suite as the page runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docs import pages
 
 from hansard.contract.storage import Storage
 
-PAGE = pages.DOCS / "writing-a-backend.md"
+PAGE = pages.DOCS / "howto" / "writing-a-backend.md"
 _WHOLE = PAGE.read_text(encoding="utf-8").partition("\n## A storage\n")[0].count("\n")
 _PYTHON = [block for block in pages.blocks(PAGE) if block.language == "python"]
 BLOCKS = [block.text for block in _PYTHON if block.line > _WHOLE]

@@ -62,4 +62,4 @@ def test_every_path_that_contributors_are_told_of_exists() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    assert set(pages.sections(pages.read("docs/cli.md"), 3)) >= COMMANDS
+    assert set(pages.sections(pages.read("docs/reference/cli.md"), 3)) >= COMMANDS

@@ -18,7 +18,7 @@ from hansard import capture, chat, realtime, rules
 from hansard.backends import schemes
 from hansard.store import admin, blobs, records
 
-STORE = pages.read("docs/store.md")
+STORE = pages.read("docs/reference/store.md")
 SCHEMES = sorted(schemes.SCHEMES)
 PAGES = {
     "file": "files",
@@ -66,9 +66,9 @@ def test_every_method_of_the_store(name: str) -> None:
 @pytest.mark.parametrize(
     ("part", "page"),
     [
-        (records.Records, "docs/records-and-blobs.md"),
-        (blobs.Blobs, "docs/records-and-blobs.md"),
-        (admin.Admin, "docs/tenants-and-users.md"),
+        (records.Records, "docs/reference/records-and-blobs.md"),
+        (blobs.Blobs, "docs/reference/records-and-blobs.md"),
+        (admin.Admin, "docs/reference/tenants-and-users.md"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -81,7 +81,7 @@ def test_every_method_of_its_parts(part: type, page: str) -> None:
 
 
 def test_capture() -> None:
-    page = _words(pages.read("docs/capture.md"))
+    page = _words(pages.read("docs/reference/capture.md"))
     for documented in (capture.Capture, capture.Capture.wrap, capture.Spool, capture.Inbound, capture.Reply):
         assert _arguments(documented) <= page, documented
     assert {name for name, _ in _public(capture.Capture)} - {"agent_id"} <= page | {"store"}
@@ -89,7 +89,7 @@ def test_capture() -> None:
 
 
 def test_chat() -> None:
-    page = _words(pages.read("docs/chat.md"))
+    page = _words(pages.read("docs/reference/chat.md"))
     for documented in (chat.Chat, chat.Chat.send, chat.Answer, chat.OpenAIModel, chat.AnthropicModel):
         assert _arguments(documented) - {"options", "text"} <= page, documented
     assert {name for name, _ in _public(chat.Chat)} <= page
@@ -97,7 +97,7 @@ def test_chat() -> None:
 
 
 def test_realtime() -> None:
-    page = _words(pages.read("docs/realtime.md"))
+    page = _words(pages.read("docs/reference/realtime.md"))
     for documented in (realtime.Recorder, realtime.Recorder.restore, realtime.restore):
         assert _arguments(documented) - {"options"} <= page, documented
     assert {name for name, _ in _public(realtime.Recorder)} <= page
@@ -116,7 +116,7 @@ def test_every_section_of_the_store_exists() -> None:
 
 @pytest.mark.parametrize("name", hansard.__all__)
 def test_every_public_name(name: str) -> None:
-    text = pages.read("docs/types.md") + pages.read("docs/errors.md") + STORE
+    text = pages.read("docs/reference/types.md") + pages.read("docs/reference/errors.md") + STORE
     assert name in re.findall(r"\w+", pages.prose(text))
 
 
@@ -129,10 +129,10 @@ STRUCTS = [
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
 def test_every_field_of_every_value(kind: type[msgspec.Struct]) -> None:
-    elsewhere = {"Limits": STORE, "Capabilities": pages.read("docs/backends/index.md")}
+    elsewhere = {"Limits": STORE, "Capabilities": pages.read("docs/reference/backends/index.md")}
     text = elsewhere.get(kind.__name__)
     if text is None:
-        sections = pages.sections(pages.read("docs/types.md"), 2)
+        sections = pages.sections(pages.read("docs/reference/types.md"), 2)
         text = next(section for heading, section in _owners(sections) if kind.__name__ in heading)
     assert set(kind.__struct_fields__) <= _words(text)
 
@@ -151,7 +151,7 @@ def _owners(sections: dict[str, str]) -> Iterator[tuple[set[str], str]]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_has_a_page(scheme: str) -> None:
     page = PAGES.get(scheme, scheme)
-    index = pages.read("docs/backends/index.md")
+    index = pages.read("docs/reference/backends/index.md")
     assert f"({page}.md)" in index
     assert f"`{scheme}://" in index
 
@@ -159,7 +159,7 @@ def test_every_scheme_has_a_page(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_option_of_a_url(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = pages.read(f"docs/backends/{PAGES.get(scheme, scheme)}.md")
+    page = pages.read(f"docs/reference/backends/{PAGES.get(scheme, scheme)}.md")
     assert set(_options(scheme)) <= _words(page)
 
 
@@ -173,7 +173,7 @@ def _options(scheme: str) -> list[str]:
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_the_tables_of_a_database(backend: str) -> None:
-    section = pages.sections(pages.read("docs/formats.md"), 2)[backend]
+    section = pages.sections(pages.read("docs/reference/formats.md"), 2)[backend]
     rows = {line.split("|")[1].strip(" `"): line for line in section.splitlines() if line.startswith("| `")}
     whole = pages.read(f"src/hansard/backends/{backend}/schema.sql")
     tables = re.findall(r"^CREATE TABLE (?:hansard\.)?(\w+) \((.*?)^\)", whole, re.MULTILINE | re.DOTALL)
@@ -185,6 +185,6 @@ def test_the_tables_of_a_database(backend: str) -> None:
 
 def test_the_lives_that_the_pages_tell() -> None:
     assert rules.TOMBSTONE_LIFE.days == 90
-    assert "90 days" in pages.read("docs/tenants-and-users.md")
+    assert "90 days" in pages.read("docs/reference/tenants-and-users.md")
     assert rules.BLOB_GRACE.total_seconds() == 3600
-    assert "after an hour" in pages.read("docs/records-and-blobs.md")
+    assert "after an hour" in pages.read("docs/reference/records-and-blobs.md")

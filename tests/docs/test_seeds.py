@@ -66,12 +66,12 @@ SEEDS = {
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_name_has_its_counterpart(seed: str) -> None:
-    assert set(SEEDS[seed].split()) <= pages.code_words(pages.read(f"docs/coming-from/{seed}.md"))
+    assert set(SEEDS[seed].split()) <= pages.code_words(pages.read(f"docs/howto/coming-from/{seed}.md"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_row_says_something(seed: str) -> None:
     """No row of a table leaves its counterpart empty."""
-    text = pages.prose(pages.read(f"docs/coming-from/{seed}.md"))
+    text = pages.prose(pages.read(f"docs/howto/coming-from/{seed}.md"))
     for row in re.findall(r"^\|(.+)\|$", text, re.MULTILINE):
         assert any(cell.strip() for cell in row.split("|")[1:]), row

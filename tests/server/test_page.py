@@ -1,4 +1,4 @@
-"""The examples of docs/server.md run as they stand, in their order, against a real server."""
+"""The examples of docs/reference/server.md run as they stand, in their order, against a real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.docs import pages
 from tests.server.kit import Served
 
-BLOCKS = [block for block in pages.blocks(pages.DOCS / "server.md") if block.language == "curl"]
+BLOCKS = [block for block in pages.blocks(pages.DOCS / "reference" / "server.md") if block.language == "curl"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -42,8 +42,8 @@ def export(
 ) -> None:
     """Write conversations as JSON Lines, lossless.
 
-    With branches, blobs, summaries and records: see docs/export-format.md. --tenant and --user choose whose. A file
-    appears only when it is complete.
+    With branches, blobs, summaries and records: see docs/reference/export-format.md. --tenant and --user choose whose.
+    A file appears only when it is complete.
     """
     chosen = list(ids) or None
     with session.open() as store:

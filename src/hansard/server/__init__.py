@@ -1,1 +1,1 @@
-"""The server: a store behind HTTP, guarded by keys. See docs/server.md."""
+"""The server: a store behind HTTP, guarded by keys. See docs/reference/server.md."""

@@ -25,7 +25,7 @@ class TransferMethods(StorePart):
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
     ) -> AsyncIterator[bytes]:
-        """The tenant as JSON Lines (docs/export-format.md): whole, or these conversations, this user or agent.
+        """The tenant as JSON Lines (docs/reference/export-format.md): all, or these conversations, this user or agent.
 
         Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory.
         """

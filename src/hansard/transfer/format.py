@@ -1,4 +1,4 @@
-"""The export format: JSON Lines, specified in docs/export-format.md.
+"""The export format: JSON Lines, specified in docs/reference/export-format.md.
 
 One JSON object a line. The first names the format and its version, the last one (`eof`) says that nothing is missing.
 Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. The lines `check`,

@@ -6,7 +6,7 @@ they compare clocks: on a busy machine they fail with LangGraph's own savers too
 
 from __future__ import annotations
 
-_DOTS = "dots in a label are accepted: docs/adapters/langgraph.md"
+_DOTS = "dots in a label are accepted: docs/howto/langgraph.md"
 _INSIDE = "it reads the attributes in which LangGraph's own class keeps its data"
 _HOOK = "it overrides the blocking method of a saver and expects the async one to call it"
 _METADATA = "it compares metadata that another version of langchain-core adds; it fails with LangGraph's savers too"

@@ -29,7 +29,7 @@ def journals(root: Path) -> list[Path]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Every line as JSON, after its checksum was recomputed by the words of docs/backends/files.md."""
+    """Every line as JSON, after its checksum was recomputed by the words of docs/reference/backends/files.md."""
     content = path.read_bytes()
     assert content.endswith(b"\n")
     found = []

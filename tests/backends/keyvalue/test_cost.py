@@ -15,7 +15,7 @@ from hansard.backends.keyvalue import KeyValueBackend
 from hansard.model import Message
 from hansard.store import Put, Store
 
-PAGE = DOCS / "writing-a-backend.md"
+PAGE = DOCS / "howto" / "writing-a-backend.md"
 LAST = Message("user", "x" * 200)
 
 

@@ -2,8 +2,8 @@
 
 What stands between braces is a *place*: Redis Cluster puts all keys with the same place into one hash slot, and so on
 one node, where a script may change them together. A conversation is a place of its own. So are each list of
-conversations, each user's records, a tenant's usage, and each of a tenant's buckets of blobs. `docs/backends/redis.md`
-lists the keys.
+conversations, each user's records, a tenant's usage, and each of a tenant's buckets of blobs.
+`docs/reference/backends/redis.md` lists the keys.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hansard.model import Problem
 
 OLDEST = (6, 2)
 FORMAT = 1
-"""How keys and values are laid out: see docs/backends/redis.md."""
+"""How keys and values are laid out: see docs/reference/backends/redis.md."""
 _log = logging.getLogger("hansard.redis")
 
 

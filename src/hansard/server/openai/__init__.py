@@ -1,1 +1,1 @@
-"""The wire of OpenAI in front of a store: a client keeps its history here by changing one URL. See docs/openai.md."""
+"""OpenAI's API in front of a store: clients store their history by changing one URL. See docs/reference/openai.md."""

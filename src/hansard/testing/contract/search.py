@@ -87,7 +87,7 @@ def _passes(message: Message, conversation: str, agent: str, options: dict[str, 
 
 
 def _by_relevance(words: list[str], messages: list[Message]) -> list[str]:
-    """BM25, as docs/search.md has it: the ids of those that have one of the words, the best first."""
+    """BM25, as docs/reference/search.md has it: the ids of those that have one of the words, the best first."""
     texts = {message.id: str(message.content).split() for message in messages}
     found = [message for message in messages if set(words) & set(texts[message.id])]
     average = sum(len(texts[message.id]) for message in found) / len(found)
