@@ -10,7 +10,7 @@ from typing import Any
 
 from hansard import sync
 from hansard.backends.memory import MemoryStorage
-from hansard.backends.memory.tenant import Tenant
+from hansard.backends.memory.tenant import MemoryTenant
 from hansard.backends.memory.transaction import MemoryTransaction
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
@@ -72,7 +72,7 @@ class OptimisticTransaction(MemoryTransaction):
     """Decides on a remembered state, which it compares with the stored one when it asks and when it applies."""
 
     def __init__(
-        self, tenant: Tenant, context: Context, id: str, state: ConversationState | None, *, is_certain: bool
+        self, tenant: MemoryTenant, context: Context, id: str, state: ConversationState | None, *, is_certain: bool
     ) -> None:
         super().__init__(tenant, context, id)
         self._stored = super().state

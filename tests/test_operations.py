@@ -13,7 +13,7 @@ from tests.operations import CountingStorage, OptimisticStorage, OptimisticTrans
 
 from hansard import rules, sync
 from hansard.backends.memory import MemoryBackend, MemoryStorage
-from hansard.backends.memory.tenant import Tenant
+from hansard.backends.memory.tenant import MemoryTenant
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
@@ -159,7 +159,7 @@ def test_patience_ends() -> None:
         raise Overtaken
 
     async def begin(_: bool) -> OptimisticTransaction:
-        return OptimisticTransaction(Tenant(), CONTEXT, "c", None, is_certain=True)
+        return OptimisticTransaction(MemoryTenant(), CONTEXT, "c", None, is_certain=True)
 
     with pytest.raises(TimedOut, match="others kept changing conversation 'c'") as raised:
         step(optimistic.write(overtaken, begin, patience=-1))

@@ -140,7 +140,7 @@ def check_text(text: str, what: str) -> str:
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 
-class Body(Struct, frozen=True, gc=False):
+class EncodedBody(Struct, frozen=True, gc=False):
     """Content ready to store: its text, its private copy, and what was moved out of it."""
 
     text: str
@@ -150,7 +150,7 @@ class Body(Struct, frozen=True, gc=False):
     blobs: Mapping[str, bytes] = {}
 
 
-def body_of(content: Any, format: str, limits: Limits) -> Body:
+def body_of(content: Any, format: str, limits: Limits) -> EncodedBody:
     """Checks and encodes content, moving large base64 out of it."""
     if isinstance(content, str) and format == "text":
         # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
@@ -166,11 +166,11 @@ def body_of(content: Any, format: str, limits: Limits) -> Body:
             value=size,
         )
     if not limits.blob_bytes or size < limits.blob_bytes:
-        return Body(text, kept, size)
+        return EncodedBody(text, kept, size)
     return _lift(text, kept, size, format, limits.blob_bytes)
 
 
-def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> Body:
+def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> EncodedBody:
     refs: list[BlobRef] = []
     blobs: dict[str, bytes] = {}
 
@@ -186,8 +186,8 @@ def _lift(text: str, content: Any, size: int, format: str, blob_bytes: int) -> B
 
     lean = _map_text(content, (), lift)
     if not refs:
-        return Body(text, content, size)
-    return Body(lean if format == "text" else encode(lean), lean, size, tuple(refs), blobs)
+        return EncodedBody(text, content, size)
+    return EncodedBody(lean if format == "text" else encode(lean), lean, size, tuple(refs), blobs)
 
 
 def _map_text(value: Any, path: Path, change: Callable[[str, Path], str]) -> Any:

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """What is true of the calling thread."""
 
     is_stepped = False
     """It runs a coroutine that must not suspend, such as one of a blocking store."""
 
 
-here = _Here()
+here = _ThreadState()
 
 _MOST = 32
 

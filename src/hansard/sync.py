@@ -102,7 +102,7 @@ def between(
     return cast("Callable[Concatenate[Any, Any, P], R]", call)
 
 
-class Elsewhere:
+class LoopThreadBackend:
     """A backend whose calls run on another loop's thread, seen from this one."""
 
     def __init__(self, backend: Backend, thread: LoopThread) -> None:
@@ -122,7 +122,7 @@ class Elsewhere:
 
 def _elsewhere(store: _async.Store, thread: LoopThread) -> _async.Store:
     view = store._view
-    backend = cast(Backend, Elsewhere(view.backend, thread))
+    backend = cast(Backend, LoopThreadBackend(view.backend, thread))
     moved = View(backend, view.limits, view.clock, view.titles, tenant=view.tenant, user=view.user, walled=view.walled)
     return _async.Store._of(moved)
 

@@ -48,7 +48,7 @@ class Method(Struct, frozen=True):
     answer: Any
 
 
-class Sought(Struct, frozen=True, forbid_unknown_fields=True):
+class TypedLookup(Struct, frozen=True, forbid_unknown_fields=True):
     """A lookup as it goes: the query as it was typed, and whether any one word is enough."""
 
     text: str
@@ -64,7 +64,7 @@ def _method(name: str, need: Need) -> Method:
     defaults = method.__defaults__ or ()
     optional = dict(zip(list(hints)[len(hints) - len(defaults) :], defaults, strict=True))
     title = "".join(word.capitalize() for word in name.split("_")) + "Call"
-    kinds = {field: Sought if kind is Lookup else kind for field, kind in hints.items()}
+    kinds = {field: TypedLookup if kind is Lookup else kind for field, kind in hints.items()}
     fields = [(field, kind, optional[field]) if field in optional else (field, kind) for field, kind in kinds.items()]
     arguments = msgspec.defstruct(title, fields, frozen=True, forbid_unknown_fields=True)
     return Method(name, need, arguments, answer)
@@ -178,21 +178,21 @@ def _born(conversation: Conversation) -> Conversation:
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def _typed(lookup: Lookup) -> Sought:
+def _typed(lookup: Lookup) -> TypedLookup:
     """Half a surrogate pair only parts words, but JSON cannot say it: another character that does stands for it."""
     text = _HALF_PAIR.sub(".", lookup.query.text)
     typed = parse_query(text)
     is_any = _terms(lookup.query) != _terms(typed)
     if is_any and _terms(lookup.query) != _terms(relaxed(typed)):
         raise ValidationError("the terms of the query are not those of its text")
-    return Sought(text, is_any, structs.replace(lookup, query=Query("")))
+    return TypedLookup(text, is_any, structs.replace(lookup, query=Query("")))
 
 
 def _terms(query: Query) -> Query:
     return structs.replace(query, text="")
 
 
-def _lookup(sought: Sought) -> Lookup:
+def _lookup(sought: TypedLookup) -> Lookup:
     query = parse_query(sought.text)
     return structs.replace(sought.where, query=relaxed(query) if sought.any else query)
 
@@ -202,5 +202,5 @@ _UNPACKED = (
     _of_drafts(_whole, unpack)
     | _of_records(_value_from_wire)
     | _of_sequences(unpack)
-    | {Conversation: _born, Sought: _lookup}
+    | {Conversation: _born, TypedLookup: _lookup}
 )

@@ -12,7 +12,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, searchable
 from hansard.backends.memory import MemoryBackend
-from hansard.backends.memory.conversation import Kept
+from hansard.backends.memory.conversation import MemoryConversation
 from hansard.contract.backend import Capabilities
 from hansard.contract.types import (
     Append,
@@ -35,7 +35,7 @@ from hansard.search import scan
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
-def kept_of(backend: MemoryBackend, context: Context, id: str) -> Kept:
+def kept_of(backend: MemoryBackend, context: Context, id: str) -> MemoryConversation:
     kept = backend.storage.tenant(context).find(context, id)
     assert kept is not None
     return kept

@@ -16,7 +16,7 @@ from tests.backends.openai.test_mirror import Side, both, every_kind, say, scena
 from tests.server.kit import serving
 
 from hansard import connect
-from hansard.backends.openai.threads import Threads
+from hansard.backends.openai.threads import RemoteThreads
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message
 from hansard.rules import leased
@@ -475,7 +475,7 @@ def test_two_processes_that_add_the_same_to_a_thread_at_the_same_moment() -> Non
 
     async def run(address: str) -> None:
         async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", timeout=30) as client:
-            both = [Threads(client, "the-mark"), Threads(client, "the-mark")]
+            both = [RemoteThreads(client, "the-mark"), RemoteThreads(client, "the-mark")]
             id = await both[0].create({})
             earlier = Message("user", "earlier", id="m0", seq=0)
             await both[0].add(id, both[0].pieces(earlier, "0" * 20))

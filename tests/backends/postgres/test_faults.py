@@ -34,7 +34,7 @@ from hansard import (
     connect,
 )
 from hansard.backends.postgres import errors, lifecycle, schema
-from hansard.backends.postgres.connection import Link
+from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.pool import Pool
 
 
@@ -287,14 +287,17 @@ def test_an_append_that_the_driver_did_not_send_is_made_again(url: str, monkeypa
     async def check() -> None:
         async with connect(url) as store:
             await store.append_message("c", "user", "0")
-            original, refusals = Link.one, [asyncpg.InternalClientError("cannot switch to state 11; another operation")]
+            original, refusals = (
+                PostgresConnection.one,
+                [asyncpg.InternalClientError("cannot switch to state 11; another operation")],
+            )
 
-            async def refusing(self: Link, name: str, *values: Any) -> Any:
+            async def refusing(self: PostgresConnection, name: str, *values: Any) -> Any:
                 if refusals:
                     raise refusals.pop()
                 return await original(self, name, *values)
 
-            monkeypatch.setattr(Link, "one", refusing)
+            monkeypatch.setattr(PostgresConnection, "one", refusing)
             await store.append_message("c", "user", "1")
             assert await texts(store) == ["0", "1"]
 
@@ -560,21 +563,21 @@ def _in_the_child(store: Store) -> int:
 def test_a_deletion_does_not_go_back_for_what_is_made_behind_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that did waited for each other, and one beside many writers came to no end."""
     monkeypatch.setattr(lifecycle, "_TENANT_PAGE", 2)
-    ask, pages = Link.all, itertools.count(1)
+    ask, pages = PostgresConnection.all, itertools.count(1)
 
     async def check() -> None:
         async with connect(url) as store, connect(url) as other:
             for id in ("b", "c", "d", "e", "f"):
                 await store.append_message(id, "user", "x")
 
-            async def late(self: Link, name: str, *args: Any) -> Any:
+            async def late(self: PostgresConnection, name: str, *args: Any) -> Any:
                 found = await ask(self, name, *args)
                 if name.startswith("lock_") and next(pages) == 2:
                     await other.append_message("a", "user", "made behind it")
                 return found
 
             with monkeypatch.context() as patch:
-                patch.setattr(Link, "all", late)
+                patch.setattr(PostgresConnection, "all", late)
                 receipt = await store.admin.delete_tenant("default")
             assert (receipt.conversations, receipt.messages) == (5, 5)
             assert await texts(store, "a") == ["made behind it"]

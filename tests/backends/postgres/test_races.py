@@ -13,8 +13,8 @@ from tests.servers import postgres
 
 from hansard import Conflict, ConversationNotFound, Message
 from hansard.backends.postgres import state_cache
-from hansard.backends.postgres.connection import Link
-from hansard.backends.postgres.engine import Engine
+from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.engine import PostgresEngine
 
 EARLIER = datetime.now(UTC) - timedelta(hours=1)
 
@@ -31,17 +31,17 @@ def after_asking(
     patch: pytest.MonkeyPatch, query: str, value: str, act: Callable[[], Awaitable[Any]], method: str = "all"
 ) -> list[str]:
     """Runs `act` once, after the first statement of this name that has this value. Returns a list that then says so."""
-    original = getattr(Link, method)
+    original = getattr(PostgresConnection, method)
     done: list[str] = []
 
-    async def ask(self: Link, *given: Any) -> Any:
+    async def ask(self: PostgresConnection, *given: Any) -> Any:
         answer = await original(self, *given)
         if not done and query in str(given) and value in str(given):
             done.append(query)
             await act()
         return answer
 
-    patch.setattr(Link, method, ask)
+    patch.setattr(PostgresConnection, method, ask)
     return done
 
 
@@ -99,17 +99,17 @@ def test_a_deletion_that_commits_while_a_replay_waits_for_it(url: str, monkeypat
         async with opened(url) as store, opened(url) as other:
             deletion: list[asyncio.Task[Any]] = []
             is_deleted, may_commit = asyncio.Event(), asyncio.Event()
-            commit = Engine.commit
+            commit = PostgresEngine.commit
 
             async def make_and_begin_to_delete() -> None:
                 await other.append_message("c", "user", "hello")
-                monkeypatch.setattr(Engine, "commit", held)
+                monkeypatch.setattr(PostgresEngine, "commit", held)
                 deletion.append(asyncio.create_task(other.delete_conversation("c")))
                 await is_deleted.wait()
-                monkeypatch.setattr(Engine, "commit", commit)
+                monkeypatch.setattr(PostgresEngine, "commit", commit)
                 asyncio.get_running_loop().call_later(0.5, may_commit.set)
 
-            async def held(self: Engine, *given: Any) -> None:
+            async def held(self: PostgresEngine, *given: Any) -> None:
                 is_deleted.set()
                 await may_commit.wait()
                 await commit(self, *given)

@@ -388,7 +388,7 @@ async def prepare(place: str, *, upgrade: bool) -> None:
         await link.close()
 
 
-LATER = schema.Migration("0099_later", "-- additive\nCREATE TABLE hansard.later (x bigint);\n")
+LATER = schema.PostgresMigration("0099_later", "-- additive\nCREATE TABLE hansard.later (x bigint);\n")
 
 
 def test_an_older_schema_waits_for_upgrade(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +439,7 @@ def test_a_migration_that_fails_changes_nothing(place: str, monkeypatch: pytest.
         await make(place)
         known = schema.migrations()
         twice = "CREATE TABLE hansard.half (x bigint); CREATE TABLE hansard.half (x bigint);"
-        monkeypatch.setattr(schema, "migrations", lambda: [*known, schema.Migration("0099_broken", twice)])
+        monkeypatch.setattr(schema, "migrations", lambda: [*known, schema.PostgresMigration("0099_broken", twice)])
         with pytest.raises(asyncpg.DuplicateTableError):
             await prepare(place, upgrade=True)
         async with raw() as connection:

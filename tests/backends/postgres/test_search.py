@@ -19,7 +19,7 @@ import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import index, index_task, lexemes, schema, search
-from hansard.backends.postgres.connection import Link
+from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.schemes import open_backend
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
@@ -196,16 +196,16 @@ def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pyte
     monkeypatch.setattr(index_task, "IDLE", 60.0)
     monkeypatch.setattr(search, "_PAGE", 7)
     pages: list[int] = []
-    looked = search.Search._matching
+    looked = search.PostgresSearch._matching
 
-    async def spied(self: search.Search, found: list[Any]) -> list[Any]:
+    async def spied(self: search.PostgresSearch, found: list[Any]) -> list[Any]:
         pages.append(len(found))
         return await looked(self, found)
 
     async def denied(*_: object) -> int:
         raise hansard.Denied("a replica")
 
-    monkeypatch.setattr(search.Search, "_matching", spied)
+    monkeypatch.setattr(search.PostgresSearch, "_matching", spied)
     monkeypatch.setattr(index, "catch_up_tenant", denied)
 
     async def check() -> None:
@@ -510,15 +510,15 @@ def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.Monke
             assert [problem.what[:2] for problem in await opened.tenant("zeta").check()] == ["1 "]
             assert await opened.tenant("acme").check() == []
             seen: list[int] = []
-            one = Link.one
+            one = PostgresConnection.one
 
-            async def spied(self: Link, name: str, *values: Any) -> Any:
+            async def spied(self: PostgresConnection, name: str, *values: Any) -> Any:
                 if name in ("forget_strays", "count_strays"):
                     assert values[2] == 3
                     seen.append(1)
                 return await one(self, name, *values)
 
-            monkeypatch.setattr(Link, "one", spied)
+            monkeypatch.setattr(PostgresConnection, "one", spied)
             assert [done async for done in opened.admin.reindex()][-1] == 21
             assert len(seen) > 5
             assert await entries(target) == 21

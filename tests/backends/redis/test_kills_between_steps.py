@@ -18,7 +18,7 @@ from hansard import sync
 from hansard.backends.redis import RedisBackend
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.shared import settling
-from hansard.backends.shared.settling import Mark
+from hansard.backends.shared.settling import WriteMark
 from hansard.errors import Unavailable
 from hansard.testing.comparison import facts, state
 
@@ -84,7 +84,7 @@ def test_a_write_that_took_too_long_does_not_happen(cluster_url: str, monkeypatc
         tries = []
         original = RedisPartitions.put_mark
 
-        async def late(self: RedisPartitions, tenant: str, mark: Mark, seconds: int) -> int:
+        async def late(self: RedisPartitions, tenant: str, mark: WriteMark, seconds: int) -> int:
             tries.append(mark)
             deadline = await original(self, tenant, mark, seconds)
             return deadline - 60 if len(tries) == 1 else deadline

@@ -17,7 +17,7 @@ from tests.transfer import rich
 import hansard
 from hansard import Limits, sync
 from hansard.backends.redis import batch, rows, tenant_data, transaction
-from hansard.backends.redis.keys import Keys, place, record_member, record_prefix, stand
+from hansard.backends.redis.keys import RedisKeys, place, record_member, record_prefix, stand
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import Nodes
 from hansard.model import Message, Participant, Usage
@@ -82,7 +82,7 @@ def test_names_do_not_run_together(url: str) -> None:
 def test_places_are_told_apart() -> None:
     names = [("t",), ("t", "c"), ("t", "user", "c"), ("t", "user:c"), ("t:user", "c"), ("t", "agent", "c"), ("t}", "c")]
     assert len({place(*parts) for parts in names}) == len(names)
-    keys = Keys("p")
+    keys = RedisKeys("p")
     assert key_slot(keys.conversation("t", "c}x").encode()) == key_slot(f"{keys.conversation('t', 'c}x')}:ids".encode())
 
 

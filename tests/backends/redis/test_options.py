@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hansard import sync
-from hansard.backends.redis.options import Options, options_of
+from hansard.backends.redis.options import RedisOptions, options_of
 from hansard.errors import ValidationError
 from hansard.urls import Url
 
@@ -13,19 +13,19 @@ from hansard.urls import Url
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("redis://", Options(addresses=(("localhost", 6379),))),
-        ("redis://h:1/2", Options(addresses=(("h", 1),), db=2)),
-        ("redis://:p%40ss@h", Options(addresses=(("h", 6379),), password="p@ss")),
-        ("redis://me:secret@[::1]:7", Options(addresses=(("::1", 7),), username="me", password="secret")),
-        ("redis+unix:///run/r.sock?db=3", Options(socket="/run/r.sock", db=3)),
-        ("redis+cluster://a:1,b", Options(addresses=(("a", 1), ("b", 6379)), cluster=True)),
+        ("redis://", RedisOptions(addresses=(("localhost", 6379),))),
+        ("redis://h:1/2", RedisOptions(addresses=(("h", 1),), db=2)),
+        ("redis://:p%40ss@h", RedisOptions(addresses=(("h", 6379),), password="p@ss")),
+        ("redis://me:secret@[::1]:7", RedisOptions(addresses=(("::1", 7),), username="me", password="secret")),
+        ("redis+unix:///run/r.sock?db=3", RedisOptions(socket="/run/r.sock", db=3)),
+        ("redis+cluster://a:1,b", RedisOptions(addresses=(("a", 1), ("b", 6379)), cluster=True)),
         (
             "redis://h?prefix=x:y&timeout=5&wait_replicas=1&wait_timeout=20",
-            Options(addresses=(("h", 6379),), prefix="x:y", timeout=5, wait_replicas=1, wait_timeout=20),
+            RedisOptions(addresses=(("h", 6379),), prefix="x:y", timeout=5, wait_replicas=1, wait_timeout=20),
         ),
     ],
 )
-def test_a_url_is_read(url: str, expected: Options) -> None:
+def test_a_url_is_read(url: str, expected: RedisOptions) -> None:
     assert options_of(Url(url)) == expected
 
 

@@ -15,7 +15,7 @@ from tests.servers import redis as redis_servers
 import hansard
 from hansard import rules
 from hansard.backends.redis import RedisBackend, RedisStorage
-from hansard.backends.redis.batch import Batch
+from hansard.backends.redis.batch import WriteBatch
 from hansard.backends.redis.keys import whom
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.shared import settling
@@ -142,7 +142,7 @@ def test_nothing_is_prepared_after_the_deadline(cluster_url: str) -> None:
             original = partitions.prepare
             answers: list[bool] = []
 
-            async def late(write: Batch, deadline: int) -> bool:
+            async def late(write: WriteBatch, deadline: int) -> bool:
                 is_first = not answers
                 answers.append(await original(write, deadline - 60 if is_first else deadline))
                 if is_first:

@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard import sync
 from hansard.backends.redis import RedisBackend, read
-from hansard.backends.redis.state_cache import Heads
+from hansard.backends.redis.state_cache import RedisStateCache
 from hansard.contract.storage import Run, Span, Wants, Without
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
 from hansard.errors import Conflict, Unsupported
@@ -140,16 +140,16 @@ def test_a_read_is_of_one_moment_while_others_write(url: str, monkeypatch: pytes
     async def play() -> None:
         async with hansard.connect(url) as store, hansard.connect(url) as other:
             await store.append("c", [Message("user", id, id=id) for id in ids])
-            look = Heads.look
+            look = RedisStateCache.look
             looks = []
 
-            async def disturbed(self: Heads, name: Any, asks: Any = (), *, write: bool = False) -> Any:
+            async def disturbed(self: RedisStateCache, name: Any, asks: Any = (), *, write: bool = False) -> Any:
                 if not write:
                     looks.append(len(asks))
                     await other.append_message("c", "user", "meanwhile")
                 return await look(self, name, asks, write=write)
 
-            monkeypatch.setattr(Heads, "look", disturbed)
+            monkeypatch.setattr(RedisStateCache, "look", disturbed)
             found = await backend_of(store).find_messages(Context("default", Clock().now), "c", ids)
             assert [message.id for message in found] == ids
             assert len(looks) == 2 * (read._TRIES - 1) + 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backends.redis.connection import Link
+from hansard.backends.redis.connection import RedisConnection
 from hansard.errors import HansardError
 from hansard.model import Message
 
@@ -22,13 +22,13 @@ Count = Callable[[Awaitable[Any]], Awaitable[int]]
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Count:
     trips: list[int] = []
-    exchange = Link._exchange
+    exchange = RedisConnection._exchange
 
-    async def counted(self: Link, commands: Any) -> Any:
+    async def counted(self: RedisConnection, commands: Any) -> Any:
         trips.append(len(commands))
         return await exchange(self, commands)
 
-    monkeypatch.setattr(Link, "_exchange", counted)
+    monkeypatch.setattr(RedisConnection, "_exchange", counted)
 
     async def count(call: Awaitable[Any]) -> int:
         trips.clear()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hansard.backends.shared.settling import Gone, Mark, Outgoing, Settling
+from hansard.backends.shared.settling import Outgoing, RemovedCounts, Settling, WriteMark
 
 TENANT = "t"
 Effect = tuple[str, int]
@@ -22,7 +22,7 @@ class Dead(BaseException):
 
 class Write(Struct, frozen=True):
     tenant: str
-    mark: Mark
+    mark: WriteMark
     effects: tuple[Effect, ...]
 
 
@@ -38,7 +38,7 @@ class Place:
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
         self.amounts: dict[str, list[int]] = defaultdict(list)
-        self.gone: dict[tuple[str, int], Gone] = {}
+        self.gone: dict[tuple[str, int], RemovedCounts] = {}
 
 
 class World:
@@ -47,7 +47,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1000
         self.stamps = itertools.count(1)
-        self.marks: dict[tuple[str, int], tuple[Mark, int]] = {}
+        self.marks: dict[tuple[str, int], tuple[WriteMark, int]] = {}
         self.conversations: dict[str, Conversation] = defaultdict(Conversation)
         self.places: dict[str, Place] = defaultdict(Place)
         self.uses: dict[str, dict[str, int]] = defaultdict(dict)
@@ -99,7 +99,7 @@ class Process:
 
     async def write(self, id: str, amount: int, blobs: tuple[str, ...] = (), *places: str) -> bool:
         conversation = self.world.conversations[id]
-        mark = Mark(id, next(self.world.stamps), conversation.stamp, blobs)
+        mark = WriteMark(id, next(self.world.stamps), conversation.stamp, blobs)
         return await self.settling.commit(Write(TENANT, mark, tuple((place, amount) for place in places))) is not None
 
     async def settle(self) -> None:
@@ -107,7 +107,7 @@ class Process:
 
     # Partitions
 
-    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+    async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         await self._step("mark")
         deadline = self.world.now + seconds
         self.world.marks[mark.id, mark.n] = (mark, deadline)
@@ -135,7 +135,7 @@ class Process:
         conversation.outbox.append((write.mark.n, write.effects))
         return await self.outbox(write.tenant, write.mark)
 
-    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Effect]]:
+    async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[Effect]]:
         await self._step("outbox")
         return [Outgoing(n, effects, (n, effects)) for n, effects in self.world.conversations[mark.id].outbox]
 
@@ -145,27 +145,27 @@ class Process:
         if outgoing.entry in outbox:
             outbox.remove(outgoing.entry)
 
-    async def apply(self, id: str, n: int, effect: Effect) -> Gone:
+    async def apply(self, id: str, n: int, effect: Effect) -> RemovedCounts:
         await self._step("apply")
         place = self.world.places[effect[0]]
         if place.seen.get(id, 0) < n:
             place.seen[id] = n
             place.amounts[id].append(effect[1])
-            place.gone[id, n] = Gone(blobs=effect[1])
-        return place.gone.get((id, n), Gone())
+            place.gone[id, n] = RemovedCounts(blobs=effect[1])
+        return place.gone.get((id, n), RemovedCounts())
 
-    async def undo(self, tenant: str, mark: Mark) -> None:
+    async def undo(self, tenant: str, mark: WriteMark) -> None:
         for blob in mark.prepared:
             await self._step("undo")
             users = self.world.uses[blob]
             if blob not in self.world.conversations[mark.id].refers and users.get(mark.id) == mark.n:
                 users.pop(mark.id)
 
-    async def clear_mark(self, tenant: str, mark: Mark) -> None:
+    async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         await self._step("clear")
         self.world.marks.pop((mark.id, mark.n), None)
 
-    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+    async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         await self._step("marks")
         return list(self.world.marks.values())
 
@@ -173,7 +173,7 @@ class Process:
         await self._step("now")
         return self.world.now
 
-    async def fence(self, tenant: str, mark: Mark) -> None:
+    async def fence(self, tenant: str, mark: WriteMark) -> None:
         await self._step("fence")
         conversation = self.world.conversations[mark.id]
         if conversation.stamp == mark.after:

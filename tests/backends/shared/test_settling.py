@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.backends.shared.partitioned import TENANT, Dead, Process, World, Write
 
-from hansard.backends.shared.settling import DEADLINE, GRACE, Gone, Mark
+from hansard.backends.shared.settling import DEADLINE, GRACE, RemovedCounts, WriteMark
 from hansard.errors import Unavailable
 
 both_kinds = pytest.mark.parametrize("knows_time", [True, False], ids=["deadline", "fence"])
@@ -190,12 +190,12 @@ def test_what_went_is_counted_when_others_were_faster(knows_time: bool, pauses_a
     async def play() -> None:
         world = World()
         slow = Process(world, knows_time=knows_time, pauses_at=pauses_at)
-        mark = Mark("c", next(world.stamps), 0)
+        mark = WriteMark("c", next(world.stamps), 0)
         writing = asyncio.create_task(slow.settling.commit(Write(TENANT, mark, (("list", 1), ("usage", 1)))))
         await slow.paused.wait()
         await settle_at_once(world, knows_time)
         slow.goes_on.set()
-        assert await writing == Gone(blobs=2)
+        assert await writing == RemovedCounts(blobs=2)
         assert (world.problems(), world.left_over()) == ([], [])
 
     run(play())

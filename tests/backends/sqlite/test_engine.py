@@ -20,8 +20,8 @@ from tests.wait import PATIENCE, coming
 import hansard
 import hansard.sync
 from hansard.backends.sqlite import SqliteBackend, engine, index, schema, storage
-from hansard.backends.sqlite.tail_cache import Tails
-from hansard.backends.sqlite.writer import Writer
+from hansard.backends.sqlite.tail_cache import TailCache
+from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.executor import aside
 
 
@@ -119,7 +119,7 @@ def test_a_job_that_breaks_is_undone_and_the_others_stand(path: Path) -> None:
             backend = store.backend
             assert isinstance(backend, SqliteBackend)
 
-            def breaks(writer: Writer) -> None:
+            def breaks(writer: SqliteWriter) -> None:
                 writer.execute("UPDATE conversations SET version = 99")
                 writer.execute("SELECT nonsense")
 
@@ -238,7 +238,7 @@ def test_a_cache_that_breaks_after_a_commit_does_not_repeat_it(path: Path, monke
             await store.append_message("c", "user", "first")
             await store.get_messages("c", last=5)  # its rows are kept from now on
             with monkeypatch.context() as patch:
-                patch.setattr(Tails, "add", broken)
+                patch.setattr(TailCache, "add", broken)
                 appends = [store.append_message("c", "user", str(number)) for number in range(5)]
                 told = await asyncio.gather(*appends, return_exceptions=True)
             outcomes = [each.outcome for each in told if isinstance(each, hansard.Unavailable)]
@@ -265,7 +265,7 @@ def test_whatever_breaks_on_the_writing_thread_leaves_nobody_waiting(
             await store.append("b", [hansard.Message("user", "x")])
             with monkeypatch.context() as patch:
                 # After the commit of several, and while nothing is to be written.
-                patch.setattr(engine.Engine, "_wipe", broken)
+                patch.setattr(engine.SqliteEngine, "_wipe", broken)
                 patch.setattr(index, "index_some", broken)
                 gone = await asyncio.wait_for(
                     asyncio.gather(*(store.delete_conversation(id) for id in "ab"), return_exceptions=True), PATIENCE

@@ -228,7 +228,7 @@ def test_an_older_schema_waits_for_upgrade(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "a.db"
     make(path)
     known = schema.migrations()
-    later = schema.Migration("0099_later", "CREATE TABLE later (x INTEGER) STRICT;\n")
+    later = schema.SqliteMigration("0099_later", "CREATE TABLE later (x INTEGER) STRICT;\n")
     monkeypatch.setattr(schema, "migrations", lambda: [*known, later])
     with pytest.raises(hansard.FormatMismatch, match="hansard upgrade"):
         schema.prepare(path, "full", upgrade=False)
@@ -242,7 +242,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "a.db"
     make(path)
     known = schema.migrations()
-    broken = schema.Migration("0002_broken", "CREATE TABLE half (x INTEGER);\nCREATE TABLE half (x INTEGER);\n")
+    broken = schema.SqliteMigration("0002_broken", "CREATE TABLE half (x INTEGER);\nCREATE TABLE half (x INTEGER);\n")
     monkeypatch.setattr(schema, "migrations", lambda: [*known, broken])
     with pytest.raises(hansard.HansardError):
         schema.prepare(path, "full", upgrade=True)

@@ -10,7 +10,7 @@ import pytest
 
 import hansard.sync
 from hansard.backends.sqlite import tail_cache
-from hansard.backends.sqlite.tail_cache import Added, Tail, Tails
+from hansard.backends.sqlite.tail_cache import AddedRows, CachedTail, TailCache
 from hansard.errors import Conflict
 from hansard.model import Message
 
@@ -136,33 +136,33 @@ def row(key: int, body: str = "", extra: str | None = None) -> tuple[object, ...
 
 
 def test_rows_are_found_only_at_the_same_version_and_seq() -> None:
-    kept = Tails()
-    kept.keep(1, Tail((3, 5), [row(5), row(4)], whole=False), 10)
+    kept = TailCache()
+    kept.keep(1, CachedTail((3, 5), [row(5), row(4)], whole=False), 10)
     assert kept.find(1, (3, 5), 2) == [row(5), row(4)]
     assert kept.find(1, (3, 5), 1) == [row(5)]
     for line, at, wanted in ((1, (3, 5), 3), (1, (4, 5), 1), (1, (3, 6), 1), (2, (3, 5), 1)):
         assert kept.find(line, at, wanted) is None
-    kept.keep(1, Tail((3, 5), [row(5)], whole=True), 10)
+    kept.keep(1, CachedTail((3, 5), [row(5)], whole=True), 10)
     assert kept.find(1, (3, 5), 100) == [row(5)]
 
 
 def test_what_is_added_must_follow_what_is_kept() -> None:
-    kept = Tails()
-    kept.add(Added(1, (3, 5), (4, 6), [row(6)], 10))
+    kept = TailCache()
+    kept.add(AddedRows(1, (3, 5), (4, 6), [row(6)], 10))
     assert 1 not in kept
-    kept.keep(1, Tail((3, 5), [row(5)], whole=True), 10)
-    kept.add(Added(1, (3, 5), (4, 7), [row(7), row(6)], 10))
+    kept.keep(1, CachedTail((3, 5), [row(5)], whole=True), 10)
+    kept.add(AddedRows(1, (3, 5), (4, 7), [row(7), row(6)], 10))
     assert kept.find(1, (4, 7), 10) == [row(7), row(6), row(5)]
-    kept.add(Added(1, (4, 6), (5, 8), [row(8)], 10))
+    kept.add(AddedRows(1, (4, 6), (5, 8), [row(8)], 10))
     assert 1 not in kept
-    kept.keep(1, Tail((3, 5), [row(5), row(4)], whole=False), 10)
-    kept.add(Added(1, (3, 5), (4, 6), [row(6)], 10))
+    kept.keep(1, CachedTail((3, 5), [row(5), row(4)], whole=False), 10)
+    kept.add(AddedRows(1, (3, 5), (4, 6), [row(6)], 10))
     assert kept.find(1, (4, 6), 2) == [row(6), row(5)]
-    kept.add(Added(1, (4, 6), (5, 9), [row(9), row(8), row(7)], 10))
+    kept.add(AddedRows(1, (4, 6), (5, 9), [row(9), row(8), row(7)], 10))
     assert kept.find(1, (5, 9), 2) == [row(9), row(8)]
     assert kept.find(1, (5, 9), 3) is None
-    kept.keep(1, Tail((3, 5), [row(5)], whole=True), 10)
-    kept.add(Added(1, (3, 5), (4, 6), [row(6, extra='{"status":"in_progress"}')], 10))
+    kept.keep(1, CachedTail((3, 5), [row(5)], whole=True), 10)
+    kept.add(AddedRows(1, (3, 5), (4, 6), [row(6, extra='{"status":"in_progress"}')], 10))
     assert 1 not in kept
 
 
@@ -170,27 +170,27 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail_cache, "_MOST_TAILS", 3)
     monkeypatch.setattr(tail_cache, "_MOST_ROWS", 4)
     monkeypatch.setattr(tail_cache, "_MOST_BYTES", 1000)
-    kept = Tails()
+    kept = TailCache()
     for line in range(5):
-        kept.keep(line, Tail((1, 1), [row(1)], whole=True), 10)
+        kept.keep(line, CachedTail((1, 1), [row(1)], whole=True), 10)
     assert [line for line in range(5) if line in kept] == [2, 3, 4]
     for seq in range(2, 8):
-        kept.add(Added(2, (seq - 1, seq - 1), (seq, seq), [row(seq)], 10))
+        kept.add(AddedRows(2, (seq - 1, seq - 1), (seq, seq), [row(seq)], 10))
     assert kept.find(2, (7, 7), 4) == [row(7), row(6), row(5), row(4)]
     assert kept.find(2, (7, 7), 5) is None
-    kept.keep(9, Tail((1, 1), [row(1)], whole=True), 10)
+    kept.keep(9, CachedTail((1, 1), [row(1)], whole=True), 10)
     assert [line for line in range(10) if line in kept] == [2, 4, 9]
-    kept.keep(4, Tail((1, 5), [row(each) for each in range(5)], whole=True), 10)
-    kept.add(Added(9, (1, 1), (2, 2), [row(2)], 600))
+    kept.keep(4, CachedTail((1, 5), [row(each) for each in range(5)], whole=True), 10)
+    kept.add(AddedRows(9, (1, 1), (2, 2), [row(2)], 600))
     assert [line for line in range(10) if line in kept] == [2]
-    kept.keep(2, Tail((8, 8), [row(8), row(7, extra="x" * 500)], whole=False), 10)
+    kept.keep(2, CachedTail((8, 8), [row(8), row(7, extra="x" * 500)], whole=False), 10)
     assert 2 not in kept
-    kept.keep(2, Tail((8, 8), [row(8, extra="x" * 400)], whole=True), 10)
-    kept.add(Added(2, (8, 8), (9, 9), [row(9, extra="x" * 490)], 10))
+    kept.keep(2, CachedTail((8, 8), [row(8, extra="x" * 400)], whole=True), 10)
+    kept.add(AddedRows(2, (8, 8), (9, 9), [row(9, extra="x" * 490)], 10))
     assert kept.find(2, (9, 9), 2) is not None
-    kept.add(Added(2, (9, 9), (10, 10), [row(10)], 10))
+    kept.add(AddedRows(2, (9, 9), (10, 10), [row(10)], 10))
     assert 2 not in kept
-    kept.keep(2, Tail((8, 8), [row(8)], whole=True), 10)
+    kept.keep(2, CachedTail((8, 8), [row(8)], whole=True), 10)
     kept.clear()
     assert 2 not in kept
 

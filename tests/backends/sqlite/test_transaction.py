@@ -16,8 +16,8 @@ import pytest
 import hansard
 from hansard import Message, Usage, sync
 from hansard.backends.sqlite import SqliteBackend, SqliteStorage, transaction
-from hansard.backends.sqlite.engine import Job
-from hansard.backends.sqlite.writer import Writer
+from hansard.backends.sqlite.engine import WriteJob
+from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.backends.stored import StoredBackend
 from hansard.blocking import step
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
@@ -152,8 +152,8 @@ def test_a_blob_that_was_put_before_belongs_to_the_message_that_is_appended(path
 def test_a_refused_job_that_has_read_leaves_its_group_whole(storage: SqliteStorage) -> None:
     engine = storage.engine
 
-    def add(id: str, append: Append) -> Job[Any]:
-        return Job(lambda writer: transaction.append(writer, CONTEXT, id, append))
+    def add(id: str, append: Append) -> WriteJob[Any]:
+        return WriteJob(lambda writer: transaction.append(writer, CONTEXT, id, append))
 
     step(storage.append(CONTEXT, "c", said("first", "m0")))
     jobs = [
@@ -310,10 +310,13 @@ def test_what_breaks_inside_an_operation_is_undone(storage: SqliteStorage) -> No
 
     step(storage.append(CONTEXT, "c", said("one")))
 
-    def run(writer: Writer) -> None:
+    def run(writer: SqliteWriter) -> None:
         step(breaks(transaction.SqliteTransaction(writer, CONTEXT, "c", writer.load("default", "c"))))
 
-    jobs: list[Job[Any]] = [Job(run), Job(lambda writer: transaction.append(writer, CONTEXT, "c", said("two", "m2")))]
+    jobs: list[WriteJob[Any]] = [
+        WriteJob(run),
+        WriteJob(lambda writer: transaction.append(writer, CONTEXT, "c", said("two", "m2"))),
+    ]
     storage.engine._execute(jobs)
     assert isinstance(jobs[0].error, Conflict)
     assert rows(storage.path, "SELECT body FROM messages ORDER BY key") == [("one",), ("two",)]

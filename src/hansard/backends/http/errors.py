@@ -13,7 +13,7 @@ from msgspec import Struct
 from hansard.errors import TABLE, HansardError, TimedOut, Unavailable
 
 
-class Problem(Struct):
+class ProblemDocument(Struct):
     """The problem document, as far as it is needed."""
 
     code: str
@@ -24,7 +24,7 @@ class Problem(Struct):
 def error_of(answer: httpx.Response, *, writes: bool) -> HansardError:
     """The error that an answer is."""
     try:
-        problem = msgspec.json.decode(answer.content, type=Problem)
+        problem = msgspec.json.decode(answer.content, type=ProblemDocument)
         return TABLE[problem.code](problem.detail, **problem.details)
     except (msgspec.MsgspecError, KeyError, TypeError):
         # Something between us and the server answered: who knows what it did with the request.

@@ -36,7 +36,7 @@ def place_of(key: str) -> tuple[int, str]:
     return _FAR - int(time), bytes.fromhex(id.removesuffix("z").translate(_TURNED)).decode()
 
 
-class Keys:
+class KeyValueKeys:
     """The keys of one tenant."""
 
     def __init__(self, tenant: str) -> None:

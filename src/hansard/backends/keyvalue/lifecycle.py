@@ -12,7 +12,7 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backends.keyvalue import rows
-from hansard.backends.keyvalue.keys import TENANTS, Keys, time_key
+from hansard.backends.keyvalue.keys import TENANTS, KeyValueKeys, time_key
 from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, ConversationQuery, Swept
 from hansard.errors import HansardError
@@ -32,7 +32,7 @@ async def tenants(storage: KeyValueStorage) -> list[str]:
 
 
 async def holds_anything(storage: KeyValueStorage, tenant: str) -> bool:
-    keys = Keys(tenant)
+    keys = KeyValueKeys(tenant)
     if await storage.functions.page(keys.blobs, "", 1) or await storage.records.owners(keys):
         return True
     async with aclosing(storage.walk(Context(tenant, NOT_YET), _EVERYTHING)) as walked:
@@ -49,7 +49,7 @@ async def stats(storage: KeyValueStorage, tenant: str | None) -> Stats:
     total = Stats(backend=storage.capabilities.name)
     active: Counter[str] = Counter()
     for name in await tenants(storage) if tenant is None else [tenant]:
-        keys = Keys(name)
+        keys = KeyValueKeys(name)
         found = [state.conversation async for state in storage.walk(Context(name, NOT_YET), _EVERYTHING)]
         active.update(rules.active_days(found))
         records = sum(count for _, count in await storage.records.owners(keys))
@@ -70,7 +70,7 @@ async def check(storage: KeyValueStorage, tenant: str | None) -> AsyncIterator[P
     looked = 0
     for name in await tenants(storage) if tenant is None else [tenant]:
         context = Context(name, NOT_YET)
-        keys = Keys(name)
+        keys = KeyValueKeys(name)
         await storage.partitions.settle(keys)
         heads = [key async for key in storage.functions.keys(keys.heads)]
         for head in heads:
@@ -81,7 +81,7 @@ async def check(storage: KeyValueStorage, tenant: str | None) -> AsyncIterator[P
     yield looked
 
 
-async def _check(storage: KeyValueStorage, context: Context, keys: Keys, head: str) -> list[Problem] | None:
+async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys, head: str) -> list[Problem] | None:
     """What is wrong with a conversation; None when there is none."""
     where = head
     try:
@@ -134,7 +134,7 @@ async def sweep(storage: KeyValueStorage, context: Context, limit: int) -> Swept
     swept = Swept(receipt=Receipt(at=context.now))
     left = limit
     for tenant in await tenants(storage):
-        keys = Keys(tenant)
+        keys = KeyValueKeys(tenant)
         await storage.partitions.settle(keys)
         page = await storage.functions.page(keys.due, "", left + 1)
         due = [key for key in page if _is_due(keys, key, context)]
@@ -147,11 +147,11 @@ async def sweep(storage: KeyValueStorage, context: Context, limit: int) -> Swept
     return swept
 
 
-def _is_due(keys: Keys, key: str, context: Context) -> bool:
+def _is_due(keys: KeyValueKeys, key: str, context: Context) -> bool:
     return key.removeprefix(keys.due).partition("/")[0] <= time_key(context.now)
 
 
-async def _sweep(storage: KeyValueStorage, context: Context, keys: Keys, key: str, swept: Swept) -> Swept:
+async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys, key: str, swept: Swept) -> Swept:
     """Does what an entry says is due, if it is, and removes the entry."""
     _, kind, what = key.removeprefix(keys.due).split("/", 2)
     receipt, tombstones = swept.receipt, swept.tombstones
@@ -172,14 +172,14 @@ async def _sweep(storage: KeyValueStorage, context: Context, keys: Keys, key: st
     return structs.replace(swept, receipt=receipt, tombstones=tombstones)
 
 
-async def _forget_head(storage: KeyValueStorage, keys: Keys, head: str) -> None:
+async def _forget_head(storage: KeyValueStorage, keys: KeyValueKeys, head: str) -> None:
     """Removes a head that has held nothing for a day."""
     anchor, token = await storage.partitions.begin(keys, head)
     if anchor is not None and anchor.state is None and anchor.owner is None and anchor.pending is None:
         await storage.functions.delete(head, token)
 
 
-async def _forget_tenant(storage: KeyValueStorage, keys: Keys) -> None:
+async def _forget_tenant(storage: KeyValueStorage, keys: KeyValueKeys) -> None:
     """Removes the name of a tenant that has no other key. Writers put the name after the first of theirs."""
     if await storage.functions.page(f"{keys.root}/", "", 1):
         return
@@ -189,7 +189,7 @@ async def _forget_tenant(storage: KeyValueStorage, keys: Keys) -> None:
 
 
 async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
-    keys = Keys(context.tenant)
+    keys = KeyValueKeys(context.tenant)
     total = Receipt(at=context.now)
     # Again and again: a walk passes over a conversation that somebody moves just then.
     while ids := [state.conversation.id async for state in storage.walk(Context(keys.tenant, NOT_YET), _EVERYTHING)]:

@@ -32,13 +32,13 @@ from msgspec import structs
 
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
-from hansard.backends.keyvalue.keys import Keys
-from hansard.backends.keyvalue.rows import Anchor, Pending, Stored
-from hansard.backends.keyvalue.tenant_data import Beside
-from hansard.backends.keyvalue.tree import Item, Missing, Root, Tree
-from hansard.backends.keyvalue.write import Bound, Effect, Intent, Write, keys_of
+from hansard.backends.keyvalue.keys import KeyValueKeys
+from hansard.backends.keyvalue.rows import Anchor, MessageRow, PendingSpace
+from hansard.backends.keyvalue.tenant_data import TenantData
+from hansard.backends.keyvalue.tree import Item, MissingNode, Root, Tree
+from hansard.backends.keyvalue.write import Bound, Effect, Intent, KeyValueWrite, keys_of
 from hansard.backends.shared.optimistic import Overtaken
-from hansard.backends.shared.settling import Gone, Mark, Outgoing, Settling
+from hansard.backends.shared.settling import Outgoing, RemovedCounts, Settling, WriteMark
 from hansard.errors import Unavailable
 
 LINGER = timedelta(days=1)
@@ -52,20 +52,20 @@ Found = tuple[Anchor | None, Token | None]
 
 
 class KeyValuePartitions:
-    def __init__(self, functions: Functions, beside: Beside) -> None:
+    def __init__(self, functions: Functions, beside: TenantData) -> None:
         self._functions = functions
         self._beside = beside
         self._settled: dict[str, tuple[Anchor, Token]] = {}
         """Heads as this process has left them, settled."""
-        self._settling: Settling[Write, Effect] = Settling(self, fence=self.fence)
-        self.drop_bound: Callable[[Keys, str, str, datetime], Awaitable[int]]
-        """Set by `Records`: deletes the records of a space that belong to a birth."""
+        self._settling: Settling[KeyValueWrite, Effect] = Settling(self, fence=self.fence)
+        self.drop_bound: Callable[[KeyValueKeys, str, str, datetime], Awaitable[int]]
+        """Set by `KeyValueRecords`: deletes the records of a space that belong to a birth."""
 
     async def load(self, key: str) -> Found:
         found = await self._functions.get(key)
         return (rows.decode(found[0], Anchor, key), found[1]) if found else (None, None)
 
-    def tree(self, keys: Keys) -> Tree:
+    def tree(self, keys: KeyValueKeys) -> Tree:
         async def load(name: str) -> bytes | None:
             found = await self._functions.get(keys.node(name))
             return found[0] if found else None
@@ -77,7 +77,7 @@ class KeyValuePartitions:
     def remembered(self, head: str) -> Found | None:
         return self._settled.get(head)
 
-    async def begin(self, keys: Keys, head: str) -> Found:
+    async def begin(self, keys: KeyValueKeys, head: str) -> Found:
         """The head, after its last write was settled."""
         anchor, token = await self.load(head)
         known = self._settled.get(head)
@@ -87,12 +87,12 @@ class KeyValuePartitions:
             self._remember(head, anchor, token)
         return anchor, token
 
-    async def write(self, write: Write) -> Gone:
+    async def write(self, write: KeyValueWrite) -> RemovedCounts:
         """Stores a write, or raises `Overtaken`: then nothing was stored."""
         self._settled.pop(write.head, None)
         if write.is_plain:
             write.anchor = structs.replace(write.anchor, is_unmarked=True)
-            gone = Gone() if await self.commit(write, 0) is not None else None
+            gone = RemovedCounts() if await self.commit(write, 0) is not None else None
         else:
             gone = await self._settling.commit(write)
         if gone is None:
@@ -106,18 +106,18 @@ class KeyValuePartitions:
             self._settled.clear()
         self._settled[head] = (anchor, token)
 
-    async def settle(self, keys: Keys) -> None:
+    async def settle(self, keys: KeyValueKeys) -> None:
         """Finishes the writes of a tenant that have happened, and gives up those that are overdue."""
         await self._settling.settle(keys.tenant)
 
-    async def settle_stamp(self, keys: Keys, stamp: str) -> None:
+    async def settle_stamp(self, keys: KeyValueKeys, stamp: str) -> None:
         found = await self._functions.get(keys.mark(stamp))
         if found is not None:
             await self._settling.settle_mark(keys.tenant, _mark(found[0], keys.mark(stamp))[0])
 
     # Spaces
 
-    async def begin_space(self, keys: Keys, space: str) -> Found:
+    async def begin_space(self, keys: KeyValueKeys, space: str) -> Found:
         """The head of a space, without a pending root."""
         give_up = time.monotonic() + _PENDING
         while True:
@@ -130,7 +130,7 @@ class KeyValuePartitions:
             elif time.monotonic() < give_up:
                 await self._functions.pause(0.01)
             else:
-                await self.fence(keys.tenant, Mark(pending.head, pending.n, 0, carried=pending))
+                await self.fence(keys.tenant, WriteMark(pending.head, pending.n, 0, carried=pending))
                 if not await self._has_happened(pending):
                     await self._resolve(space, pending.stamp, applies=False)
 
@@ -148,7 +148,7 @@ class KeyValuePartitions:
             if anchor is None or anchor.pending is None or anchor.pending.stamp == pending.stamp:
                 return (_resolved(anchor, applies=False) if anchor else None), token
 
-    async def _has_happened(self, write: Pending | Intent) -> bool | None:
+    async def _has_happened(self, write: PendingSpace | Intent) -> bool | None:
         anchor, _ = await self.load(write.head)
         return anchor.has(write.n, write.stamp) if anchor else False
 
@@ -163,13 +163,13 @@ class KeyValuePartitions:
 
     # `settling.Partitions`
 
-    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+    async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         intent: Intent = mark.carried
         intent.deadline = int(time.time()) + seconds
-        await self._functions.put(Keys(tenant).mark(intent.stamp), rows.encode(intent), None)
+        await self._functions.put(KeyValueKeys(tenant).mark(intent.stamp), rows.encode(intent), None)
         return intent.deadline
 
-    async def prepare(self, write: Write, deadline: int) -> bool:
+    async def prepare(self, write: KeyValueWrite, deadline: int) -> bool:
         functions, keys = self._functions, write.keys
         objects = write.objects | ({keys.name: keys.tenant.encode()} if write.names_tenant else {})
         await functions.all(functions.put(key, value, None) for key, value in objects.items())
@@ -179,7 +179,7 @@ class KeyValuePartitions:
             return False
         return True
 
-    async def _put_pending(self, keys: Keys, space: str, anchor: Anchor, token: Token | None) -> bool:
+    async def _put_pending(self, keys: KeyValueKeys, space: str, anchor: Anchor, token: Token | None) -> bool:
         assert anchor.pending is not None
         if token is None:
             await self._let_go_of(keys, space)
@@ -189,7 +189,7 @@ class KeyValuePartitions:
         found, _ = await self.load(space)
         return found is not None and found.pending is not None and found.pending.stamp == anchor.pending.stamp
 
-    async def commit(self, write: Write, deadline: int) -> Sequence[Outgoing[Effect]] | None:
+    async def commit(self, write: KeyValueWrite, deadline: int) -> Sequence[Outgoing[Effect]] | None:
         failed: Unavailable | None = None
         token = None
         try:
@@ -204,7 +204,7 @@ class KeyValuePartitions:
         write.new_token = token
         return [Outgoing(write.anchor.n, write.effects, None)]
 
-    async def _is_stored(self, write: Write, failed: Unavailable | None) -> bool:
+    async def _is_stored(self, write: KeyValueWrite, failed: Unavailable | None) -> bool:
         """Whether a put that failed was stored: repeated by a client on its way, or with an answer that got lost."""
         try:
             anchor, _ = await self.load(write.head)
@@ -217,27 +217,27 @@ class KeyValuePartitions:
             raise failed
         return has_happened
 
-    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Effect]]:
+    async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[Effect]]:
         happened = await self._has_happened(mark.carried)
-        return [Outgoing(mark.n, [(Keys(tenant), mark.carried)], None)] if happened else []
+        return [Outgoing(mark.n, [(KeyValueKeys(tenant), mark.carried)], None)] if happened else []
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Effect]) -> None:
         """The mark carries it."""
 
-    async def clear_mark(self, tenant: str, mark: Mark) -> None:
-        await self._functions.delete(Keys(tenant).mark(mark.carried.stamp))
+    async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
+        await self._functions.delete(KeyValueKeys(tenant).mark(mark.carried.stamp))
 
-    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
-        names = [key async for key in self._functions.keys(Keys(tenant).marks)]
+    async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
+        names = [key async for key in self._functions.keys(KeyValueKeys(tenant).marks)]
         found = await self._functions.all(self._functions.get(name) for name in names)
         return [_mark(each[0], name) for name, each in zip(names, found, strict=True) if each is not None]
 
     async def now(self, tenant: str) -> int:
         return int(time.time())
 
-    async def fence(self, tenant: str, mark: Mark) -> None:
+    async def fence(self, tenant: str, mark: WriteMark) -> None:
         """Makes sure that a write cannot happen any longer, unless it has."""
-        keys = Keys(tenant)
+        keys = KeyValueKeys(tenant)
         while True:
             anchor, token = await self.load(mark.id)
             if anchor is not None and anchor.n >= mark.n:
@@ -249,13 +249,13 @@ class KeyValuePartitions:
             if await self._functions.put(mark.id, fenced, token) is not None:
                 return
 
-    async def _let_go_of(self, keys: Keys, head: str) -> None:
+    async def _let_go_of(self, keys: KeyValueKeys, head: str) -> None:
         """A sweep looks whether a head that is made now, and may never hold anything, can go."""
         due = keys.due_at(datetime.now(UTC) + LINGER, "head", f"{head}/{secrets.token_hex(8)}")
         await self._functions.put(due, b"", None)
 
-    async def undo(self, tenant: str, mark: Mark) -> None:
-        keys, intent = Keys(tenant), mark.carried
+    async def undo(self, tenant: str, mark: WriteMark) -> None:
+        keys, intent = KeyValueKeys(tenant), mark.carried
         # In this order: the next writer deletes the mark of a write that has happened before it swaps the head.
         if await self._has_happened(intent) or await self._functions.get(keys.mark(intent.stamp)) is None:
             return
@@ -267,7 +267,7 @@ class KeyValuePartitions:
 
     # Effects
 
-    async def apply(self, id: str, n: int, effect: Effect) -> Gone:
+    async def apply(self, id: str, n: int, effect: Effect) -> RemovedCounts:
         functions, beside = self._functions, self._beside
         keys, intent = effect
         effects = intent.effects
@@ -283,16 +283,18 @@ class KeyValuePartitions:
         records = await self._unbind(keys, effects.unbound, intent.at) if effects.unbound else 0
         for bound in effects.bound:
             await self._check_bound(keys, bound, intent.at)
-        return Gone(blobs, records)
+        return RemovedCounts(blobs, records)
 
     async def _drop(self, names: Iterable[str]) -> None:
         await self._functions.all(self._functions.delete(name) for name in names)
 
-    async def _wipe(self, keys: Keys, intent: Intent, root: Root) -> int:
+    async def _wipe(self, keys: KeyValueKeys, intent: Intent, root: Root) -> int:
         """Deletes a tree, each node after all that it names; returns how many blobs went with its messages."""
         return await self._wipe_nodes(keys, intent, self.tree(keys), root.level, [each.name for each in root.children])
 
-    async def _wipe_nodes(self, keys: Keys, intent: Intent, tree: Tree, level: int, names: Sequence[str]) -> int:
+    async def _wipe_nodes(
+        self, keys: KeyValueKeys, intent: Intent, tree: Tree, level: int, names: Sequence[str]
+    ) -> int:
         gone = 0
         for name in names:
             try:
@@ -301,32 +303,32 @@ class KeyValuePartitions:
                     gone += await self._wipe_nodes(keys, intent, tree, level - 1, below)
                 else:
                     gone += await self._wipe_leaf(keys, intent, name, await tree.leaf(name))
-            except Missing:
+            except MissingNode:
                 continue  # an earlier attempt has come so far, or somebody else who settles the same mark
             await self._functions.delete(keys.node(name))
         return gone
 
-    async def _wipe_leaf(self, keys: Keys, intent: Intent, name: str, items: Sequence[Item]) -> int:
-        found = [rows.decode(value, Stored, name) for key, value in items if key.startswith(b"m")]
+    async def _wipe_leaf(self, keys: KeyValueKeys, intent: Intent, name: str, items: Sequence[Item]) -> int:
+        found = [rows.decode(value, MessageRow, name) for key, value in items if key.startswith(b"m")]
         await self._drop(key for row in found for key in keys_of(keys, "", row))
         released = sorted({ref.sha256 for row in found for ref in row.blobs})
         return sum([await self._beside.release_blob(keys, sha256, intent.at) for sha256 in released])
 
-    async def _unbind(self, keys: Keys, birth: str, now: datetime) -> int:
+    async def _unbind(self, keys: KeyValueKeys, birth: str, now: datetime) -> int:
         entries = [key async for key in self._functions.keys(keys.bound(birth))]
         spaces = sorted({f"{keys.spaces}{entry.split('/')[-2]}" for entry in entries})
         return sum([await self.drop_bound(keys, space, birth, now) for space in spaces])
 
-    async def _check_bound(self, keys: Keys, bound: Bound, now: datetime) -> None:
+    async def _check_bound(self, keys: KeyValueKeys, bound: Bound, now: datetime) -> None:
         """Records whose conversation went while they were written go with it."""
         anchor, _ = await self.load(bound.head)
         if anchor is None or anchor.state is None or anchor.birth != bound.birth:
             await self.drop_bound(keys, bound.space, bound.birth, now)
 
 
-def _mark(data: bytes, where: str) -> tuple[Mark, int]:
+def _mark(data: bytes, where: str) -> tuple[WriteMark, int]:
     intent = rows.decode(data, Intent, where)
-    return Mark(intent.head, intent.n, intent.n - 1, carried=intent), intent.deadline
+    return WriteMark(intent.head, intent.n, intent.n - 1, carried=intent), intent.deadline
 
 
 def _resolved(anchor: Anchor, *, applies: bool) -> Anchor:

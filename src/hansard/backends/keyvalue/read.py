@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from hansard import rules
 from hansard.backends.keyvalue import rows
-from hansard.backends.keyvalue.rows import Anchor, Stored
+from hansard.backends.keyvalue.rows import Anchor, MessageRow
 from hansard.backends.keyvalue.tree import Root, Tree
 from hansard.contract.storage import Found, Placed, Run, Span, Wants, Without
 from hansard.contract.types import ConversationState, MessageQuery, Row, Slice
@@ -18,7 +18,7 @@ from hansard.model import Message, Summary, from_micros
 from hansard.rules.operations.common import runs_of
 
 
-class Kept:
+class StoredConversation:
     """A conversation that is there. What it hands out is made for the call."""
 
     def __init__(self, tree: Tree, anchor: Anchor, state: ConversationState) -> None:
@@ -29,20 +29,20 @@ class Kept:
 
     # Rows
 
-    async def walk(self, run: Run, *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
+    async def walk(self, run: Run, *, newest_first: bool = False) -> AsyncGenerator[MessageRow, None]:
         """The messages of a run from either end."""
         async with aclosing(self._tree.scan(self.root, *_range(run), newest_first=newest_first)) as walked:
             async for _, value in walked:
                 yield self._row(value)
 
-    async def walk_all(self, runs: Sequence[Run], *, newest_first: bool = False) -> AsyncGenerator[Stored, None]:
+    async def walk_all(self, runs: Sequence[Run], *, newest_first: bool = False) -> AsyncGenerator[MessageRow, None]:
         for run in reversed(runs) if newest_first else runs:
             async with aclosing(self.walk(run, newest_first=newest_first)) as walked:
                 async for row in walked:
                     yield row
 
-    async def newest(self, runs: Sequence[Run], count: int) -> list[Stored]:
-        found: list[Stored] = []
+    async def newest(self, runs: Sequence[Run], count: int) -> list[MessageRow]:
+        found: list[MessageRow] = []
         async with aclosing(self.walk_all(runs, newest_first=True)) as walked:
             async for row in walked:
                 if len(found) == count:
@@ -50,23 +50,23 @@ class Kept:
                 found.append(row)
         return found[::-1]
 
-    async def find(self, id: str) -> Stored | None:
+    async def find(self, id: str) -> MessageRow | None:
         place = await self._tree.get(self.root, rows.id_key(id))
         if place is None:
             return None
         return await self.at(*rows.decode(place, tuple[int, int], f"the place of message {id!r}"))
 
-    async def at(self, segment: int, seq: int) -> Stored | None:
+    async def at(self, segment: int, seq: int) -> MessageRow | None:
         value = await self._tree.get(self.root, rows.message_key(segment, seq))
         return self._row(value) if value is not None else None
 
-    def _row(self, value: Raw) -> Stored:
-        return rows.decode(value, Stored, f"a message of conversation {self.id!r}")
+    def _row(self, value: Raw) -> MessageRow:
+        return rows.decode(value, MessageRow, f"a message of conversation {self.id!r}")
 
-    def message(self, row: Stored) -> Message:
+    def message(self, row: MessageRow) -> Message:
         return rows.message_of(row, self.id)
 
-    def placed(self, found: Iterable[Stored]) -> list[Placed]:
+    def placed(self, found: Iterable[MessageRow]) -> list[Placed]:
         return [(row.segment, self.message(row)) for row in found]
 
     def segments(self) -> list[int]:
@@ -112,7 +112,7 @@ class Kept:
         last = max((row for row in left if row is not None), key=lambda row: row.seq, default=None)
         return from_micros(last.created_at) if last else None
 
-    async def _last_left(self, segment: int, without: Without) -> Stored | None:
+    async def _last_left(self, segment: int, without: Without) -> MessageRow | None:
         runs = [run for run in without.runs if run.segment == segment]
         upto = rules.NO_END
         for run in sorted(runs, key=lambda each: -each.upto):
@@ -139,7 +139,7 @@ class Kept:
                 total += row.size
         return Slice(found, False)
 
-    async def _selected(self, query: MessageQuery) -> AsyncGenerator[Stored, None]:
+    async def _selected(self, query: MessageQuery) -> AsyncGenerator[MessageRow, None]:
         """Rows of the branch in the order of the query, at least all that it wants."""
         runs = runs_of(self.state.branch(query.branch))
         if query.sort == "time":
@@ -157,12 +157,12 @@ class Kept:
             async for row in walked:
                 yield row
 
-    def _plain(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[Stored, None]:
+    def _plain(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[MessageRow, None]:
         return self.walk_all(runs, newest_first=newest_first)
 
-    async def _pinned(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[Stored, None]:
+    async def _pinned(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[MessageRow, None]:
         """At the cost of their number."""
-        found: list[Stored] = []
+        found: list[MessageRow] = []
         for run in runs:
             low, high = rows.pin_key(run.segment, run.after + 1), rows.pin_key(run.segment, run.upto + 1)
             for key, _ in await self._tree.items(self.root, low, high):
@@ -173,7 +173,7 @@ class Kept:
 
     async def rows(self, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         """Of all segments in the order of seq."""
-        merged: list[Stored] = []
+        merged: list[MessageRow] = []
         end = rules.NO_END
         for segment in self.segments():
             part, more = await self._piece(Run(segment, after_seq, rules.NO_END), limit, max_bytes)
@@ -189,9 +189,9 @@ class Kept:
             total += row.size
         return taken
 
-    async def _piece(self, run: Run, limit: int, max_bytes: int) -> tuple[list[Stored], bool]:
+    async def _piece(self, run: Run, limit: int, max_bytes: int) -> tuple[list[MessageRow], bool]:
         """The beginning of a run, and whether it goes on."""
-        found: list[Stored] = []
+        found: list[MessageRow] = []
         async with aclosing(self.walk(run)) as walked:
             async for row in walked:
                 if len(found) == limit or (found and sum(each.size for each in found) >= max_bytes):

@@ -14,11 +14,11 @@ from msgspec import Raw, Struct, structs
 from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
-from hansard.backends.keyvalue.keys import Keys, hashed
+from hansard.backends.keyvalue.keys import KeyValueKeys, hashed
 from hansard.backends.keyvalue.partitions import LINGER, Found, KeyValuePartitions
-from hansard.backends.keyvalue.rows import Anchor, Pending, StoredRecord
-from hansard.backends.keyvalue.tree import Missing, Root, Tree
-from hansard.backends.keyvalue.write import Bound, Effects, Write
+from hansard.backends.keyvalue.rows import Anchor, PendingSpace, StoredRecord
+from hansard.backends.keyvalue.tree import MissingNode, Root, Tree
+from hansard.backends.keyvalue.write import Bound, Effects, KeyValueWrite
 from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
@@ -31,7 +31,7 @@ Births = Mapping[str, str]
 """The births of the conversations that records belong to, by id."""
 
 
-class Space:
+class RecordSpace:
     """The records of one owner at one moment."""
 
     def __init__(self, key: str, tree: Tree, found: Found) -> None:
@@ -72,7 +72,7 @@ class Space:
     # Changing
 
     async def change(
-        self, keys: Keys, stamp: str, owner: str | None, batch: Batch, now: datetime
+        self, keys: KeyValueKeys, stamp: str, owner: str | None, batch: Batch, now: datetime
     ) -> SpaceChange | None:
         """The space after a batch, or None where it stays as it is. Without an owner, it keeps its own."""
         change = SpaceChange(Root(), owner, {}, Effects(put={}, drop=[]))
@@ -100,14 +100,14 @@ class Space:
             change.owner = self.anchor.owner
         return change
 
-    def _expiry(self, keys: Keys, key: bytes, row: StoredRecord) -> dict[str, str]:
+    def _expiry(self, keys: KeyValueKeys, key: bytes, row: StoredRecord) -> dict[str, str]:
         """Where a record is found when it expires."""
         if row.record.expires_at is None:
             return {}
         name = f"{row.stamp}-{hashed(key.hex())}"
         return {keys.due_at(row.record.expires_at, "record", name): rows.encode([self.key, key]).decode()}
 
-    async def _unneeded(self, keys: Keys, batch: Batch, births: set[str]) -> list[str]:
+    async def _unneeded(self, keys: KeyValueKeys, batch: Batch, births: set[str]) -> list[str]:
         """The keys by which these conversations found only records that go, or are stored anew."""
         found: list[str] = []
         for birth in sorted(births):
@@ -116,7 +116,9 @@ class Space:
             found += [keys.bound(birth, self.key, stamp) for stamp in set(stamps.values()) - left]
         return found
 
-    async def _store(self, keys: Keys, stamp: str, items: Mapping[bytes, Raw | None], change: SpaceChange) -> None:
+    async def _store(
+        self, keys: KeyValueKeys, stamp: str, items: Mapping[bytes, Raw | None], change: SpaceChange
+    ) -> None:
         numbers = itertools.count()
         prefix = f"{self.key.rpartition('/')[2]}/{stamp}"
         tree = await self._tree.change(self._root, items, lambda: f"{prefix}-{next(numbers)}")
@@ -126,7 +128,7 @@ class Space:
 
     def pending(self, head: str, anchor: Anchor, change: SpaceChange) -> tuple[Anchor, Token | None]:
         """The space with a root that counts when the write of this head has happened."""
-        waiting = Pending(head, anchor.n, anchor.stamp, change.root, change.owner)
+        waiting = PendingSpace(head, anchor.n, anchor.stamp, change.root, change.owner)
         return structs.replace(self.anchor or Anchor(), pending=waiting), self.token
 
 
@@ -137,11 +139,11 @@ class SpaceChange(Struct):
     effects: Effects
 
 
-Choice = Callable[[Space], Awaitable[list[bytes]]]
-Plan = Callable[[Space, str], Awaitable[tuple[Batch, list[Bound]]]]
+Choice = Callable[[RecordSpace], Awaitable[list[bytes]]]
+Plan = Callable[[RecordSpace, str], Awaitable[tuple[Batch, list[Bound]]]]
 
 
-class Records:
+class KeyValueRecords:
     def __init__(self, functions: Functions, partitions: KeyValuePartitions) -> None:
         self._functions = functions
         self._partitions = partitions
@@ -149,35 +151,35 @@ class Records:
 
     # Reading
 
-    async def _look(self, keys: Keys, key: str, look: Callable[[Space], Awaitable[rows.S]]) -> rows.S:
+    async def _look(self, keys: KeyValueKeys, key: str, look: Callable[[RecordSpace], Awaitable[rows.S]]) -> rows.S:
         """What is seen of a space at one moment."""
         while True:
             found = await self._partitions.read_space(key)
             try:
-                return await look(Space(key, self._partitions.tree(keys), found))
-            except Missing as missing:
+                return await look(RecordSpace(key, self._partitions.tree(keys), found))
+            except MissingNode as missing:
                 # Nodes go when a later head does not name them: then there is one.
                 if (await self._partitions.load(key))[1] == found[1]:
                     raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
 
     async def get(self, context: Context, wanted: Sequence[RecordKey]) -> list[Record | None]:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
 
-        async def look(space: Space) -> list[Record | None]:
+        async def look(space: RecordSpace) -> list[Record | None]:
             return [await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted]
 
         return await self._look(keys, keys.space(context.user or ""), look)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
 
-        async def look(space: Space) -> list[Record]:
+        async def look(space: RecordSpace) -> list[Record]:
             return await space.scan(query, lambda row: self._live(context, keys, row))
 
         found = await self._look(keys, keys.space(context.user or ""), look)
         return found[: query.limit], len(found) > query.limit
 
-    async def _live(self, context: Context, keys: Keys, row: StoredRecord | None) -> Record | None:
+    async def _live(self, context: Context, keys: KeyValueKeys, row: StoredRecord | None) -> Record | None:
         if row is None or not rules.is_alive(row.record, context.now):
             return None
         if row.record.conversation_id is not None:
@@ -186,17 +188,17 @@ class Records:
                 return None
         return rows.record_of(row)
 
-    async def _birth(self, context: Context, keys: Keys, id: str) -> str | None:
+    async def _birth(self, context: Context, keys: KeyValueKeys, id: str) -> str | None:
         """Which conversation the context sees under an id."""
         anchor, _ = await self._partitions.load(keys.head(id))
         if anchor is None or anchor.state is None or not rules.is_visible(anchor.state.conversation, context):
             return None
         return anchor.birth
 
-    async def owners(self, keys: Keys) -> list[tuple[str, int]]:
+    async def owners(self, keys: KeyValueKeys) -> list[tuple[str, int]]:
         """Everybody who has records, the empty name for nobody, and how many."""
 
-        async def look(space: Space) -> tuple[str | None, int]:
+        async def look(space: RecordSpace) -> tuple[str | None, int]:
             owner = space.anchor.owner if space.anchor else None
             return owner, 0 if owner is None else await space.count()
 
@@ -205,23 +207,25 @@ class Records:
 
     # Writing
 
-    async def begin(self, context: Context) -> Space:
+    async def begin(self, context: Context) -> RecordSpace:
         """The space of the context's user, to write to."""
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         key = keys.space(context.user or "")
-        return Space(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+        return RecordSpace(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
 
-    async def current(self, context: Context, space: Space, wanted: Sequence[RecordKey]) -> dict[RecordKey, Record]:
+    async def current(
+        self, context: Context, space: RecordSpace, wanted: Sequence[RecordKey]
+    ) -> dict[RecordKey, Record]:
         """Those of these records that the context sees."""
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         found = {each: await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted}
         return {key: record for key, record in found.items() if record}
 
     async def write(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-        keys, key = Keys(context.tenant), Keys(context.tenant).space(context.user or "")
+        keys, key = KeyValueKeys(context.tenant), KeyValueKeys(context.tenant).space(context.user or "")
         results: list[Record | None] = []
 
-        async def plan(space: Space, stamp: str) -> tuple[Batch, list[Bound]]:
+        async def plan(space: RecordSpace, stamp: str) -> tuple[Batch, list[Bound]]:
             births = await self._births(context, keys, writes)
             wanted = list(dict.fromkeys((write.namespace, write.key) for write in writes))
             changes, results[:] = rules.plan_records(context, writes, await self.current(context, space, wanted))
@@ -231,7 +235,7 @@ class Records:
         await self._change(keys, key, context.user or "", context.now, plan)
         return results
 
-    async def _births(self, context: Context, keys: Keys, writes: Sequence[RecordWrite]) -> dict[str, str]:
+    async def _births(self, context: Context, keys: KeyValueKeys, writes: Sequence[RecordWrite]) -> dict[str, str]:
         """The conversations that records will belong to, which must be there."""
         births: dict[str, str] = {}
         for write in writes:
@@ -242,10 +246,10 @@ class Records:
                 births[write.conversation_id] = birth
         return births
 
-    async def _change(self, keys: Keys, key: str, owner: str | None, now: datetime, plan: Plan) -> None:
+    async def _change(self, keys: KeyValueKeys, key: str, owner: str | None, now: datetime, plan: Plan) -> None:
         give_up = time.monotonic() + PATIENCE
         while True:
-            space = Space(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+            space = RecordSpace(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
             stamp = secrets.token_hex(8)
             try:
                 batch, bound = await plan(space, stamp)
@@ -253,7 +257,7 @@ class Records:
                 if change is not None:
                     change.effects.bound = bound
                     await self._commit(keys, space, stamp, change, now)
-            except Missing as missing:
+            except MissingNode as missing:
                 if (await self._partitions.load(key))[1] == space.token:
                     raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
             except Overtaken:
@@ -263,40 +267,44 @@ class Records:
             else:
                 return
 
-    async def _commit(self, keys: Keys, space: Space, stamp: str, change: SpaceChange, now: datetime) -> None:
+    async def _commit(
+        self, keys: KeyValueKeys, space: RecordSpace, stamp: str, change: SpaceChange, now: datetime
+    ) -> None:
         n, recent = rows.following(space.anchor, stamp)
         anchor = Anchor(n=n, recent=recent, owner=change.owner, root=change.root)
         is_first = space.anchor is None or space.anchor.owner is None
         await self._partitions.write(
-            Write(keys, space.key, space.token, anchor, now, change.effects, change.objects, names_tenant=is_first)
+            KeyValueWrite(
+                keys, space.key, space.token, anchor, now, change.effects, change.objects, names_tenant=is_first
+            )
         )
 
     # Removing
 
-    async def drop_bound(self, keys: Keys, space: str, birth: str, now: datetime) -> int:
+    async def drop_bound(self, keys: KeyValueKeys, space: str, birth: str, now: datetime) -> int:
         """Deletes the records of a space that belong to a conversation."""
 
-        async def choose(each: Space) -> list[bytes]:
+        async def choose(each: RecordSpace) -> list[bytes]:
             return list(await each.bound(birth))
 
         return await self._drop(keys, space, now, choose)
 
     async def erase(self, context: Context, owner: str) -> int:
         """Deletes all records of an owner."""
-        keys = Keys(context.tenant)
-        return await self._drop(keys, keys.space(owner), context.now, Space.everything)
+        keys = KeyValueKeys(context.tenant)
+        return await self._drop(keys, keys.space(owner), context.now, RecordSpace.everything)
 
     async def drop_expired(self, context: Context, space: str, key: bytes) -> int:
-        async def expired(each: Space) -> list[bytes]:
+        async def expired(each: RecordSpace) -> list[bytes]:
             row = await each.find(key)
             return [] if row is None or rules.is_alive(row.record, context.now) else [key]
 
-        return await self._drop(Keys(context.tenant), space, context.now, expired)
+        return await self._drop(KeyValueKeys(context.tenant), space, context.now, expired)
 
-    async def _drop(self, keys: Keys, space: str, now: datetime, choose: Choice) -> int:
+    async def _drop(self, keys: KeyValueKeys, space: str, now: datetime, choose: Choice) -> int:
         gone: list[bytes] = []
 
-        async def plan(each: Space, _: str) -> tuple[Batch, list[Bound]]:
+        async def plan(each: RecordSpace, _: str) -> tuple[Batch, list[Bound]]:
             gone[:] = await choose(each)
             return dict.fromkeys(gone), []
 

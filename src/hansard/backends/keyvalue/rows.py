@@ -21,7 +21,7 @@ _RECENT = 32
 """Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
 
 
-class Stored(Struct, array_like=True, frozen=True):
+class MessageRow(Struct, array_like=True, frozen=True):
     """A message as a row."""
 
     segment: int
@@ -50,7 +50,7 @@ class StoredRecord(Struct, array_like=True, frozen=True):
     """Of the write that stored it: what it is found by elsewhere is named by it."""
 
 
-class Pending(Struct, frozen=True):
+class PendingSpace(Struct, frozen=True):
     """What a space becomes when a conversation's write has happened that also writes records."""
 
     head: str
@@ -81,7 +81,7 @@ class Anchor(Struct, omit_defaults=True, frozen=True):
     """The stamp of the entries in listings."""
     due: str = ""
     """The stamp of the entry for the time when it expires."""
-    pending: Pending | None = None
+    pending: PendingSpace | None = None
     is_unmarked: bool = False
     """The last write had no mark: there was nothing to settle."""
     fence: str = ""
@@ -104,7 +104,7 @@ def following(before: Anchor | None, stamp: str) -> tuple[int, list[str]]:
     return (before.n + 1, [*before.recent[1 - _RECENT :], stamp]) if before else (1, [stamp])
 
 
-class Spent(Struct):
+class CountedUsage(Struct):
     """What one conversation adds to the usage of one day, and up to which of its writes."""
 
     n: int
@@ -136,20 +136,20 @@ def decode(data: bytes | Raw, kind: type[S], where: str) -> S:
 # Messages
 
 
-def stored_of(segment: int, message: Message, draft: Draft, stamp: str) -> Stored:
+def stored_of(segment: int, message: Message, draft: Draft, stamp: str) -> MessageRow:
     return _stored(segment, message, draft.body, draft.size, stamp)
 
 
-def changed(before: Stored, after: Message, draft: Draft | None, stamp: str) -> Stored:
+def changed(before: MessageRow, after: Message, draft: Draft | None, stamp: str) -> MessageRow:
     """The row of a message whose content is new, or stays where there is no draft."""
     if draft is None:
         return _stored(before.segment, after, before.body, before.size, before.stamp)
     return _stored(before.segment, after, draft.body, draft.size, stamp)
 
 
-def _stored(segment: int, message: Message, body: str, size: int, stamp: str) -> Stored:
+def _stored(segment: int, message: Message, body: str, size: int, stamp: str) -> MessageRow:
     updated = None if message.updated_at is None else to_micros(message.updated_at)
-    return Stored(
+    return MessageRow(
         segment,
         message.seq,
         message.id,
@@ -166,7 +166,7 @@ def _stored(segment: int, message: Message, body: str, size: int, stamp: str) ->
     )
 
 
-def message_of(row: Stored, conversation_id: str) -> Message:
+def message_of(row: MessageRow, conversation_id: str) -> Message:
     where = f"message {row.id!r} of conversation {conversation_id!r}"
     extra = _NO_EXTRA if row.extra is None else codec.decode_extra(row.extra, where)
     return Message(

@@ -20,13 +20,13 @@ from hansard import rules
 from hansard.backends.keyvalue import keys as names
 from hansard.backends.keyvalue import lifecycle, rows
 from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
-from hansard.backends.keyvalue.keys import Keys
+from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.partitions import KeyValuePartitions
-from hansard.backends.keyvalue.read import Kept
-from hansard.backends.keyvalue.records import Records, Space
-from hansard.backends.keyvalue.tenant_data import Beside
+from hansard.backends.keyvalue.read import StoredConversation
+from hansard.backends.keyvalue.records import KeyValueRecords, RecordSpace
+from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.transaction import KeyValueTransaction
-from hansard.backends.keyvalue.tree import Missing
+from hansard.backends.keyvalue.tree import MissingNode
 from hansard.backends.shared import optimistic
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
@@ -67,9 +67,9 @@ class KeyValueStorage:
         in_threads: bool = False,
     ) -> None:
         self.functions = Functions(store, in_threads=in_threads)
-        self.beside = Beside(self.functions)
+        self.beside = TenantData(self.functions)
         self.partitions = KeyValuePartitions(self.functions, self.beside)
-        self.records = Records(self.functions, self.partitions)
+        self.records = KeyValueRecords(self.functions, self.partitions)
         self._capabilities = Capabilities(
             name=name,
             durability=durability,
@@ -88,7 +88,7 @@ class KeyValueStorage:
     # One conversation
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
-        keys, partitions = Keys(context.tenant), self.partitions
+        keys, partitions = KeyValueKeys(context.tenant), self.partitions
 
         async def begin(certain: bool) -> KeyValueTransaction:
             self.functions.check_open()
@@ -99,10 +99,15 @@ class KeyValueStorage:
         return await optimistic.write(operation, begin)
 
     async def _look(
-        self, context: Context, id: str, look: Callable[[Kept], Awaitable[T]], *, behind_walls: bool = False
+        self,
+        context: Context,
+        id: str,
+        look: Callable[[StoredConversation], Awaitable[T]],
+        *,
+        behind_walls: bool = False,
     ) -> T | None:
         """What is seen of a conversation at one moment; None when the context sees no such conversation."""
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         while True:
             anchor, token = await self.partitions.load(keys.head(id))
             state = anchor.state if anchor else None
@@ -111,24 +116,26 @@ class KeyValueStorage:
             if not behind_walls and not rules.is_visible(state.conversation, context):
                 return None
             try:
-                return await look(Kept(self.partitions.tree(keys), anchor, state))
-            except Missing as missing:
+                return await look(StoredConversation(self.partitions.tree(keys), anchor, state))
+            except MissingNode as missing:
                 # Nodes go when a later head does not name them: then there is one.
                 if (await self.partitions.load(keys.head(id)))[1] == token:
                     where = f"{context.tenant}/{id}"
                     raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
-        async def look(kept: Kept) -> tuple[ConversationState, Found]:
+        async def look(kept: StoredConversation) -> tuple[ConversationState, Found]:
             return kept.state, await self.answer(context, kept, wants)
 
         return await self._look(context, id, look)
 
-    async def answer(self, context: Context, kept: Kept | None, wants: Wants, space: Space | None = None) -> Found:
+    async def answer(
+        self, context: Context, kept: StoredConversation | None, wants: Wants, space: RecordSpace | None = None
+    ) -> Found:
         found = await kept.answer(wants) if kept else Found()
         if not (wants.tombstones or wants.blobs or wants.records):
             return found
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         if wants.records and space is None:
             answers = await self.records.get(context, wants.records)
             records = {key: each for key, each in zip(wants.records, answers, strict=True) if each}
@@ -144,7 +151,7 @@ class KeyValueStorage:
     async def read_all(self, context: Context, id: str) -> tuple[ConversationState, list[tuple[int, Message]]] | None:
         """A conversation with all its messages, whoever may see it."""
 
-        async def look(kept: Kept) -> tuple[ConversationState, list[tuple[int, Message]]]:
+        async def look(kept: StoredConversation) -> tuple[ConversationState, list[tuple[int, Message]]]:
             found = await kept.rows(0, rules.NO_END, rules.NO_END)
             return kept.state, [(row.segment, row.message) for row in found]
 
@@ -157,7 +164,7 @@ class KeyValueStorage:
         return await self._look(context, id, lambda kept: kept.rows(after_seq, limit, max_bytes)) or []
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        head = Keys(context.tenant).head(id)
+        head = KeyValueKeys(context.tenant).head(id)
         end = time.monotonic() + timeout
         while True:
             anchor, _ = await self.partitions.load(head)
@@ -172,7 +179,7 @@ class KeyValueStorage:
         self, context: Context, query: ConversationQuery, together: int = _TOGETHER
     ) -> AsyncGenerator[ConversationState, None]:
         """The conversations of a listing between the query's places, in its order, whoever may see them."""
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         found: list[str] = []
         async with aclosing(self._entries(keys.shelf_of(query, context.user), query, together)) as entries:
             async for entry in entries:
@@ -199,11 +206,11 @@ class KeyValueStorage:
         for key in reversed(oldest_first):
             yield key
 
-    async def _listed(self, keys: Keys, entries: Sequence[str]) -> list[ConversationState]:
+    async def _listed(self, keys: KeyValueKeys, entries: Sequence[str]) -> list[ConversationState]:
         found = await self.functions.all(self._listed_one(keys, entry) for entry in entries)
         return [state for state in found if state is not None]
 
-    async def _listed_one(self, keys: Keys, entry: str) -> ConversationState | None:
+    async def _listed_one(self, keys: KeyValueKeys, entry: str) -> ConversationState | None:
         """None for an entry of a write that is over, or has not happened: its head names others."""
         anchor, _ = await self.partitions.load(keys.head(names.place_of(entry)[1]))
         return anchor.state if anchor is not None and entry.endswith(f"/{anchor.listed}") else None
@@ -224,7 +231,7 @@ class KeyValueStorage:
         return found, False
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         found: dict[str, list[str]] = {}
         async with aclosing(self.functions.keys(keys.authors(participant_id))) as entries:
             async for entry in entries:
@@ -240,7 +247,7 @@ class KeyValueStorage:
     async def _has(self, context: Context, id: str, message_id: str, entry: str) -> bool:
         """Whether a message is still there that an entry names."""
 
-        async def look(kept: Kept) -> bool:
+        async def look(kept: StoredConversation) -> bool:
             row = await kept.find(message_id)
             return row is not None and entry.endswith(f"/{row.stamp}-{row.seq}")
 
@@ -258,22 +265,22 @@ class KeyValueStorage:
         return await self.records.scan(context, query)
 
     async def record_owners(self, context: Context) -> list[str]:
-        return [owner for owner, _ in await self.records.owners(Keys(context.tenant)) if owner]
+        return [owner for owner, _ in await self.records.owners(KeyValueKeys(context.tenant)) if owner]
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         await self.functions.put(keys.due_at(keep_until, "blob", sha256), b"", None)
         await self.functions.put(keys.name, context.tenant.encode(), None)
         await self.beside.keep_blob(keys, sha256, data, keep_until)
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         self.functions.check_open()
         found = await self.functions.all(self.beside.get_blob(keys, each) for each in digests)
         return {sha256: data for sha256, data in zip(digests, found, strict=True) if data is not None}
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         await self.partitions.settle(keys)
         found = await self.beside.usage(keys, since, until)
         wanted = [row for row in found if rules.counts_anything(row) and context.user in (None, row.user_id)]
@@ -282,7 +289,7 @@ class KeyValueStorage:
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt:
-        keys = Keys(context.tenant)
+        keys = KeyValueKeys(context.tenant)
         await self.partitions.settle(keys)
         records = await self.records.erase(context, user_id)
         usage_rows = await self.beside.erase_usage(keys, user_id)

@@ -9,22 +9,22 @@ from datetime import datetime
 from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions
-from hansard.backends.keyvalue.keys import Keys
-from hansard.backends.keyvalue.rows import Spent
+from hansard.backends.keyvalue.keys import KeyValueKeys
+from hansard.backends.keyvalue.rows import CountedUsage
 from hansard.model import NOT_YET, UsageRow
 
 
-class Beside:
+class TenantData:
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
     # Blobs
     #
-    # Each message that refers to a blob has a key of its own for that (`Keys.references`), made before the message is
+    # Each message that refers to a blob has a key for that (`KeyValueKeys.references`), made before the message is
     # stored and dropped after it went. A blob is put anew after the reference was made, and deleted only with the token
     # that it had before its references were looked for: so it never goes while somebody begins to refer to it.
 
-    async def find_blob(self, keys: Keys, sha256: str) -> tuple[str, bytes, object] | None:
+    async def find_blob(self, keys: KeyValueKeys, sha256: str) -> tuple[str, bytes, object] | None:
         """Its key, value and token."""
         for key in await self._functions.page(keys.blob(sha256, ""), "", 1):
             found = await self._functions.get(key)
@@ -32,11 +32,11 @@ class Beside:
                 return key, *found
         return None
 
-    async def get_blob(self, keys: Keys, sha256: str) -> bytes | None:
+    async def get_blob(self, keys: KeyValueKeys, sha256: str) -> bytes | None:
         found = await self.find_blob(keys, sha256)
         return rows.blob_of(found[1], found[0])[1] if found else None
 
-    async def keep_blob(self, keys: Keys, sha256: str, data: bytes | None, until: datetime = NOT_YET) -> None:
+    async def keep_blob(self, keys: KeyValueKeys, sha256: str, data: bytes | None, until: datetime = NOT_YET) -> None:
         """Stores a blob, or puts it anew. Without data only one that is there."""
         while True:
             found = await self.find_blob(keys, sha256)
@@ -51,7 +51,7 @@ class Beside:
             if await self._functions.put(key, rows.blob_value(data, until, secrets.token_hex(8)), token) is not None:
                 return
 
-    async def release_blob(self, keys: Keys, sha256: str, now: datetime) -> bool:
+    async def release_blob(self, keys: KeyValueKeys, sha256: str, now: datetime) -> bool:
         """Deletes a blob that nothing refers to and nobody wants kept."""
         found = await self.find_blob(keys, sha256)
         if found is None or rows.blob_of(found[1], found[0])[0].keep_until > now:
@@ -60,14 +60,14 @@ class Beside:
             return False
         return await self._functions.delete(found[0], found[2])
 
-    async def blob_keys(self, keys: Keys) -> list[tuple[str, int]]:
+    async def blob_keys(self, keys: KeyValueKeys) -> list[tuple[str, int]]:
         """The hash and size of every blob."""
         found = [key.split("/")[-2:] async for key in self._functions.keys(keys.blobs)]
         return [(sha256, int(size)) for sha256, size in found]
 
     # Usage: an object for each conversation and day, which knows the last write that it has counted
 
-    async def spend(self, keys: Keys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
+    async def spend(self, keys: KeyValueKeys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
         by_day: dict[str, list[UsageRow]] = {}
         for row in changes:
             by_day.setdefault(row.day, []).append(row)
@@ -77,24 +77,24 @@ class Beside:
     async def _spend(self, key: str, n: int, added: Sequence[UsageRow]) -> None:
         while True:
             found = await self._functions.get(key)
-            spent = rows.decode(found[0], Spent, key) if found else Spent(0, [])
+            spent = rows.decode(found[0], CountedUsage, key) if found else CountedUsage(0, [])
             if spent.n >= n:
                 return
-            value = rows.encode(Spent(n, _added([*spent.rows, *added])))
+            value = rows.encode(CountedUsage(n, _added([*spent.rows, *added])))
             if await self._functions.put(key, value, found[1] if found else None) is not None:
                 return
 
-    async def usage(self, keys: Keys, since: str | None = None, until: str | None = None) -> list[UsageRow]:
+    async def usage(self, keys: KeyValueKeys, since: str | None = None, until: str | None = None) -> list[UsageRow]:
         """All rows of these days, added up; also those that count nothing."""
         found: list[UsageRow] = []
         async for key in self._functions.keys(keys.usage, f"{keys.usage}{since}" if since else ""):
             if until is not None and key >= f"{keys.usage}{until}":
                 break
             value = await self._functions.get(key)
-            found += rows.decode(value[0], Spent, key).rows if value else []
+            found += rows.decode(value[0], CountedUsage, key).rows if value else []
         return _added(found)
 
-    async def erase_usage(self, keys: Keys, user_id: str | None) -> int:
+    async def erase_usage(self, keys: KeyValueKeys, user_id: str | None) -> int:
         """Removes a user's rows, or all (None); returns how many different ones there were."""
         gone: set[rules.UsageKey] = set()
         async for key in self._functions.keys(keys.usage):
@@ -103,7 +103,7 @@ class Beside:
 
     async def _erase_usage(self, key: str, user_id: str | None) -> set[rules.UsageKey]:
         while (found := await self._functions.get(key)) is not None:
-            spent = rows.decode(found[0], Spent, key)
+            spent = rows.decode(found[0], CountedUsage, key)
             left = [] if user_id is None else [row for row in spent.rows if row.user_id != user_id]
             gone = {_key(row) for row in spent.rows if row not in left}
             if not gone and user_id is not None:
@@ -111,13 +111,13 @@ class Beside:
             if user_id is None:
                 if await self._functions.delete(key, found[1]):
                     return gone
-            elif await self._functions.put(key, rows.encode(Spent(spent.n, left)), found[1]) is not None:
+            elif await self._functions.put(key, rows.encode(CountedUsage(spent.n, left)), found[1]) is not None:
                 return gone
         return set()
 
     # Tombstones
 
-    async def bury(self, keys: Keys, digest: str, at: datetime) -> None:
+    async def bury(self, keys: KeyValueKeys, digest: str, at: datetime) -> None:
         key = f"{keys.graves}{digest}"
         while True:
             found = await self._functions.get(key)
@@ -126,7 +126,7 @@ class Beside:
             if await self._functions.put(key, rows.encode(at), found[1] if found else None) is not None:
                 return
 
-    async def has_tombstones(self, keys: Keys, digests: Sequence[str]) -> dict[str, datetime]:
+    async def has_tombstones(self, keys: KeyValueKeys, digests: Sequence[str]) -> dict[str, datetime]:
         found = await self._functions.all(self._functions.get(f"{keys.graves}{each}") for each in digests)
         return {
             digest: rows.decode(each[0], datetime, f"tombstone {digest}")
@@ -134,7 +134,7 @@ class Beside:
             if each is not None
         }
 
-    async def forget_grave(self, keys: Keys, digest: str, now: datetime) -> bool:
+    async def forget_grave(self, keys: KeyValueKeys, digest: str, now: datetime) -> bool:
         key = f"{keys.graves}{digest}"
         found = await self._functions.get(key)
         if found is None or rows.decode(found[0], datetime, key) + rules.TOMBSTONE_LIFE > now:

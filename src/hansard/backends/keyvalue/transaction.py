@@ -10,13 +10,13 @@ from msgspec import Raw, structs
 
 from hansard import rules
 from hansard.backends.keyvalue import rows
-from hansard.backends.keyvalue.keys import Keys, hashed
+from hansard.backends.keyvalue.keys import KeyValueKeys, hashed
 from hansard.backends.keyvalue.partitions import LINGER, Found
-from hansard.backends.keyvalue.read import Kept
-from hansard.backends.keyvalue.records import Space, batch_of
-from hansard.backends.keyvalue.rows import Anchor, Stored
-from hansard.backends.keyvalue.tree import Missing, Root, is_gone
-from hansard.backends.keyvalue.write import Effects, Write, keys_of
+from hansard.backends.keyvalue.read import StoredConversation
+from hansard.backends.keyvalue.records import RecordSpace, batch_of
+from hansard.backends.keyvalue.rows import Anchor, MessageRow
+from hansard.backends.keyvalue.tree import MissingNode, Root, is_gone
+from hansard.backends.keyvalue.write import Effects, KeyValueWrite, keys_of
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
@@ -34,12 +34,12 @@ class KeyValueTransaction:
         self.is_certain = is_certain
         self.has_applied = False
         self._storage = storage
-        self._keys = Keys(context.tenant)
+        self._keys = KeyValueKeys(context.tenant)
         self._anchor, self._token = found
         self._tree = storage.partitions.tree(self._keys)
-        self._kept = Kept(self._tree, self._anchor, self.state) if self._anchor and self.state else None
+        self._kept = StoredConversation(self._tree, self._anchor, self.state) if self._anchor and self.state else None
         self._segments = self._anchor.segments if self._kept and self._anchor else 0
-        self._space: Space | None = None
+        self._space: RecordSpace | None = None
         """What the operation has seen of the records, and its changes of them are decided on."""
 
     @property
@@ -55,10 +55,10 @@ class KeyValueTransaction:
             if wants.records:
                 self._space = await self._storage.records.begin(self.context)
             return await self._storage.answer(self.context, self._kept, wants, self._space)
-        except Missing as missing:
+        except MissingNode as missing:
             raise await self._overtaken(missing) from missing
 
-    async def _overtaken(self, missing: Missing) -> Exception:
+    async def _overtaken(self, missing: MissingNode) -> Exception:
         """Why a node is not there: a head is of the past, or names what does not exist."""
         heads = {self._keys.head(self.id): self._token} | ({self._space.key: self._space.token} if self._space else {})
         for head, token in heads.items():
@@ -67,20 +67,20 @@ class KeyValueTransaction:
         return Corrupt(f"conversation {self.id!r} misses a part of what it holds: {missing}", where=str(missing))
 
     async def apply(self, changes: Changes) -> Applied:
-        work = Change(self, self._anchor if self._kept else None, self._kept)
+        work = ChangePlan(self, self._anchor if self._kept else None, self._kept)
         try:
             write, applied = await work.plan(changes, self._segments, (self._anchor, self._token), self._space)
-        except Missing as missing:
+        except MissingNode as missing:
             raise await self._overtaken(missing) from missing
         self.has_applied = True
         gone = await self._storage.partitions.write(write)
         return structs.replace(applied, blobs=gone.blobs, records=gone.records)
 
 
-class Change:
+class ChangePlan:
     """One `Changes`, made into the head that follows, and what belongs to it."""
 
-    def __init__(self, tx: KeyValueTransaction, before: Anchor | None, kept: Kept | None) -> None:
+    def __init__(self, tx: KeyValueTransaction, before: Anchor | None, kept: StoredConversation | None) -> None:
         self._keys = tx._keys
         self._tree = tx._tree
         self._context = tx.context
@@ -96,7 +96,9 @@ class Change:
         self._blobs: dict[str, bytes | None] = {}
         self._is_new = kept is None
 
-    async def plan(self, changes: Changes, segments: int, found: Found, space: Space | None) -> tuple[Write, Applied]:
+    async def plan(
+        self, changes: Changes, segments: int, found: Found, space: RecordSpace | None
+    ) -> tuple[KeyValueWrite, Applied]:
         applied = await self._wipe(changes)
         gone = await self._gone(changes)
         for row in gone:
@@ -112,7 +114,7 @@ class Change:
         self._effects.tombstones = list(changes.tombstones)
         end = self._context.now + rules.TOMBSTONE_LIFE
         self._effects.put |= {self._keys.due_at(end, "grave", digest): "" for digest in changes.tombstones}
-        write = Write(
+        write = KeyValueWrite(
             self._keys,
             self._keys.head(self._id),
             found[1],
@@ -128,7 +130,7 @@ class Change:
         summaries = applied.summaries + len(changes.lost_summaries)
         return write, structs.replace(applied, messages=applied.messages + len(gone), summaries=summaries)
 
-    async def _write_records(self, changes: Changes, write: Write, space: Space) -> None:
+    async def _write_records(self, changes: Changes, write: KeyValueWrite, space: RecordSpace) -> None:
         batch = batch_of(changes.records, {self._id: self._birth}, self._stamp)
         owner = self._context.user or ""
         change = await space.change(self._keys, self._stamp, owner, batch, self._context.now)
@@ -150,7 +152,7 @@ class Change:
         )
         for key, value in self._root.fresh:
             if key.startswith(b"m") and not is_gone(value):
-                self._release(rows.decode(value, Stored, "a message"))
+                self._release(rows.decode(value, MessageRow, "a message"))
         if self._root.children:
             self._effects.wipe = structs.replace(self._root, fresh=[])
         self._root = Root()
@@ -160,32 +162,32 @@ class Change:
             self._is_new = True
         return applied
 
-    async def _gone(self, changes: Changes) -> list[Stored]:
+    async def _gone(self, changes: Changes) -> list[MessageRow]:
         if self._kept is None or changes.wipes != "nothing":
             return []
         found = [await self._kept.at(segment, message.seq) for segment, message in changes.remove]
         removed = [row for row in found if row is not None]
         return [*removed, *[row async for row in self._kept.walk_all(changes.remove_runs)]]
 
-    def _remove(self, row: Stored) -> None:
+    def _remove(self, row: MessageRow) -> None:
         self._release(row)
         self._batch[rows.message_key(row.segment, row.seq)] = None
         self._batch[rows.id_key(row.id)] = None
         if row.pinned:
             self._batch[rows.pin_key(row.segment, row.seq)] = None
 
-    def _release(self, row: Stored) -> None:
+    def _release(self, row: MessageRow) -> None:
         self._effects.drop += keys_of(self._keys, self._id, row)
         self._effects.released += [ref.sha256 for ref in row.blobs if ref.sha256 not in self._effects.released]
 
     # What comes
 
-    def _put(self, row: Stored, changes: Changes) -> None:
+    def _put(self, row: MessageRow, changes: Changes) -> None:
         self._set(row)
         self._objects |= keys_of(self._keys, self._id, row)
         self._blobs |= {ref.sha256: changes.blobs.get(ref.sha256) for ref in row.blobs}
 
-    def _set(self, row: Stored) -> None:
+    def _set(self, row: MessageRow) -> None:
         self._batch[rows.message_key(row.segment, row.seq)] = rows.raw(row)
         self._batch[rows.id_key(row.id)] = rows.raw((row.segment, row.seq))
         if row.pinned:
@@ -197,7 +199,7 @@ class Change:
         update = changes.update
         before = await self._kept.at(update.segment, update.before.seq)
         if before is None:
-            raise Missing(update.before.id)
+            raise MissingNode(update.before.id)
         after = rows.changed(before, update.after, update.draft, self._stamp)
         if before.pinned and not after.pinned:
             self._batch[rows.pin_key(before.segment, before.seq)] = None

@@ -54,7 +54,7 @@ _INNER = msgspec.json.Decoder(list[Child])
 _encode = msgspec.json.Encoder().encode
 
 
-class Missing(Exception):
+class MissingNode(Exception):
     """A node is not there: the root that named it is of the past, or the store is damaged."""
 
     def __init__(self, name: str) -> None:
@@ -97,7 +97,7 @@ class Tree:
             return self._read[name]
         data = await self._load(name)
         if data is None:
-            raise Missing(name)
+            raise MissingNode(name)
         while len(self._read) >= _REMEMBERED:
             del self._read[next(iter(self._read))]
         try:

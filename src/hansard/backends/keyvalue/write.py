@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Token
-from hansard.backends.keyvalue.keys import Keys
-from hansard.backends.keyvalue.rows import Anchor, Stored
+from hansard.backends.keyvalue.keys import KeyValueKeys
+from hansard.backends.keyvalue.rows import Anchor, MessageRow
 from hansard.backends.keyvalue.tree import Root
-from hansard.backends.shared.settling import Mark
+from hansard.backends.shared.settling import WriteMark
 from hansard.model import UsageRow
 
 
@@ -56,13 +56,13 @@ class Intent(Struct):
     deadline: int = 0
 
 
-Effect = tuple[Keys, Intent]
+Effect = tuple[KeyValueKeys, Intent]
 
 
-class Write(Struct):
+class KeyValueWrite(Struct):
     """A decided write: a new head in the place of the one with this token, and what belongs to it."""
 
-    keys: Keys
+    keys: KeyValueKeys
     head: str
     token: Token | None
     anchor: Anchor
@@ -83,11 +83,11 @@ class Write(Struct):
         return self.keys.tenant
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> WriteMark:
         anchor = self.anchor
         made = list(self.objects)
         said = Intent(self.head, anchor.n, anchor.stamp, anchor.birth, self.at, made, list(self.blobs), self.follows)
-        return Mark(self.head, anchor.n, anchor.n - 1, carried=said)
+        return WriteMark(self.head, anchor.n, anchor.n - 1, carried=said)
 
     @property
     def effects(self) -> Sequence[Effect]:
@@ -98,7 +98,7 @@ class Write(Struct):
         return not self.objects and not self.names_tenant and self.follows == Effects()
 
 
-def keys_of(keys: Keys, id: str, row: Stored) -> dict[str, bytes]:
+def keys_of(keys: KeyValueKeys, id: str, row: MessageRow) -> dict[str, bytes]:
     """The objects that a message has under keys of its own, beside its place in the tree."""
     name = f"{row.stamp}-{row.seq}"
     found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}

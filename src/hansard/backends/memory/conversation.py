@@ -19,7 +19,7 @@ Place = tuple[int, int]
 """The line and seq of a message."""
 
 
-class Kept:
+class MemoryConversation:
     """One conversation: its head, and for each line its messages in the order of seq."""
 
     def __init__(self, head: ConversationState) -> None:
@@ -163,7 +163,7 @@ class Kept:
             yield line, messages[index]
 
 
-def select(kept: Kept, query: MessageQuery) -> Iterator[Message]:
+def select(kept: MemoryConversation, query: MessageQuery) -> Iterator[Message]:
     """The messages that a query wants, in its order. By time, the branch has to be sorted; by seq, it is walked."""
     if query.pinned and query.sort == "seq":
         return filter_by(kept.read_pinned(query.branch, newest_first=query.newest_first), query)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hansard import rules
-from hansard.backends.memory.tenant import Tenant
+from hansard.backends.memory.tenant import MemoryTenant
 from hansard.contract.types import Context, ConversationState, Swept
 from hansard.model import Message, Receipt, Stats
 
-Tenants = dict[str, Tenant]
+Tenants = dict[str, MemoryTenant]
 
 
 def chosen(tenants: Tenants, tenant: str | None) -> Tenants:
@@ -55,7 +55,7 @@ def sweep(tenants: Tenants, context: Context) -> Swept:
     return Swept(receipt=total, tombstones=tombstones)
 
 
-def _sweep(tenant: Tenant, context: Context) -> Receipt:
+def _sweep(tenant: MemoryTenant, context: Context) -> Receipt:
     total = Receipt(at=context.now, physically_gone=True)
     for id, kept in list(tenant.conversations.items()):
         if not rules.is_visible(kept.head.conversation, context):

@@ -17,8 +17,8 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.memory import lifecycle
-from hansard.backends.memory.conversation import Kept, bounded, select
-from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
+from hansard.backends.memory.conversation import MemoryConversation, bounded, select
+from hansard.backends.memory.tenant import MemoryTenant, StoredBlob, record_key
 from hansard.backends.memory.transaction import MemoryTransaction, answer
 from hansard.backends.shared.copies import own_conversation, own_message, own_record
 from hansard.backends.shared.signals import Signals
@@ -45,7 +45,7 @@ class MemoryStorage:
     def __init__(self, *, max_conversations: int | None = None, max_messages: int | None = None) -> None:
         self._max_conversations = max_conversations
         self._max_messages = max_messages
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants: dict[str, MemoryTenant] = {}
         self._lock = threading.RLock()
         self._signals = Signals()
         self._evicted_conversations = 0
@@ -68,14 +68,14 @@ class MemoryStorage:
         if self._closed:
             raise Closed("this store was closed")
 
-    def tenant(self, context: Context) -> Tenant:
+    def tenant(self, context: Context) -> MemoryTenant:
         self._check_open()
         tenant = self.tenants.get(context.tenant)
         if tenant is None:
-            tenant = self.tenants[context.tenant] = Tenant()
+            tenant = self.tenants[context.tenant] = MemoryTenant()
         return tenant
 
-    def _chosen(self, tenant: str | None) -> dict[str, Tenant]:
+    def _chosen(self, tenant: str | None) -> dict[str, MemoryTenant]:
         self._check_open()
         return lifecycle.chosen(self.tenants, tenant)
 
@@ -91,7 +91,7 @@ class MemoryStorage:
             self._signals.notify((context.tenant, id))
             return value
 
-    async def _evict(self, tenant: Tenant, context: Context, id: str) -> None:
+    async def _evict(self, tenant: MemoryTenant, context: Context, id: str) -> None:
         while self._max_conversations is not None and len(tenant.conversations) > self._max_conversations:
             tenant.drop(context, next(iter(tenant.conversations)))
             self._evicted_conversations += 1
@@ -218,7 +218,7 @@ class MemoryStorage:
             return receipt
 
 
-def _eviction(context: Context, kept: Kept, excess: int) -> Changes:
+def _eviction(context: Context, kept: MemoryConversation, excess: int) -> Changes:
     """The loss of the oldest messages. It belongs to the write that made the conversation too long: no new version."""
     oldest = list(islice(kept.all_messages(), excess))
     places, newest = places_of(oldest), kept.last_time(Without(ids=[message.id for _, message in oldest]))

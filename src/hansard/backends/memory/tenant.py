@@ -9,7 +9,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from hansard import codec, rules
-from hansard.backends.memory.conversation import Kept, digests, is_by
+from hansard.backends.memory.conversation import MemoryConversation, digests, is_by
 from hansard.backends.memory.listing import Listing
 from hansard.contract.types import Context, ConversationState, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
@@ -27,9 +27,9 @@ class StoredBlob(Struct):
     keep_until: datetime
 
 
-class Tenant:
+class MemoryTenant:
     def __init__(self) -> None:
-        self.conversations: dict[str, Kept] = {}
+        self.conversations: dict[str, MemoryConversation] = {}
         """In the order of their last use."""
         self.listing = Listing()
         self.records: dict[RecordKey, Record] = {}
@@ -42,7 +42,7 @@ class Tenant:
     def holds_anything(self) -> bool:
         return bool(self.conversations or self.records or self.blobs)
 
-    def find(self, context: Context, id: str) -> Kept | None:
+    def find(self, context: Context, id: str) -> MemoryConversation | None:
         """A conversation that the context may see. Looking at it is a use."""
         kept = self.conversations.get(id)
         if kept is None or not rules.is_visible(kept.head.conversation, context):
@@ -50,9 +50,9 @@ class Tenant:
         self.conversations[id] = self.conversations.pop(id)
         return kept
 
-    def add(self, state: ConversationState) -> Kept:
+    def add(self, state: ConversationState) -> MemoryConversation:
         """A new, empty conversation."""
-        kept = self.conversations[state.conversation.id] = Kept(state)
+        kept = self.conversations[state.conversation.id] = MemoryConversation(state)
         kept.enlist(self.listing)
         return kept
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.backends.memory.conversation import Kept, digests
-from hansard.backends.memory.tenant import StoredBlob, Tenant, record_key
+from hansard.backends.memory.conversation import MemoryConversation, digests
+from hansard.backends.memory.tenant import MemoryTenant, StoredBlob, record_key
 from hansard.backends.shared.copies import own_message, own_record
 from hansard.contract.storage import Applied, Changes, Found, Wants
 from hansard.contract.types import Context, ConversationState
@@ -18,7 +18,7 @@ _NOTHING_WIPED = Applied(physically_gone=True)
 
 
 class MemoryTransaction:
-    def __init__(self, tenant: Tenant, context: Context, id: str) -> None:
+    def __init__(self, tenant: MemoryTenant, context: Context, id: str) -> None:
         self.context = context
         self.id = id
         self._tenant = tenant
@@ -56,7 +56,7 @@ class MemoryTransaction:
             blobs=wiped.blobs + self._tenant.drop_blobs(self.context, digests(released)),
         )
 
-    def _remove(self, kept: Kept, changes: Changes) -> Sequence[Message]:
+    def _remove(self, kept: MemoryConversation, changes: Changes) -> Sequence[Message]:
         """Returns the messages that went."""
         if not (changes.remove or changes.remove_runs):
             return ()
@@ -80,7 +80,7 @@ class MemoryTransaction:
             return Applied(messages=len(gone), summaries=summaries, blobs=blobs, physically_gone=True)
         return _NOTHING_WIPED
 
-    def _store(self, kept: Kept, changes: Changes) -> None:
+    def _store(self, kept: MemoryConversation, changes: Changes) -> None:
         """Summaries, messages and the bytes that these refer to. Messages are copied: callers may change theirs."""
         for sha256, data in changes.blobs.items():
             self._tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
@@ -115,7 +115,7 @@ def _applied(receipt: Receipt) -> Applied:
     )
 
 
-def answer(tenant: Tenant, context: Context, kept: Kept | None, wants: Wants) -> Found:
+def answer(tenant: MemoryTenant, context: Context, kept: MemoryConversation | None, wants: Wants) -> Found:
     """What is asked for, as copies: callers may change them. `kept` is None where there is no conversation."""
     found: dict[str, Any] = {}
     if wants.tombstones:

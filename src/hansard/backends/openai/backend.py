@@ -18,7 +18,7 @@ from msgspec import UNSET, structs
 
 from hansard.backends.openai import check
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import PULLED, Link, is_pulled
+from hansard.backends.openai.mirror import PULLED, MirrorPair, is_pulled
 from hansard.backends.openai.mirror_state import TENANT
 from hansard.backends.openai.sync_from_api import Puller
 from hansard.backends.openai.sync_to_api import Pusher
@@ -46,7 +46,7 @@ _LOOKS = 3
 
 
 class OpenAiBackend:
-    def __init__(self, link: Link, client: openai.AsyncOpenAI) -> None:
+    def __init__(self, link: MirrorPair, client: openai.AsyncOpenAI) -> None:
         self._link = link
         self._index = link.index
         self._states = link.states

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import openai
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import Link, Seen, grows, is_pulled
-from hansard.backends.openai.mirror_state import TENANT, State
+from hansard.backends.openai.mirror import MirrorPair, SeenEntries, grows, is_pulled
+from hansard.backends.openai.mirror_state import TENANT, MirrorState
 from hansard.contract.types import Context
 from hansard.model import Message, Problem
 
@@ -17,7 +17,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """When nothing had expired yet: what has is not wrong, it only waits for a purge."""
 
 
-async def check(link: Link, tenant: str | None) -> AsyncIterator[Problem]:
+async def check(link: MirrorPair, tenant: str | None) -> AsyncIterator[Problem]:
     """Nothing is changed."""
     async for owner, id, state in link.states.all(Context(TENANT, _LONG_AGO), tenant):
         of = Context(owner, _LONG_AGO)
@@ -26,7 +26,7 @@ async def check(link: Link, tenant: str | None) -> AsyncIterator[Problem]:
                 yield Problem(f"{owner}/{id}", what)
 
 
-async def _differences(link: Link, context: Context, id: str, state: State) -> AsyncIterator[str]:
+async def _differences(link: MirrorPair, context: Context, id: str, state: MirrorState) -> AsyncIterator[str]:
     if await link.index.get_conversation(context, id) is None:
         yield f"it is deleted here, and may still be at the API, as {state.remote}: delete it once more"
         return
@@ -34,7 +34,7 @@ async def _differences(link: Link, context: Context, id: str, state: State) -> A
         yield "a change broke off before it was made at the API: the next write makes it good"
         return
     try:
-        seen = Seen()
+        seen = SeenEntries()
         async for entry in link.remote.entries(state.remote, None):
             seen.add(entry)
     except openai.NotFoundError:
@@ -48,7 +48,9 @@ async def _differences(link: Link, context: Context, id: str, state: State) -> A
             yield f"{waiting:,} of its messages are not at the API yet: the next write adds them"
 
 
-async def _counted(link: Link, context: Context, id: str, state: State, seen: Seen) -> tuple[int, int]:
+async def _counted(
+    link: MirrorPair, context: Context, id: str, state: MirrorState, seen: SeenEntries
+) -> tuple[int, int]:
     missing = waiting = 0
     async for rows in link.rows(context, id):
         for row in rows:
@@ -64,7 +66,7 @@ async def _counted(link: Link, context: Context, id: str, state: State, seen: Se
     return missing, waiting
 
 
-def _can_be_there(link: Link, message: Message) -> bool:
+def _can_be_there(link: MirrorPair, message: Message) -> bool:
     if link.remote.takes_ids or is_pulled(message):
         return True
     return message.updated_at is None and bool(link.remote.pieces(message, ""))

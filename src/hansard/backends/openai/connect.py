@@ -14,11 +14,11 @@ from typing import Any, cast
 from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
 from hansard.backends.openai.backend import OpenAiBackend
-from hansard.backends.openai.conversations import Conversations
-from hansard.backends.openai.mirror import Link, Mode
-from hansard.backends.openai.mirror_state import States
+from hansard.backends.openai.conversations import RemoteConversations
+from hansard.backends.openai.mirror import MirrorPair, Mode
+from hansard.backends.openai.mirror_state import MirrorStates
 from hansard.backends.openai.remote import Remote
-from hansard.backends.openai.threads import Threads
+from hansard.backends.openai.threads import RemoteThreads
 from hansard.errors import NotFound, Unsupported, ValidationError
 from hansard.urls import Url
 
@@ -26,8 +26,8 @@ _OPTIONS = ("index", "mode", "pull", "key_file", "timeout", "scheme")
 _INDEX = "sqlite:///hansard-openai.db"
 _HERE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 _REMOTES: dict[str, Callable[[AsyncOpenAI, str], Remote]] = {
-    "openai+conversations": Conversations,
-    "openai+threads": Threads,
+    "openai+conversations": RemoteConversations,
+    "openai+threads": RemoteThreads,
 }
 
 
@@ -56,14 +56,14 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
         await client.close()
         await index.close()
         raise Unsupported(f"the index {index_url!r} must be a store that keeps records", capability="records")
-    states = States(index)
+    states = MirrorStates(index)
     try:
         mark = await states.mark(datetime.now(UTC))
     except BaseException:
         await client.close()
         await index.close()
         raise
-    link = Link(index, _REMOTES[url.scheme](client, mark), states, mark, cast(Mode, mode), pulls=pulls)
+    link = MirrorPair(index, _REMOTES[url.scheme](client, mark), states, mark, cast(Mode, mode), pulls=pulls)
     return OpenAiBackend(link, client)
 
 

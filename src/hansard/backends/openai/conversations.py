@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from hansard.backends.openai import names
 from hansard.backends.openai.names import Name
-from hansard.backends.openai.remote import LARGEST, Entry, Piece, missing_is_none, pages, too_large
+from hansard.backends.openai.remote import LARGEST, RemoteEntry, RemotePart, missing_is_none, pages, too_large
 from hansard.errors import Unsupported
 from hansard.formats import openai_items
 from hansard.formats.parts import as_text
@@ -22,7 +22,7 @@ CHUNK = 20
 _MOST_PIECES = 0xFFFF
 
 
-class Conversations:
+class RemoteConversations:
     name = "openai-conversations"
     prefix = "conv_"
     takes_ids = True
@@ -51,7 +51,7 @@ class Conversations:
         with missing_is_none():
             await self._api.delete(id)
 
-    def pieces(self, message: Message, stem: str) -> list[Piece]:
+    def pieces(self, message: Message, stem: str) -> list[RemotePart]:
         items = openai_items.items_of(message)[:_MOST_PIECES]
         found = []
         for number, item in enumerate(items):
@@ -59,11 +59,11 @@ class Conversations:
             found.append(self._piece(sendable, Name(message.seq, stem, number, len(items))))
         return found
 
-    def _piece(self, item: dict[str, Any], name: Name) -> Piece:
+    def _piece(self, item: dict[str, Any], name: Name) -> RemotePart:
         id = openai_items.prefix_of(item) + names.write(name, self._mark)
-        return Piece(id, name, {**item, "id": id})
+        return RemotePart(id, name, {**item, "id": id})
 
-    async def add(self, id: str, pieces: Sequence[Piece]) -> None:
+    async def add(self, id: str, pieces: Sequence[RemotePart]) -> None:
         for start in range(0, len(pieces), CHUNK):
             chunk = pieces[start : start + CHUNK]
             try:
@@ -79,7 +79,7 @@ class Conversations:
                     if not await self.has(id, piece.key):
                         await self._create_in_any_words(id, piece)
 
-    async def _create_in_any_words(self, id: str, piece: Piece) -> None:
+    async def _create_in_any_words(self, id: str, piece: RemotePart) -> None:
         """One that the API refuses goes as text: it must not keep those behind it from being added."""
         try:
             await self._create(id, [piece])
@@ -87,7 +87,7 @@ class Conversations:
             said = openai_items.checked({"role": "assistant", "content": as_text(piece.body)}, "item")
             await self._create(id, [self._piece(said, piece.name)])
 
-    async def _create(self, id: str, pieces: Sequence[Piece]) -> None:
+    async def _create(self, id: str, pieces: Sequence[RemotePart]) -> None:
         items: Any = [piece.body for piece in pieces]
         path = f"/conversations/{quote(id, safe='')}/items"
         answer: Any = await self._once.post(path, cast_to=object, body={"items": items})
@@ -103,20 +103,20 @@ class Conversations:
             return True
         return False
 
-    def entries(self, id: str, after: str | None) -> AsyncIterator[Entry]:
+    def entries(self, id: str, after: str | None) -> AsyncIterator[RemoteEntry]:
         return self._listed(id, "asc", after)
 
-    def newest(self, id: str) -> AsyncIterator[Entry]:
+    def newest(self, id: str) -> AsyncIterator[RemoteEntry]:
         return self._listed(id, "desc", None)
 
-    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[Entry]:
+    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[RemoteEntry]:
         path = f"/conversations/{quote(id, safe='')}/items"
 
         async def fetch(query: dict[str, Any]) -> Any:
             return await self._client.get(path, cast_to=object, options={"params": query})
 
         async for native in pages(fetch, order, after):
-            yield Entry(native["id"], names.read(native["id"], self._mark), _message(native))
+            yield RemoteEntry(native["id"], names.read(native["id"], self._mark), _message(native))
 
     async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
         for entry_id in entry_ids:

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backends.openai import names
-from hansard.backends.openai.mirror_state import State, States
-from hansard.backends.openai.remote import Entry, Piece, Remote
+from hansard.backends.openai.mirror_state import MirrorState, MirrorStates
+from hansard.backends.openai.remote import Remote, RemoteEntry, RemotePart
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, Row
 from hansard.errors import Unavailable
@@ -31,8 +31,10 @@ PAIRS = 16
 """Of metadata, at most."""
 
 
-class Link:
-    def __init__(self, index: Backend, remote: Remote, states: States, mark: str, mode: Mode, *, pulls: bool) -> None:
+class MirrorPair:
+    def __init__(
+        self, index: Backend, remote: Remote, states: MirrorStates, mark: str, mode: Mode, *, pulls: bool
+    ) -> None:
         self.index = index
         self.remote = remote
         self.states = states
@@ -63,12 +65,14 @@ class Link:
             yield rows
             after = rows[-1].message.seq
 
-    def stem(self, context: Context, id: str, message: Message, state: State) -> tuple[int, str]:
+    def stem(self, context: Context, id: str, message: Message, state: MirrorState) -> tuple[int, str]:
         return message.seq, names.stem_of(context, id, message, state.generation)
 
-    async def pieces(self, context: Context, id: str, messages: Iterable[Message], state: State) -> list[Piece]:
+    async def pieces(
+        self, context: Context, id: str, messages: Iterable[Message], state: MirrorState
+    ) -> list[RemotePart]:
         """What is to be added for messages."""
-        found: list[Piece] = []
+        found: list[RemotePart] = []
         for message in await self._whole(context, list(messages)):
             found += self.remote.pieces(message, self.stem(context, id, message, state)[1])
         return found
@@ -94,7 +98,7 @@ class Link:
             if not await self.states.set_anchor(context, made):
                 await self.remote.delete(made)
 
-    async def is_gone(self, context: Context, state: State) -> bool:
+    async def is_gone(self, context: Context, state: MirrorState) -> bool:
         """Whether somebody deleted the conversation there. Another server, or another account, knows none of ours."""
         if await self.remote.find(state.remote) is not None:
             return False
@@ -107,16 +111,16 @@ class Link:
         return True
 
 
-class Seen:
+class SeenEntries:
     """What was seen at the API."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._others: dict[str, Entry] = {}
+        self.entries: list[RemoteEntry] = []
+        self._others: dict[str, RemoteEntry] = {}
         self._parts: dict[tuple[int, str], set[int]] = {}
         self._counts: dict[tuple[int, str], int] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RemoteEntry) -> None:
         self.entries.append(entry)
         if entry.name is None:
             self._others[entry.id] = entry
@@ -124,7 +128,7 @@ class Seen:
         self._parts.setdefault(entry.name.of, set()).add(entry.name.number)
         self._counts[entry.name.of] = entry.name.count
 
-    def other(self, id: str) -> Entry | None:
+    def other(self, id: str) -> RemoteEntry | None:
         """What others have added under this id."""
         return self._others.get(id)
 
@@ -159,5 +163,5 @@ def fitting(conversation: Conversation) -> dict[str, str]:
     }
 
 
-def ids_of(entries: Sequence[Entry]) -> list[str]:
+def ids_of(entries: Sequence[RemoteEntry]) -> list[str]:
     return [entry.id for entry in entries]

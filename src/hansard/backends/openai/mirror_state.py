@@ -23,7 +23,7 @@ _SWEEP = (("sweep",), "due")
 _PAGE = 100
 
 
-class State(Struct, frozen=True):
+class MirrorState(Struct, frozen=True):
     """How things stand between a conversation and the API."""
 
     remote: str
@@ -45,14 +45,14 @@ class State(Struct, frozen=True):
     is_dying: bool = False
     """It was being deleted: what is at the API goes, whatever became of it here."""
 
-    def is_as(self, other: State | None) -> bool:
+    def is_as(self, other: MirrorState | None) -> bool:
         """Whether nobody has added or removed anything since, as far as the API's side goes."""
         if other is None:
             return False
         return structs.replace(self, seen=None, metadata=None) == structs.replace(other, seen=None, metadata=None)
 
 
-class States:
+class MirrorStates:
     def __init__(self, index: Backend) -> None:
         self._index = index
 
@@ -93,11 +93,11 @@ class States:
 
     # Of conversations
 
-    async def get(self, context: Context, id: str) -> State | None:
+    async def get(self, context: Context, id: str) -> MirrorState | None:
         found = await self._one(_ours(context), (_place(context), id))
         return None if found is None else _state(found)
 
-    async def begin(self, context: Context, id: str, state: State) -> bool:
+    async def begin(self, context: Context, id: str, state: MirrorState) -> bool:
         """False when there is one: another process was first."""
         write = RecordWrite(_place(context), id, msgspec.to_builtins(state), expected_revision=0)
         try:
@@ -106,11 +106,13 @@ class States:
             return False
         return True
 
-    async def change(self, context: Context, id: str, **fields: Any) -> State | None:
+    async def change(self, context: Context, id: str, **fields: Any) -> MirrorState | None:
         """Changes only these fields, whatever other processes write beside; None when there is no state."""
         return await self.rewrite(context, id, lambda state: structs.replace(state, **fields))
 
-    async def rewrite(self, context: Context, id: str, change: Callable[[State], State]) -> State | None:
+    async def rewrite(
+        self, context: Context, id: str, change: Callable[[MirrorState], MirrorState]
+    ) -> MirrorState | None:
         """Changes what is there now, which may be more than was read."""
         while True:
             found = await self._one(_ours(context), (_place(context), id))
@@ -129,7 +131,7 @@ class States:
     async def forget(self, context: Context, id: str) -> None:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])
 
-    async def all(self, context: Context, tenant: str | None = None) -> AsyncIterator[tuple[str, str, State]]:
+    async def all(self, context: Context, tenant: str | None = None) -> AsyncIterator[tuple[str, str, MirrorState]]:
         """Tenant, conversation and state."""
         query = RecordQuery(prefix=("state",) if tenant is None else ("state", tenant), limit=_PAGE)
         more = True
@@ -144,8 +146,8 @@ class States:
         return (await self._index.get_records(context, [key]))[0]
 
 
-def _state(record: Record) -> State:
-    return msgspec.convert(record.value, State)
+def _state(record: Record) -> MirrorState:
+    return msgspec.convert(record.value, MirrorState)
 
 
 def _ours(context: Context) -> Context:

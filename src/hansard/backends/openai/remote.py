@@ -23,7 +23,7 @@ LARGEST = 10_000_000
 """Bytes of what is added for a message: OpenAI takes no longer texts."""
 
 
-class Piece(Struct, frozen=True):
+class RemotePart(Struct, frozen=True):
     """What is added for a message, or a part of it."""
 
     key: str
@@ -31,7 +31,7 @@ class Piece(Struct, frozen=True):
     body: dict[str, Any]
 
 
-class Entry(Struct, frozen=True):
+class RemoteEntry(Struct, frozen=True):
     """What is there."""
 
     id: str
@@ -57,15 +57,15 @@ class Remote(Protocol):
     async def delete(self, id: str) -> None:
         """Passes over one that is gone already."""
 
-    def pieces(self, message: Message, stem: str) -> list[Piece]:
+    def pieces(self, message: Message, stem: str) -> list[RemotePart]:
         """What to add for a message; nothing when the API cannot say it."""
 
-    async def add(self, id: str, pieces: Sequence[Piece]) -> None: ...
+    async def add(self, id: str, pieces: Sequence[RemotePart]) -> None: ...
 
-    def entries(self, id: str, after: str | None) -> AsyncIterator[Entry]:
+    def entries(self, id: str, after: str | None) -> AsyncIterator[RemoteEntry]:
         """Oldest first. `openai.BadRequestError` when there is no such place."""
 
-    def newest(self, id: str) -> AsyncIterator[Entry]:
+    def newest(self, id: str) -> AsyncIterator[RemoteEntry]:
         """Newest first."""
 
     async def has(self, id: str, entry_id: str) -> bool: ...

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from hansard import codec
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import OURS, PULLED, Link, Seen, is_pulled
-from hansard.backends.openai.mirror_state import State
-from hansard.backends.openai.remote import Entry
+from hansard.backends.openai.mirror import OURS, PULLED, MirrorPair, SeenEntries, is_pulled
+from hansard.backends.openai.mirror_state import MirrorState
+from hansard.backends.openai.remote import RemoteEntry
 from hansard.contract.types import Append, Context, ConversationChange, Draft, MessageChange, MessageQuery, Remove
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound
 from hansard.limits import Limits
@@ -27,7 +27,7 @@ from hansard.model import DEFAULT_TENANT, Conversation, Message
 
 
 class Puller:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: MirrorPair) -> None:
         self._link = link
 
     # What is new
@@ -51,7 +51,7 @@ class Puller:
                 except openai.NotFoundError:
                     await self._drop_if_gone(of, id, state)
 
-    async def _adopt(self, context: Context, id: str) -> State | None:
+    async def _adopt(self, context: Context, id: str) -> MirrorState | None:
         """A conversation that was made at the API, by somebody who did not say that it is another tenant's."""
         link = self._link
         if not id.startswith(link.remote.prefix) or await link.index.get_conversation(context, id) is not None:
@@ -68,10 +68,10 @@ class Puller:
             await link.index.create_conversation(context, made)
         stored = await link.index.get_conversation(context, id)
         if stored is not None:
-            await link.states.begin(context, id, State(id, stored.created_at.isoformat(), metadata=metadata))
+            await link.states.begin(context, id, MirrorState(id, stored.created_at.isoformat(), metadata=metadata))
         return await link.states.get(context, id)
 
-    async def _newer(self, state: State) -> list[Entry]:
+    async def _newer(self, state: MirrorState) -> list[RemoteEntry]:
         entries = self._link.remote.entries
         try:
             return [entry async for entry in entries(state.remote, state.seen)]
@@ -81,7 +81,9 @@ class Puller:
             # The place is gone: all is looked at again, and what is stored already is not stored twice.
             return [entry async for entry in entries(state.remote, None)]
 
-    async def _take_over(self, context: Context, id: str, state: State, entries: Sequence[Entry]) -> State:
+    async def _take_over(
+        self, context: Context, id: str, state: MirrorState, entries: Sequence[RemoteEntry]
+    ) -> MirrorState:
         if not entries:
             return state
         index = self._link.index
@@ -90,7 +92,7 @@ class Puller:
             await index.append(context, id, Append(drafts, None))
         return await self._link.states.change(context, id, seen=entries[-1].id) or state
 
-    async def _take_metadata(self, context: Context, id: str, state: State) -> None:
+    async def _take_metadata(self, context: Context, id: str, state: MirrorState) -> None:
         found = await self._link.remote.find(state.remote)
         if found is None:
             await self._drop_if_gone(context, id, state)
@@ -104,7 +106,7 @@ class Puller:
             await self._link.index.update_conversation(context, id, ConversationChange(metadata=change))
             await self._link.states.change(context, id, metadata=found)
 
-    async def _drop_if_gone(self, context: Context, id: str, state: State) -> None:
+    async def _drop_if_gone(self, context: Context, id: str, state: MirrorState) -> None:
         """Somebody deleted the conversation at the API."""
         if await self._link.is_gone(context, state):
             await self._link.index.delete_conversation(context, id)
@@ -130,7 +132,7 @@ class Puller:
         async for rows in self._link.rows(Context(context.tenant, context.now), id):
             await self.look(context, id, [row.message for row in rows])
 
-    async def settle(self, context: Context, id: str, state: State, seen: Seen) -> State:
+    async def settle(self, context: Context, id: str, state: MirrorState, seen: SeenEntries) -> MirrorState:
         """Takes over what was seen, all of it: before it is written anew."""
         if not self._link.pulls:
             return state
@@ -145,7 +147,9 @@ class Puller:
         await self._apply(context, id, expected, state, seen)
         return after
 
-    async def _expected(self, context: Context, id: str, messages: Sequence[Message], state: State) -> list[Message]:
+    async def _expected(
+        self, context: Context, id: str, messages: Sequence[Message], state: MirrorState
+    ) -> list[Message]:
         """What must be at the API."""
         found = [
             message
@@ -164,14 +168,14 @@ class Puller:
         except NotFound:
             return False
 
-    async def _look(self, context: Context, id: str, expected: list[Message], state: State) -> bool:
-        seen = Seen()
+    async def _look(self, context: Context, id: str, expected: list[Message], state: MirrorState) -> bool:
+        seen = SeenEntries()
         try:
             async for entry in self._around(context, id, expected, state):
                 seen.add(entry)
             if self._missing(context, id, expected, state, seen):
                 # Somewhere else, or nowhere: all of it is looked at.
-                seen = Seen()
+                seen = SeenEntries()
                 async for entry in self._link.remote.entries(state.remote, None):
                     seen.add(entry)
         except openai.NotFoundError:
@@ -179,7 +183,9 @@ class Puller:
             return True
         return await self._apply(context, id, expected, state, seen)
 
-    async def _around(self, context: Context, id: str, expected: list[Message], state: State) -> AsyncIterator[Entry]:
+    async def _around(
+        self, context: Context, id: str, expected: list[Message], state: MirrorState
+    ) -> AsyncIterator[RemoteEntry]:
         """The part of the API's list where messages must be, as far as that can be told."""
         remote, seqs = self._link.remote, [message.seq for message in expected]
         if not remote.takes_ids:
@@ -199,15 +205,19 @@ class Puller:
                     return
                 yield entry
 
-    async def _first(self, context: Context, id: str, expected: list[Message], state: State) -> Entry | None:
+    async def _first(
+        self, context: Context, id: str, expected: list[Message], state: MirrorState
+    ) -> RemoteEntry | None:
         """Where to look from, if it is there."""
         message = min(expected, key=lambda each: each.seq)
         if is_pulled(message):
-            return Entry(message.id, None, message)
+            return RemoteEntry(message.id, None, message)
         pieces = await self._link.pieces(context, id, [message], state)
-        return Entry(pieces[0].key, pieces[0].name, message) if pieces else None
+        return RemoteEntry(pieces[0].key, pieces[0].name, message) if pieces else None
 
-    def _missing(self, context: Context, id: str, expected: list[Message], state: State, seen: Seen) -> list[Message]:
+    def _missing(
+        self, context: Context, id: str, expected: list[Message], state: MirrorState, seen: SeenEntries
+    ) -> list[Message]:
         link = self._link
         return [
             message
@@ -222,7 +232,9 @@ class Puller:
             return True
         return message.updated_at is None and bool(self._link.remote.pieces(message, ""))
 
-    async def _apply(self, context: Context, id: str, expected: list[Message], state: State, seen: Seen) -> bool:
+    async def _apply(
+        self, context: Context, id: str, expected: list[Message], state: MirrorState, seen: SeenEntries
+    ) -> bool:
         """Does here what was done there."""
         missing = self._missing(context, id, expected, state, seen)
         gone = [message for message in missing if not await self._is_there(context, id, message, state)]
@@ -240,7 +252,7 @@ class Puller:
             await self._link.remote.remove(state.remote, rest)
         return True
 
-    async def _is_there(self, context: Context, id: str, message: Message, state: State) -> bool:
+    async def _is_there(self, context: Context, id: str, message: Message, state: MirrorState) -> bool:
         """Asked for by its id: a list may lag behind."""
         remote = self._link.remote
         if is_pulled(message):
@@ -250,24 +262,24 @@ class Puller:
         pieces = await self._link.pieces(context, id, [message], state)
         return all([await remote.has(state.remote, piece.key) for piece in pieces])
 
-    async def _change(self, context: Context, id: str, message: Message, entry: Entry) -> None:
+    async def _change(self, context: Context, id: str, message: Message, entry: RemoteEntry) -> None:
         draft = _draft(entry)
         change = MessageChange(draft=draft, metadata=draft.message.metadata)
         with suppress(MessageNotFound, ConversationNotFound):
             await self._link.index.update_message(context, id, message.id, change)
 
 
-def behind(entries: Sequence[Entry], seen: str | None) -> Sequence[Entry]:
+def behind(entries: Sequence[RemoteEntry], seen: str | None) -> Sequence[RemoteEntry]:
     """What was not looked at yet: all of it where the place is gone."""
     return entries[place(entries, seen) :]
 
 
-def place(entries: Sequence[Entry], seen: str | None) -> int:
+def place(entries: Sequence[RemoteEntry], seen: str | None) -> int:
     """How many of the entries were looked at: none where the place is gone."""
     return next((at + 1 for at, entry in enumerate(entries) if entry.id == seen), 0)
 
 
-def _changed(message: Message, seen: Seen) -> Entry | None:
+def _changed(message: Message, seen: SeenEntries) -> RemoteEntry | None:
     """What others have made of a message of theirs, if it is not what was taken over."""
     entry = seen.other(message.id)
     if entry is None or entry.message is message or not is_pulled(message):
@@ -275,7 +287,7 @@ def _changed(message: Message, seen: Seen) -> Entry | None:
     return entry if (message.metadata or {})[PULLED] != _hash(entry.message) else None
 
 
-def _draft(entry: Entry) -> Draft:
+def _draft(entry: RemoteEntry) -> Draft:
     metadata = {**(entry.message.metadata or {}), PULLED: _hash(entry.message)}
     message = structs.replace(entry.message, metadata=metadata)
     body = codec.body_of(message.content, message.format, Limits(blob_bytes=0))

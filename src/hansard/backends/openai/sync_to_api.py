@@ -10,9 +10,9 @@ import openai
 from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import OURS, PAIRS, Link, Seen, fitting, grows, ids_of, is_pulled, told
-from hansard.backends.openai.mirror_state import State
-from hansard.backends.openai.remote import Piece
+from hansard.backends.openai.mirror import OURS, PAIRS, MirrorPair, SeenEntries, fitting, grows, ids_of, is_pulled, told
+from hansard.backends.openai.mirror_state import MirrorState
+from hansard.backends.openai.remote import RemotePart
 from hansard.backends.openai.sync_from_api import Puller, place
 from hansard.cache import Cache
 from hansard.contract.types import Context, MessageQuery, Remove
@@ -23,7 +23,7 @@ _MOST_CLEAN = 10_000
 
 
 class Pusher:
-    def __init__(self, link: Link, puller: Puller) -> None:
+    def __init__(self, link: MirrorPair, puller: Puller) -> None:
         self._link = link
         self._puller = puller
         self._clean: Cache[tuple[str, str], int] = Cache(_MOST_CLEAN)
@@ -56,7 +56,7 @@ class Pusher:
         self,
         context: Context,
         conversation: Conversation,
-        state: State,
+        state: MirrorState,
         removed: tuple[Message, ...] | None,
         *,
         is_clean: bool,
@@ -77,7 +77,7 @@ class Pusher:
 
     # Conversations
 
-    async def _state(self, context: Context, conversation: Conversation) -> State:
+    async def _state(self, context: Context, conversation: Conversation) -> MirrorState:
         link = self._link
         state = await link.states.get(context, conversation.id)
         born = conversation.created_at.isoformat()
@@ -87,12 +87,12 @@ class Pusher:
             state = None
         return state or await self._begin(context, conversation)
 
-    async def _begin(self, context: Context, conversation: Conversation) -> State:
+    async def _begin(self, context: Context, conversation: Conversation) -> MirrorState:
         link = self._link
         await link.anchored(context)
         metadata = told(context, conversation)
         born = conversation.created_at.isoformat()
-        state = State(await link.remote.create(metadata), born=born, metadata=metadata)
+        state = MirrorState(await link.remote.create(metadata), born=born, metadata=metadata)
         if await link.states.begin(context, conversation.id, state):
             self._clean.put((context.tenant, conversation.id), 0)
             return state
@@ -100,12 +100,12 @@ class Pusher:
         found = await link.states.get(context, conversation.id)
         return found or await self._begin(context, conversation)
 
-    async def bury(self, context: Context, id: str, state: State) -> None:
+    async def bury(self, context: Context, id: str, state: MirrorState) -> None:
         """What is at the API goes; then what is known of it."""
         await self._link.remote.delete(state.remote)
         await self._link.states.forget(context, id)
 
-    async def _after_a_deletion(self, context: Context, conversation: Conversation, state: State) -> State:
+    async def _after_a_deletion(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
         """Somebody deleted it there, and then it was written to here: what was there is gone, and it begins anew."""
         link, gone = self._link, []
         async for rows in link.rows(context, conversation.id):
@@ -116,7 +116,7 @@ class Pusher:
         await link.states.forget(context, conversation.id)
         return await self._begin(context, conversation)
 
-    async def _tell_metadata(self, context: Context, conversation: Conversation, state: State) -> State:
+    async def _tell_metadata(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
         """What was changed here is changed there: others may have set theirs meanwhile."""
         link = self._link
         known, fits = state.metadata or {}, fitting(conversation)
@@ -138,9 +138,9 @@ class Pusher:
 
     # Delta
 
-    async def _add_new(self, context: Context, id: str, state: State, *, is_clean: bool) -> None:
+    async def _add_new(self, context: Context, id: str, state: MirrorState, *, is_clean: bool) -> None:
         link = self._link
-        there: Seen | None = None
+        there: SeenEntries | None = None
         async for rows in link.rows(context, id, state.pushed):
             # One that still grows is added when it has ended, with what came after it.
             ended = next((at for at, row in enumerate(rows) if grows(row.message, context.now)), len(rows))
@@ -157,9 +157,9 @@ class Pusher:
                 break
         self._clean.put((context.tenant, id), state.pushed)
 
-    async def _added_behind(self, state: State) -> Seen:
+    async def _added_behind(self, state: MirrorState) -> SeenEntries:
         """What of ours was added by an attempt that did not come to its end."""
-        seen = Seen()
+        seen = SeenEntries()
         async for entry in self._link.remote.newest(state.remote):
             if entry.name is not None:
                 if entry.name.seq <= state.pushed:
@@ -167,7 +167,9 @@ class Pusher:
                 seen.add(entry)
         return seen
 
-    async def _remove_lost(self, context: Context, id: str, state: State, removed: tuple[Message, ...] | None) -> None:
+    async def _remove_lost(
+        self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...] | None
+    ) -> None:
         """Removes at the API what is on no branch any more."""
         link = self._link
         if removed is not None and link.remote.takes_ids and all(map(_is_as_added, removed)):
@@ -181,7 +183,7 @@ class Pusher:
             await self._compare(context, id, state, removed or ())
         await link.states.change(context, id, is_dirty=False)
 
-    async def _compare(self, context: Context, id: str, state: State, removed: tuple[Message, ...]) -> None:
+    async def _compare(self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...]) -> None:
         link = self._link
         # The API first: what is added meanwhile was here before it was there.
         there = [entry async for entry in link.remote.entries(state.remote, None)]
@@ -201,10 +203,10 @@ class Pusher:
 
     # Snapshot
 
-    async def _write_anew(self, context: Context, conversation: Conversation, state: State) -> None:
+    async def _write_anew(self, context: Context, conversation: Conversation, state: MirrorState) -> None:
         """Makes the API hold the active branch, exactly. What is right at its beginning stays, unless it changed."""
         link, id = self._link, conversation.id
-        seen = Seen()
+        seen = SeenEntries()
         async for entry in link.remote.entries(state.remote, None):
             seen.add(entry)
         state = await self._puller.settle(context, id, state, seen)
@@ -215,11 +217,11 @@ class Pusher:
             # Before anything is removed: another process must not take it for somebody's deletions.
             state = await link.states.rewrite(context, id, _begun_anew) or _begun_anew(state)
             await link.remote.remove(state.remote, there)
-            planned, there = await self._planned(context, id, messages, state, Seen()), []
+            planned, there = await self._planned(context, id, messages, state, SeenEntries()), []
         await link.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
         pushed = messages[-1].seq if messages else 0
 
-        def done(now: State) -> State:
+        def done(now: MirrorState) -> MirrorState:
             # If another process has begun anew meanwhile, what was added here may be gone: the next write sees to it.
             if now.generation != state.generation:
                 return structs.replace(now, is_dirty=True)
@@ -228,11 +230,11 @@ class Pusher:
         await link.states.rewrite(context, id, done)
 
     async def _planned(
-        self, context: Context, id: str, messages: list[Message], state: State, seen: Seen
-    ) -> list[tuple[str | None, Piece | None]]:
+        self, context: Context, id: str, messages: list[Message], state: MirrorState, seen: SeenEntries
+    ) -> list[tuple[str | None, RemotePart | None]]:
         """What shall be there, in order: where it is already, and what to add if it is not."""
         by_name = {entry.name: entry.id for entry in seen.entries if entry.name is not None}
-        planned: list[tuple[str | None, Piece | None]] = []
+        planned: list[tuple[str | None, RemotePart | None]] = []
         for message in messages:
             if is_pulled(message) and seen.other(message.id) is not None:
                 planned.append((message.id, None))
@@ -256,5 +258,5 @@ def _is_as_added(message: Message) -> bool:
     return message.updated_at is None and not message.blobs
 
 
-def _begun_anew(state: State) -> State:
+def _begun_anew(state: MirrorState) -> MirrorState:
     return structs.replace(state, generation=state.generation + 1, pushed=0, seen=None, is_dirty=True)

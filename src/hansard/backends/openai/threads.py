@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from hansard.backends.openai import names
 from hansard.backends.openai.names import Name
-from hansard.backends.openai.remote import LARGEST, PAGE, Entry, Piece, missing_is_none, pages, too_large
+from hansard.backends.openai.remote import LARGEST, PAGE, RemoteEntry, RemotePart, missing_is_none, pages, too_large
 from hansard.errors import Unavailable
 from hansard.formats import openai_threads
 from hansard.formats.openai_items import BadItem
@@ -26,7 +26,7 @@ _KEY = "hansard_key"
 _HEADERS = {"OpenAI-Beta": "assistants=v2"}
 
 
-class Threads:
+class RemoteThreads:
     name = "openai-threads"
     prefix = "thread_"
     takes_ids = False
@@ -57,7 +57,7 @@ class Threads:
         with missing_is_none():
             await self._client.delete(_thread(id), cast_to=object)
 
-    def pieces(self, message: Message, stem: str) -> list[Piece]:
+    def pieces(self, message: Message, stem: str) -> list[RemotePart]:
         content = openai_threads.content_of(message)
         if content is None:
             return []
@@ -65,9 +65,9 @@ class Threads:
         key = names.write(name, self._mark)
         parts = _sendable([_input_part(part) for part in content])
         role = "user" if message.role == "user" else "assistant"
-        return [Piece(key, name, {"role": role, "content": parts, "metadata": {_KEY: key}})]
+        return [RemotePart(key, name, {"role": role, "content": parts, "metadata": {_KEY: key}})]
 
-    async def add(self, id: str, pieces: Sequence[Piece]) -> None:
+    async def add(self, id: str, pieces: Sequence[RemotePart]) -> None:
         for piece in pieces:
             try:
                 await self._once.post(_thread(id) + "/messages", cast_to=object, body=piece.body)
@@ -106,26 +106,26 @@ class Threads:
             return True
         return False
 
-    def entries(self, id: str, after: str | None) -> AsyncIterator[Entry]:
+    def entries(self, id: str, after: str | None) -> AsyncIterator[RemoteEntry]:
         return self._listed(id, "asc", after)
 
-    def newest(self, id: str) -> AsyncIterator[Entry]:
+    def newest(self, id: str) -> AsyncIterator[RemoteEntry]:
         return self._listed(id, "desc", None)
 
-    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[Entry]:
+    async def _listed(self, id: str, order: str, after: str | None) -> AsyncIterator[RemoteEntry]:
         async def fetch(query: dict[str, Any]) -> Any:
             return await self._client.get(_thread(id) + "/messages", cast_to=object, options={"params": query})
 
         async for native in pages(fetch, order, after):
             yield self._entry(native)
 
-    def _entry(self, native: dict[str, Any]) -> Entry:
+    def _entry(self, native: dict[str, Any]) -> RemoteEntry:
         metadata = dict(native.get("metadata") or {})
         name = names.read(str(metadata.pop(_KEY, "")), self._mark)
         try:
             content = [_input_part(part) for part in native["content"]]
             given = {"role": native["role"], "content": content or "", "attachments": native.get("attachments")}
-            return Entry(native["id"], name, openai_threads.message_of(given, native["id"], metadata, ""))
+            return RemoteEntry(native["id"], name, openai_threads.message_of(given, native["id"], metadata, ""))
         except (BadItem, KeyError, TypeError, AttributeError) as error:
             what = f"the API listed a message that is none: {native['id']}: {error!r}"
             raise Unavailable(what, retryable=False) from error

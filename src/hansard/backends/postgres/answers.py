@@ -10,14 +10,16 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows, tenant_data
-from hansard.backends.postgres.connection import Link, Question, Row
+from hansard.backends.postgres.connection import PostgresConnection, Question, Row
 from hansard.backends.postgres.state_cache import entry_of
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.model import from_micros
 
 
-async def read(link: Link, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
+async def read(
+    link: PostgresConnection, context: Context, id: str, wants: Wants
+) -> tuple[ConversationState, Found] | None:
     """The conversation and the answers, if the context may see it."""
     asked = {"head": _ask("find_heads", context.tenant, [id])} | _questions(context, id, wants)
     found = await _answers(link, asked)
@@ -28,12 +30,12 @@ async def read(link: Link, context: Context, id: str, wants: Wants) -> tuple[Con
     return (head, found_of(context, id, found)) if rules.is_visible(head.conversation, context) else None
 
 
-async def answer(link: Link, context: Context, id: str, wants: Wants) -> dict[str, list[Row]]:
+async def answer(link: PostgresConnection, context: Context, id: str, wants: Wants) -> dict[str, list[Row]]:
     """The rows for each question of an operation, by what `Found` calls the answer."""
     return await _answers(link, _questions(context, id, wants))
 
 
-async def _answers(link: Link, asked: Mapping[str, Question]) -> dict[str, list[Row]]:
+async def _answers(link: PostgresConnection, asked: Mapping[str, Question]) -> dict[str, list[Row]]:
     return dict(zip(asked, await link.together(list(asked.values())), strict=True)) if asked else {}
 
 

@@ -20,9 +20,9 @@ from functools import partial
 import asyncpg
 
 from hansard.backends.postgres import tenant_data
-from hansard.backends.postgres.append_batch import Batch, Job, Pending
-from hansard.backends.postgres.connection import Link, Row
-from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.append_batch import AppendBatch, AppendJob, PendingConversation
+from hansard.backends.postgres.connection import PostgresConnection, Row
+from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import (
     DRIVER,
     is_bad_value,
@@ -31,7 +31,7 @@ from hansard.backends.postgres.errors import (
     translate,
     was_refused_by_driver,
 )
-from hansard.backends.postgres.state_cache import Entry, entry_of
+from hansard.backends.postgres.state_cache import StampedState, entry_of
 from hansard.backends.postgres.watch import payload_of
 from hansard.contract.storage import Operation
 from hansard.contract.types import Append, Context
@@ -50,11 +50,11 @@ Note = Callable[[str, str, int], None]
 
 
 class Appender:
-    def __init__(self, engine: Engine, write: Write, note: Note) -> None:
+    def __init__(self, engine: PostgresEngine, write: Write, note: Note) -> None:
         self._engine = engine
         self._write = write
         self._note = note
-        self._queues: dict[str, deque[Job]] = {}
+        self._queues: dict[str, deque[AppendJob]] = {}
         """What has gathered, for each tenant for which a statement runs."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_idle = asyncio.Event()
@@ -63,7 +63,7 @@ class Appender:
     async def append(self, context: Context, id: str, append: Append) -> Appended:
         self._engine.check_alive()
         tenant = context.tenant
-        job = Job(context, id, append, asyncio.get_running_loop().create_future())
+        job = AppendJob(context, id, append, asyncio.get_running_loop().create_future())
         queue = self._queues.get(tenant)
         if queue is None:
             await self._lead(tenant, job)
@@ -71,7 +71,7 @@ class Appender:
             queue.append(job)
         return await job.future
 
-    async def _lead(self, tenant: str, job: Job) -> None:
+    async def _lead(self, tenant: str, job: AppendJob) -> None:
         """An append that nobody is before: it goes at once, and alone. Those that come meanwhile gather."""
         queue = self._queues[tenant] = deque()
         self._is_idle.clear()
@@ -94,9 +94,9 @@ class Appender:
         """Waits for what is on its way."""
         await self._is_idle.wait()
 
-    async def _work(self, tenant: str, queue: deque[Job]) -> None:
+    async def _work(self, tenant: str, queue: deque[AppendJob]) -> None:
         """Until nothing is left to do for the tenant."""
-        jobs: list[Job] = []
+        jobs: list[AppendJob] = []
         try:
             while queue:
                 jobs = _take(queue)
@@ -113,12 +113,12 @@ class Appender:
         finally:
             self._rest(tenant)
 
-    async def _flush(self, tenant: str, jobs: list[Job]) -> list[Job]:
+    async def _flush(self, tenant: str, jobs: list[AppendJob]) -> list[AppendJob]:
         """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
         async with self._engine.pool.borrow() as link:
             known = {job.id: self._engine.heads.get(tenant, job.id) for job in jobs}
             fresh = await self._load(link, tenant, [id for id, entry in known.items() if entry is None])
-            batch = Batch(tenant, self._engine.heads, known, fresh)
+            batch = AppendBatch(tenant, self._engine.heads, known, fresh)
             for job in jobs:
                 batch.plan(job, short=job.size <= _MOST_BYTES)
             existing, beginning = batch.sift()
@@ -128,7 +128,7 @@ class Appender:
             await self._long_way(job)
         return batch.again
 
-    async def _load(self, link: Link, tenant: str, ids: list[str]) -> dict[str, Entry | None]:
+    async def _load(self, link: PostgresConnection, tenant: str, ids: list[str]) -> dict[str, StampedState | None]:
         """The heads of these conversations, as far as they exist; None for one that cannot be read."""
         if not ids:
             return {}
@@ -143,7 +143,7 @@ class Appender:
             raise translate(error, self._engine.where) from error
         return {row[0]: _readable(row, tenant) for row in found}
 
-    async def _long_way(self, job: Job) -> None:
+    async def _long_way(self, job: AppendJob) -> None:
         """One append in a transaction of its own."""
         try:
             job.settle(await self._write(job.context, job.id, partial(operations.append, append=job.append)))
@@ -152,7 +152,9 @@ class Appender:
 
     # The statement
 
-    async def _store(self, link: Link, batch: Batch, statement: str, pending: list[Pending]) -> None:
+    async def _store(
+        self, link: PostgresConnection, batch: AppendBatch, statement: str, pending: list[PendingConversation]
+    ) -> None:
         if not pending:
             return
         if link.connection.is_closed():
@@ -191,12 +193,14 @@ class Appender:
             self._engine.tell(batch.tenant, batch.conclude(pending, saved))
             self._note_saved(batch.tenant, pending, saved)
 
-    def _note_saved(self, tenant: str, pending: list[Pending], saved: set[str]) -> None:
+    def _note_saved(self, tenant: str, pending: list[PendingConversation], saved: set[str]) -> None:
         for each in pending:
             if each.id in saved:
                 self._note(tenant, each.id, len(each.fresh))
 
-    async def _execute(self, link: Link, tenant: str, statement: str, pending: list[Pending]) -> set[str]:
+    async def _execute(
+        self, link: PostgresConnection, tenant: str, statement: str, pending: list[PendingConversation]
+    ) -> set[str]:
         """Gives the conversations that were saved, or made."""
         told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
         one = pending[0]
@@ -210,11 +214,11 @@ class Appender:
             id, _, *counters = one.row()
             row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *told)
             return set() if row is None else {id}
-        row = await link.one(statement, tenant, *Batch.columns(pending), *told)
+        row = await link.one(statement, tenant, *AppendBatch.columns(pending), *told)
         assert row is not None
         return set(row[0])
 
-    async def _store_more(self, link: Link, tenant: str, pending: list[Pending]) -> None:
+    async def _store_more(self, link: PostgresConnection, tenant: str, pending: list[PendingConversation]) -> None:
         """What belongs to the messages and lies in other tables."""
         work = Work(link, tenant)
         counts = [row for each in pending for row in each.counts()]
@@ -227,7 +231,7 @@ class Appender:
         await tenant_data.add_usage(work, usage)
 
 
-def _readable(row: Row, tenant: str) -> Entry | None:
+def _readable(row: Row, tenant: str) -> StampedState | None:
     """A damaged head must not stop the appends to others: its own find it again on the long way."""
     try:
         return entry_of(row, row[-1], tenant)
@@ -235,7 +239,7 @@ def _readable(row: Row, tenant: str) -> Entry | None:
         return None
 
 
-def _take(queue: deque[Job]) -> list[Job]:
+def _take(queue: deque[AppendJob]) -> list[AppendJob]:
     """As many as one statement should carry, but always one."""
     jobs = [queue.popleft()]
     size = jobs[0].size
@@ -245,6 +249,6 @@ def _take(queue: deque[Job]) -> list[Job]:
     return jobs
 
 
-def _settle(jobs: Iterable[Job], error: BaseException) -> None:
+def _settle(jobs: Iterable[AppendJob], error: BaseException) -> None:
     for job in jobs:
         job.settle(error)

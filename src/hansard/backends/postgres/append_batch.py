@@ -8,7 +8,7 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows
-from hansard.backends.postgres.state_cache import Entry, Heads, new_stamp
+from hansard.backends.postgres.state_cache import PostgresStateCache, StampedState, new_stamp
 from hansard.blocking import step
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
 from hansard.contract.types import Append, Context, ConversationState, Draft
@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 _ABSENT = object()
 
 
-class Job:
+class AppendJob:
     """An append on its way."""
 
     __slots__ = ("append", "attempts", "context", "future", "given_ids", "id", "size")
@@ -48,11 +48,11 @@ class Job:
             self.future.set_result(value)
 
 
-class LongWay(Exception):
+class NeedsLock(Exception):
     """Raised to an operation that the short way cannot serve: it is run again, under a lock."""
 
 
-class Attempt:
+class AppendAttempt:
     """One append as its operation sees it, decided on what is known of its conversation and stored later.
 
     Nothing is asked: the statement that stores the append fails where one of its ids is stored already, and compares
@@ -75,10 +75,10 @@ class Attempt:
 
     async def get(self, wants: Wants) -> Found:
         if not wants.expects_none or wants.records:
-            raise LongWay
+            raise NeedsLock
         for digest in wants.tombstones:
             if digest != rules.tombstone_digest(self.context, self.id):
-                raise LongWay
+                raise NeedsLock
             self.tombstone_digest = digest
         self.has_assumed = True
         return NOTHING
@@ -87,15 +87,15 @@ class Attempt:
         state, before = changes.state, self.state
         assert state is not None
         if changes.wipes != "nothing":
-            raise LongWay
+            raise NeedsLock
         if before is not None and before.conversation.user_id != state.conversation.user_id:
             # It gets an owner, who is part of what its messages are found by.
-            raise LongWay
+            raise NeedsLock
         self.changes = changes
         return Applied()
 
 
-class Pending:
+class PendingConversation:
     """A conversation that a statement is about to write, with all that it is given there."""
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Pending:
         "tombstone_digest",
     )
 
-    def __init__(self, id: str, before: Entry | None, *, is_fresh: bool) -> None:
+    def __init__(self, id: str, before: StampedState | None, *, is_fresh: bool) -> None:
         self.id = id
         self.before = before
         """None: the appends make it."""
@@ -123,20 +123,20 @@ class Pending:
         self.tombstone_digest = ""
         self.largest = before.largest if before else 0
         self.stamp = new_stamp()
-        self.decided: list[tuple[Job, Changes, Appended]] = []
+        self.decided: list[tuple[AppendJob, Changes, Appended]] = []
         self.fresh: list[tuple[int, Message, Draft]] = []
         """All messages to insert, each with its segment."""
         self.has_more = False
         """Some message has usage or blobs."""
-        self.refused: list[tuple[Job, HansardError]] = []
+        self.refused: list[tuple[AppendJob, HansardError]] = []
         self.given_ids: set[str] = set()
 
-    def decide(self, job: Job) -> bool:
+    def decide(self, job: AppendJob) -> bool:
         """Runs the operation on the state that the appends before it leave; False when it has to go the long way."""
-        attempt = Attempt(job.context, job.id, self.state)
+        attempt = AppendAttempt(job.context, job.id, self.state)
         try:
             value = step(operations.append(attempt, job.append))
-        except LongWay:
+        except NeedsLock:
             return False
         except HansardError as error:
             if not attempt.has_assumed:
@@ -154,7 +154,7 @@ class Pending:
         """
         return not tombstone_digest or (self.before is not None and self.tombstone_digest in ("", tombstone_digest))
 
-    def _add(self, job: Job, attempt: Attempt, changes: Changes, value: Appended) -> None:
+    def _add(self, job: AppendJob, attempt: AppendAttempt, changes: Changes, value: Appended) -> None:
         self.state = changes.state
         self.tombstone_digest = self.tombstone_digest or attempt.tombstone_digest
         self.decided.append((job, changes, value))
@@ -167,7 +167,7 @@ class Pending:
                 self.has_more = self.has_more or bool(message.blobs)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[AppendJob]:
         jobs = [job for job, _, _ in self.decided]
         return [*jobs, *(job for job, _ in self.refused)] if self.refused else jobs
 
@@ -177,8 +177,8 @@ class Pending:
         return self.state
 
     @property
-    def entry(self) -> Entry:
-        return Entry(self.head, self.largest, self.before.line if self.before else 1, self.stamp)
+    def entry(self) -> StampedState:
+        return StampedState(self.head, self.largest, self.before.line if self.before else 1, self.stamp)
 
     @property
     def needs_more(self) -> bool:
@@ -211,27 +211,31 @@ class Pending:
             job.settle(error)
 
 
-class Batch:
+class AppendBatch:
     """Appends to one tenant. What cannot be stored by the statement ends in `again` or `long`, in the order given."""
 
     def __init__(
-        self, tenant: str, heads: Heads, known: Mapping[str, Entry | None], fresh: Mapping[str, Entry | None]
+        self,
+        tenant: str,
+        heads: PostgresStateCache,
+        known: Mapping[str, StampedState | None],
+        fresh: Mapping[str, StampedState | None],
     ) -> None:
         self.tenant = tenant
-        self.again: list[Job] = []
+        self.again: list[AppendJob] = []
         """To be decided once more, on a fresh head."""
-        self.long: list[Job] = []
+        self.long: list[AppendJob] = []
         """To go the long way, under a lock."""
         self._heads = heads
         self._known = known
         """Heads that were remembered when the batch began: they may be forgotten while others are read."""
         self._fresh = fresh
         """Heads that were read for this batch; None for one that cannot be read."""
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingConversation] = {}
         self._deferred: set[str] = set()
         """Conversations of which an append had to be put off: those behind it wait, too."""
 
-    def plan(self, job: Job, *, short: bool) -> None:
+    def plan(self, job: AppendJob, *, short: bool) -> None:
         if job.id in self._deferred:
             self.again.append(job)
         elif not short or job.attempts >= _ATTEMPTS or self._fresh.get(job.id, _ABSENT) is None:
@@ -239,7 +243,7 @@ class Batch:
         else:
             self._decide(job, self._pending.get(job.id) or self._begin(job.id))
 
-    def _begin(self, id: str) -> Pending:
+    def _begin(self, id: str) -> PendingConversation:
         """What is known of the conversation."""
         entry = self._fresh.get(id)
         is_fresh = entry is not None
@@ -247,22 +251,22 @@ class Batch:
             # What is neither fresh nor remembered was looked for, and is not there.
             entry = self._heads.get(self.tenant, id) or self._known[id]
             is_fresh = entry is None
-        pending = self._pending[id] = Pending(id, entry, is_fresh=is_fresh)
+        pending = self._pending[id] = PendingConversation(id, entry, is_fresh=is_fresh)
         return pending
 
-    def _decide(self, job: Job, pending: Pending) -> None:
+    def _decide(self, job: AppendJob, pending: PendingConversation) -> None:
         if pending.given_ids and not pending.given_ids.isdisjoint(job.given_ids):
             self._defer(job, self.again)
         elif not pending.decide(job):
             self._defer(job, self.long)
 
-    def _defer(self, job: Job, to: list[Job]) -> None:
+    def _defer(self, job: AppendJob, to: list[AppendJob]) -> None:
         self._deferred.add(job.id)
         to.append(job)
 
     # What to store
 
-    def sift(self) -> tuple[list[Pending], list[Pending]]:
+    def sift(self) -> tuple[list[PendingConversation], list[PendingConversation]]:
         """What to write to conversations that exist, and those to make.
 
         Refusals alone need no statement: on a fresh head they stand, on a remembered one they are looked at again.
@@ -276,7 +280,7 @@ class Batch:
         return [each for each in worth if each.before is not None], [each for each in worth if each.before is None]
 
     @staticmethod
-    def columns(pending: Sequence[Pending]) -> list[Any]:
+    def columns(pending: Sequence[PendingConversation]) -> list[Any]:
         """The parameters of the statement behind the tenant: conversations, then messages, as arrays."""
         conversations = [each.row() for each in pending]
         messages = [row for each in pending for row in each.messages()]
@@ -287,9 +291,9 @@ class Batch:
 
     # What became of it
 
-    def conclude(self, pending: Iterable[Pending], saved: set[str]) -> dict[str, Entry | None]:
+    def conclude(self, pending: Iterable[PendingConversation], saved: set[str]) -> dict[str, StampedState | None]:
         """Answers those whose conversation was saved; gives what is now known of it."""
-        changed: dict[str, Entry | None] = {}
+        changed: dict[str, StampedState | None] = {}
         for each in pending:
             if each.id in saved:
                 changed[each.id] = each.entry
@@ -301,14 +305,14 @@ class Batch:
                 self.decide_again([each])
         return changed
 
-    def look_up(self, pending: Iterable[Pending]) -> None:
+    def look_up(self, pending: Iterable[PendingConversation]) -> None:
         """Ids that callers chose are looked up the long way; the others are tried again without them."""
         for each in pending:
             for job in each.jobs:
                 job.attempts += 1
                 (self.long if job.given_ids else self.again).append(job)
 
-    def decide_again(self, pending: Iterable[Pending]) -> None:
+    def decide_again(self, pending: Iterable[PendingConversation]) -> None:
         for each in pending:
             self._heads.put(self.tenant, each.id, None)
             for job in each.jobs:

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from hansard.backends.postgres.errors import DRIVER, Raced, is_lost
-from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.queries import combined, in_schema
 from hansard.errors import HansardError
 
@@ -24,7 +24,7 @@ _GRACE = 5.0
 """Seconds that the server gets to say itself that a statement took too long."""
 
 
-class Link:
+class PostgresConnection:
     __slots__ = ("_schema", "connection", "made_at", "queries", "used_at")
 
     def __init__(self, connection: Any, queries: Mapping[str, str], schema: str) -> None:
@@ -95,7 +95,7 @@ class Link:
         await self.connection.close(timeout=_GRACE)
 
 
-async def connect(options: Options, dsn: str, queries: Mapping[str, str]) -> Link:
+async def connect(options: PostgresOptions, dsn: str, queries: Mapping[str, str]) -> PostgresConnection:
     """A new connection. Behind a pooler it keeps nothing in its session: no settings, no prepared statements."""
     session = {"application_name": "hansard", "default_transaction_isolation": "read committed", **options.settings}
     connection = await asyncpg.connect(
@@ -106,4 +106,4 @@ async def connect(options: Options, dsn: str, queries: Mapping[str, str]) -> Lin
         max_cached_statement_lifetime=0,
         server_settings=None if options.pooler else session,
     )
-    return Link(connection, queries, options.schema)
+    return PostgresConnection(connection, queries, options.schema)

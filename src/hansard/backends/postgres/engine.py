@@ -13,12 +13,12 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from hansard.backends.postgres.connection import Link, connect
+from hansard.backends.postgres.connection import PostgresConnection, connect
 from hansard.backends.postgres.errors import DRIVER, Raced, may_run_again, translate
-from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.pool import Pool
 from hansard.backends.postgres.queries import QUERIES, in_schema, literal
-from hansard.backends.postgres.state_cache import Entry, Heads
+from hansard.backends.postgres.state_cache import PostgresStateCache, StampedState
 from hansard.backends.postgres.watch import channel_of, payload_of
 from hansard.backends.shared.signals import Signals
 from hansard.errors import Closed, Unavailable
@@ -37,18 +37,18 @@ class Work:
 
     __slots__ = ("changed", "link", "tenant")
 
-    def __init__(self, link: Link, tenant: str) -> None:
+    def __init__(self, link: PostgresConnection, tenant: str) -> None:
         self.link = link
         self.tenant = tenant
-        self.changed: dict[str, Entry | None] = {}
+        self.changed: dict[str, StampedState | None] = {}
         """As they now are; None for those of which nobody should remember anything."""
 
 
-class Engine:
-    def __init__(self, options: Options, *, walled: bool) -> None:
+class PostgresEngine:
+    def __init__(self, options: PostgresOptions, *, walled: bool) -> None:
         self.options = options
         self.signals = Signals()
-        self.heads = Heads()
+        self.heads = PostgresStateCache()
         self.queries = {name: in_schema(sql, options.schema) for name, sql in QUERIES.items()}
         self.channel = channel_of(options.schema)
         self.filling = asyncio.Lock()
@@ -73,7 +73,7 @@ class Engine:
         """Even a single statement needs a transaction around it, that says what a session would have said."""
         return self._walled or self.options.pooler
 
-    async def connect(self) -> Link:
+    async def connect(self) -> PostgresConnection:
         return await connect(self.options, self.options.dsn, self.queries)
 
     async def close(self) -> None:
@@ -95,7 +95,9 @@ class Engine:
 
     # Reading
 
-    async def read(self, tenant: str | None, run: Callable[[Link], Awaitable[T]], *, snapshot: bool = False) -> T:
+    async def read(
+        self, tenant: str | None, run: Callable[[PostgresConnection], Awaitable[T]], *, snapshot: bool = False
+    ) -> T:
         """Runs a read; once more when its connection was lost. None reads over all tenants.
 
         One that needs more than one statement asks for a `snapshot`, on which all of them see the same.
@@ -112,7 +114,7 @@ class Engine:
         except DRIVER as error:
             raise translate(error, self.where) from error
 
-    async def _read(self, run: Callable[[Link], Awaitable[T]], begin: str | None) -> T:
+    async def _read(self, run: Callable[[PostgresConnection], Awaitable[T]], begin: str | None) -> T:
         async with self.pool.borrow() as link:
             if begin is None:
                 return await run(link)
@@ -146,7 +148,7 @@ class Engine:
         self.tell(work.tenant, work.changed)
         return value
 
-    async def write_once(self, tenant: str, run: Callable[[Link], Awaitable[T]]) -> T:
+    async def write_once(self, tenant: str, run: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         """One statement that is a transaction of its own, and does no harm when it comes twice.
 
         Nothing is locked while it is not running, whatever becomes of us.
@@ -162,7 +164,7 @@ class Engine:
         except DRIVER as error:
             raise translate(error, self.where, "unknown") from error
 
-    async def _write_once(self, tenant: str, run: Callable[[Link], Awaitable[T]]) -> T:
+    async def _write_once(self, tenant: str, run: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         async with self.pool.borrow() as link:
             if not self.wraps:
                 return await run(link)
@@ -183,7 +185,7 @@ class Engine:
             begin += f"; SET LOCAL hansard_wall.{name} = {literal(value)}"
         return begin
 
-    async def commit(self, link: Link, tenant: str, changed: Iterable[str]) -> None:
+    async def commit(self, link: PostgresConnection, tenant: str, changed: Iterable[str]) -> None:
         """Commits, and tells those who wait elsewhere. From here on nobody can say that nothing was applied."""
         payload = payload_of(tenant, changed)
         notify = f"SELECT pg_notify({literal(self.channel)}, {literal(payload)}); " if payload else ""
@@ -193,7 +195,7 @@ class Engine:
             link.terminate()
             raise translate(error, self.where, "unknown") from error
 
-    def tell(self, tenant: str, changed: dict[str, Entry | None]) -> None:
+    def tell(self, tenant: str, changed: dict[str, StampedState | None]) -> None:
         """After a commit: remembers what was written, and wakes those who wait in this process."""
         for id, entry in changed.items():
             self.heads.put(tenant, id, entry)

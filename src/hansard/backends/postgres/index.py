@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from hansard.analysis import VERSION
 from hansard.backends.postgres import lexemes, rows
-from hansard.backends.postgres.connection import Link, Row
-from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.connection import PostgresConnection, Row
+from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import Corrupt
 from hansard.executor import aside
@@ -46,7 +46,7 @@ Place = tuple[str, int, int]
 FIRST: Place = ("", 0, 0)
 
 
-class Passed(Struct, frozen=True, gc=False):
+class IndexPass(Struct, frozen=True, gc=False):
     """What a pass did."""
 
     left: int
@@ -58,13 +58,13 @@ class Passed(Struct, frozen=True, gc=False):
 # Filling
 
 
-async def catch_up(engine: Engine) -> None:
+async def catch_up(engine: PostgresEngine) -> None:
     """Indexes everything."""
     for (tenant,) in await engine.read(None, lambda link: link.all("queued_tenants")):
         await catch_up_tenant(engine, tenant)
 
 
-async def catch_up_tenant(engine: Engine, tenant: str) -> None:
+async def catch_up_tenant(engine: PostgresEngine, tenant: str) -> None:
     """Indexes what a tenant has.
 
     What cannot be read, or is being changed all the time, stays where it is: searches look at it there.
@@ -76,7 +76,7 @@ async def catch_up_tenant(engine: Engine, tenant: str) -> None:
             await asyncio.sleep(_PAUSE)
 
 
-async def sweep(engine: Engine, tenant: str, size: int) -> int:
+async def sweep(engine: PostgresEngine, tenant: str, size: int) -> int:
     """One pass after another, over all; gives how many messages were not indexed."""
     left = 0
     place: Place | None = FIRST
@@ -87,14 +87,14 @@ async def sweep(engine: Engine, tenant: str, size: int) -> int:
 
 
 async def index_some(
-    engine: Engine, tenant: str, after: Place, limit: int, conversations: Sequence[str] | None = None
-) -> Passed:
+    engine: PostgresEngine, tenant: str, after: Place, limit: int, conversations: Sequence[str] | None = None
+) -> IndexPass:
     """One pass, over what lies behind a place."""
     names = None if conversations is None else list(conversations)
     given = (*after, names, limit, _MOST_BYTES, VERSION)
     found = await engine.read(tenant, lambda link: link.all("queued", tenant, *given))
     if not found:
-        return Passed(0, None)
+        return IndexPass(0, None)
     gone = [(row[8], row[0], row[1]) for row in found if row[9] is None]
     there = [row for row in found if row[9] is not None and row[5] is not None]
     made = await aside(_entries, tenant, there)
@@ -104,12 +104,12 @@ async def index_some(
     if len(there) + len(gone) < len(found):
         # The rest was too much for one time: it comes next.
         last = there[-1] if there else found[-1]
-        return Passed(len(there) + len(gone) - done, (last[8], last[0], last[1]))
+        return IndexPass(len(there) + len(gone) - done, (last[8], last[0], last[1]))
     last = found[-1]
-    return Passed(len(found) - done, (last[8], last[0], last[1]) if len(found) == limit else None)
+    return IndexPass(len(found) - done, (last[8], last[0], last[1]) if len(found) == limit else None)
 
 
-async def _index(link: Link, tenant: str, made: Sequence[Row]) -> int:
+async def _index(link: PostgresConnection, tenant: str, made: Sequence[Row]) -> int:
     row = await link.one(
         "index_messages", tenant, VERSION, sorted({entry[0] for entry in made}), *rows.columns(made, len(made[0]))
     )
@@ -133,7 +133,7 @@ def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
 # Building anew
 
 
-async def rebuild(engine: Engine) -> AsyncIterator[int]:
+async def rebuild(engine: PostgresEngine) -> AsyncIterator[int]:
     """Page by page: what is taken out of the index waits in the queue, where searches look for it, until it is back.
 
     It is done whoever brings it back: others, and the filler of this process, take from the same queue. An index of
@@ -154,7 +154,7 @@ async def rebuild(engine: Engine) -> AsyncIterator[int]:
     await engine.write(None, _finish)
 
 
-async def upgrade(engine: Engine) -> None:
+async def upgrade(engine: PostgresEngine) -> None:
     """Builds anew what an older version has built, or what was broken off."""
     state = await engine.read(None, lambda link: link.one("search_state", "", 0))
     if state is None or state[0] < VERSION:
@@ -188,7 +188,7 @@ async def _finish(work: Work) -> None:
 # Checking
 
 
-async def count_unindexed(link: Link, tenant: str | None) -> int:
+async def count_unindexed(link: PostgresConnection, tenant: str | None) -> int:
     """How many messages wait to be indexed, of a tenant or of all, up to a bound."""
     if tenant is None:
         row = await link.one("count_queued", _COUNTED)
@@ -197,7 +197,7 @@ async def count_unindexed(link: Link, tenant: str | None) -> int:
     return row[1] if row else 0
 
 
-async def find_fault(link: Link) -> Problem | None:
+async def find_fault(link: PostgresConnection) -> Problem | None:
     """Why the index cannot be used at all."""
     state = await link.one("search_state", "", 0)
     if state is None or state[0] != VERSION:
@@ -205,7 +205,7 @@ async def find_fault(link: Link) -> Problem | None:
     return None
 
 
-async def find_strays(link: Link, tenant: str | None) -> Problem | None:
+async def find_strays(link: PostgresConnection, tenant: str | None) -> Problem | None:
     """Whether the index has messages of conversations that there are not."""
     gone, after = 0, (tenant or "", "")
     while row := await link.one("count_strays", *after, _PAGE, tenant):
@@ -214,7 +214,7 @@ async def find_strays(link: Link, tenant: str | None) -> Problem | None:
 
 
 async def check_conversation(
-    link: Link, tenant: str, id: str, user_id: str | None, stored: Sequence[StoredRow]
+    link: PostgresConnection, tenant: str, id: str, user_id: str | None, stored: Sequence[StoredRow]
 ) -> list[Problem]:
     """Whether the index and the queue have each message of a conversation once, and the index with its terms."""
     where = f"{tenant}/{id}"

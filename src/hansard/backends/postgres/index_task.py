@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from hansard.backends.postgres import index
-from hansard.backends.postgres.engine import Engine
+from hansard.backends.postgres.engine import PostgresEngine
 from hansard.errors import Denied, HansardError
 
 IDLE = 0.1
@@ -22,13 +22,13 @@ MOST_WAITING = 5000
 _log = logging.getLogger("hansard")
 
 
-class Filler:
+class IndexTask:
     """Indexes what this process has written: so several do not do the same work.
 
     What one of them leaves behind when it dies is indexed by the next process whose search finds it in the queue.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()

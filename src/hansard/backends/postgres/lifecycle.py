@@ -7,8 +7,8 @@ from functools import partial
 
 from hansard import rules
 from hansard.backends.postgres import index, read, tenant_data
-from hansard.backends.postgres.connection import Link
-from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.state_cache import entry_of
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.contract.types import Context, Swept
@@ -24,7 +24,7 @@ _ALL = 1 << 40
 # Sweeping: bounded steps, each whole in itself
 
 
-async def sweep(engine: Engine, context: Context, limit: int) -> Swept:
+async def sweep(engine: PostgresEngine, context: Context, limit: int) -> Swept:
     """Removes a bounded amount of what has expired or is needed by nothing."""
     now = to_micros(context.now)
     total = Receipt(at=context.now)
@@ -55,7 +55,7 @@ async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
 # Measuring and checking
 
 
-async def stats(link: Link, tenant: str | None) -> Stats:
+async def stats(link: PostgresConnection, tenant: str | None) -> Stats:
     days = await link.all("count_by_days", tenant)
     if tenant is None:
         row = await link.one("count_all")
@@ -78,7 +78,7 @@ async def stats(link: Link, tenant: str | None) -> Stats:
     )
 
 
-async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | int]:
+async def check(engine: PostgresEngine, tenant: str | None) -> AsyncIterator[Problem | int]:
     """Our own look at every conversation: counts, order, branches, bodies, blobs, and what search knows of them."""
     fault = await engine.read(tenant, index.find_fault)
     strays = None if fault else await engine.read(tenant, partial(index.find_strays, tenant=tenant))
@@ -100,11 +100,11 @@ async def check(engine: Engine, tenant: str | None) -> AsyncIterator[Problem | i
         yield seen
 
 
-async def _page_after(link: Link, tenant: str | None, after: tuple[str, str]) -> list[tuple[str, str]]:
+async def _page_after(link: PostgresConnection, tenant: str | None, after: tuple[str, str]) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in await link.all("conversations_after", tenant, *after, _PAGE)]
 
 
-async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Problem]:
+async def _check(link: PostgresConnection, tenant: str, id: str, *, search: bool) -> list[Problem]:
     where = f"{tenant}/{id}"
     found = await link.all("find_heads", tenant, [id])
     if not found:
@@ -126,7 +126,7 @@ async def _check(link: Link, tenant: str, id: str, *, search: bool) -> list[Prob
 # A whole tenant
 
 
-async def delete_tenant(engine: Engine, context: Context) -> Receipt:
+async def delete_tenant(engine: PostgresEngine, context: Context) -> Receipt:
     receipt = await engine.write(context.tenant, partial(_delete_tenant, context=context))
     engine.heads.forget_tenant(context.tenant)
     return receipt

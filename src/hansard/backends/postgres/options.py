@@ -44,7 +44,7 @@ _LONGEST_NAME = 63
 """Bytes: PostgreSQL cuts longer names off without a word."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PostgresOptions(Struct, frozen=True, kw_only=True):
     dsn: str
     """What the driver connects to."""
     where: str
@@ -78,11 +78,11 @@ class Options(Struct, frozen=True, kw_only=True):
         return settings
 
 
-def parse(url: Url) -> Options:
+def parse(url: Url) -> PostgresOptions:
     dsn, where = _dsn(url)
     direct = url.option("direct_url")
     pooler = url.flag("pooler") or direct is not None
-    options = Options(
+    options = PostgresOptions(
         dsn=dsn,
         where=where,
         direct_dsn=_direct_dsn(direct) if direct is not None else None if pooler else dsn,

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from hansard.backends.postgres.connection import Link
+from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.errors import Closed, TimedOut
 
@@ -22,17 +22,19 @@ _LIFETIME = 1800.0
 
 
 class Pool:
-    def __init__(self, connect: Callable[[], Awaitable[Link]], size: int, *, where: str, patience: float) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[PostgresConnection]], size: int, *, where: str, patience: float
+    ) -> None:
         self._connect = connect
         self._size = size
         self._where = where
         self._patience = patience
-        self._idle: list[Link] = []
+        self._idle: list[PostgresConnection] = []
         self._places = asyncio.Semaphore(size)
         self._closed = False
 
     @asynccontextmanager
-    async def borrow(self) -> AsyncIterator[Link]:
+    async def borrow(self) -> AsyncIterator[PostgresConnection]:
         """A connection that stands, as far as one can tell. An error ends the transaction that it leaves behind."""
         if self._closed:
             raise Closed("this store was closed")
@@ -49,7 +51,7 @@ class Pool:
         finally:
             self._places.release()
 
-    def _give_back(self, link: Link) -> None:
+    def _give_back(self, link: PostgresConnection) -> None:
         if link.is_usable and not self._closed:
             link.used_at = time.monotonic()
             self._idle.append(link)
@@ -78,13 +80,13 @@ class Pool:
                 outcome="not_applied",
             ) from None
 
-    async def _open(self) -> Link:
+    async def _open(self) -> PostgresConnection:
         try:
             return await self._connect()
         except DRIVER as error:
             raise translate(error, self._where) from error
 
-    async def _find(self) -> Link | None:
+    async def _find(self) -> PostgresConnection | None:
         """The one that was used last: the others may rest, and be found old."""
         while self._idle:
             link = self._idle.pop()
@@ -98,7 +100,7 @@ class Pool:
         return None
 
 
-async def _stands(link: Link) -> bool:
+async def _stands(link: PostgresConnection) -> bool:
     """Whether it may be used; one that may not is closed."""
     now = time.monotonic()
     if now - link.made_at > _LIFETIME:
@@ -110,7 +112,7 @@ async def _stands(link: Link) -> bool:
     return True
 
 
-async def _answers(link: Link) -> bool:
+async def _answers(link: PostgresConnection) -> bool:
     try:
         async with asyncio.timeout(_CHECK_AFTER / 6):
             await link.script("SELECT 1")
@@ -119,7 +121,7 @@ async def _answers(link: Link) -> bool:
     return True
 
 
-async def _close(link: Link) -> None:
+async def _close(link: PostgresConnection) -> None:
     try:
         await link.close()
     except DRIVER:

@@ -8,9 +8,9 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.postgres import rows
-from hansard.backends.postgres.connection import Link, Row
-from hansard.backends.postgres.engine import Engine
-from hansard.backends.postgres.state_cache import Entry, entry_of
+from hansard.backends.postgres.connection import PostgresConnection, Row
+from hansard.backends.postgres.engine import PostgresEngine
+from hansard.backends.postgres.state_cache import StampedState, entry_of
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
@@ -22,7 +22,7 @@ _LONG = 1_000_000
 _NO_BOUND = 1 << 62
 
 
-async def find_entry(link: Link, context: Context, id: str) -> Entry | None:
+async def find_entry(link: PostgresConnection, context: Context, id: str) -> StampedState | None:
     found = await link.all("find_heads", context.tenant, [id])
     if not found:
         return None
@@ -30,7 +30,7 @@ async def find_entry(link: Link, context: Context, id: str) -> Entry | None:
     return entry if rules.is_visible(entry.head.conversation, context) else None
 
 
-async def find_conversation(link: Link, context: Context, id: str) -> Conversation | None:
+async def find_conversation(link: PostgresConnection, context: Context, id: str) -> Conversation | None:
     row = await link.one("find_conversation", context.tenant, id)
     if row is None:
         return None
@@ -38,7 +38,9 @@ async def find_conversation(link: Link, context: Context, id: str) -> Conversati
     return conversation if rules.is_visible(conversation, context) else None
 
 
-async def find_messages(link: Link, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
+async def find_messages(
+    link: PostgresConnection, context: Context, id: str, message_ids: Sequence[str]
+) -> list[Message]:
     horizon = to_micros(context.horizon)
     found = await link.all("read_messages", context.tenant, id, rows.possible(message_ids), horizon, context.user)
     by_id = {message.id: message for message in rows.messages_of(found, id)}
@@ -145,7 +147,7 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
             yield f"(created_at, seq) {sign} ({parameter(place[0], 'bigint')}, {parameter(place[1], 'bigint')})"
 
 
-async def get_plain(link: Link, context: Context, id: str, query: MessageQuery) -> list[Row] | None:
+async def get_plain(link: PostgresConnection, context: Context, id: str, query: MessageQuery) -> list[Row] | None:
     """The rows of a page; None when it takes more than one line, or the bound in bytes, to tell."""
     sql, values = select_plain(context, id, query)
     found = await link.fetch(link.in_schema(sql), values)
@@ -159,7 +161,9 @@ async def get_plain(link: Link, context: Context, id: str, query: MessageQuery) 
     return [] if found[0][1] is None else found
 
 
-async def get_parted(link: Link, context: Context, id: str, query: MessageQuery) -> tuple[list[Row], bool]:
+async def get_parted(
+    link: PostgresConnection, context: Context, id: str, query: MessageQuery
+) -> tuple[list[Row], bool]:
     """The rows of a page, and whether there are more, in two steps on one snapshot."""
     entry = await find_entry(link, context, id)
     if entry is None:
@@ -175,7 +179,7 @@ def _no_branch(id: str, branch: str | None) -> NotFound:
     return NotFound(f"conversation {id!r} has no branch {branch!r}")
 
 
-async def get_messages(engine: Engine, context: Context, id: str, query: MessageQuery) -> Slice:
+async def get_messages(engine: PostgresEngine, context: Context, id: str, query: MessageQuery) -> Slice:
     if query.sort == "seq":
         page = await engine.read(context.tenant, partial(get_plain, context=context, id=id, query=query))
         if page is not None:
@@ -206,14 +210,18 @@ _LISTING = (
 )
 
 
-async def list_conversations(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+async def list_conversations(
+    link: PostgresConnection, context: Context, query: ConversationQuery
+) -> tuple[list[Conversation], bool]:
     sql, values = select_conversations(context, query, query.limit + 1, query.offset)
     found = await link.fetch(link.in_schema(sql), values)
     made = [rows.conversation_of(row, "the listing") for row in found]
     return made[: query.limit], len(made) > query.limit
 
 
-async def list_matching(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+async def list_matching(
+    link: PostgresConnection, context: Context, query: ConversationQuery
+) -> tuple[list[Conversation], bool]:
     """Metadata is compared here, page by page, so that the offset and the limit count what matches."""
     matching: list[Conversation] = []
     wanted = query.offset + query.limit + 1
@@ -256,14 +264,16 @@ def select_conversations(
 
 
 async def read_rows(
-    link: Link, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
+    link: PostgresConnection, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
     """Messages of all lines in the order of seq."""
     entry = await find_entry(link, context, id)
     return await rows_of(link, context.tenant, entry, after_seq, limit, max_bytes) if entry else []
 
 
-async def rows_of(link: Link, tenant: str, entry: Entry, after_seq: int, limit: int, max_bytes: int) -> list[StoredRow]:
+async def rows_of(
+    link: PostgresConnection, tenant: str, entry: StampedState, after_seq: int, limit: int, max_bytes: int
+) -> list[StoredRow]:
     head = entry.head
     id = head.conversation.id
     lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})

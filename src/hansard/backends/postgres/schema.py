@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 
 from hansard.analysis import VERSION
-from hansard.backends.postgres.connection import Link
-from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.queries import in_schema, quoted
 from hansard.contract.backend import Durability
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
@@ -55,7 +55,7 @@ CREATE TABLE hansard.migrations (
 """
 
 
-class Migration(Struct, frozen=True):
+class PostgresMigration(Struct, frozen=True):
     name: str
     sql: str
 
@@ -68,20 +68,20 @@ class Migration(Struct, frozen=True):
         return self.sql.startswith("-- additive")
 
 
-def migrations() -> list[Migration]:
+def migrations() -> list[PostgresMigration]:
     folder = resources.files(__package__).joinpath("migrations")
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
+    return [PostgresMigration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
 
 
-class State(Struct, frozen=True):
+class SchemaState(Struct, frozen=True):
     """What was found on opening."""
 
     durability: Durability
     walled: bool
 
 
-async def prepare(link: Link, options: Options, *, upgrade: bool) -> State:
+async def prepare(link: PostgresConnection, options: PostgresOptions, *, upgrade: bool) -> SchemaState:
     """Makes or migrates the schema where that is asked for, and says what the server gives."""
     connection = link.connection
     check_server(
@@ -106,7 +106,7 @@ def check_server(major: int, encoding: str, where: str) -> None:
         )
 
 
-async def _apply(connection: Any, options: Options, *, upgrade: bool) -> None:
+async def _apply(connection: Any, options: PostgresOptions, *, upgrade: bool) -> None:
     known = migrations()
     done = await _ledger(connection, options)
     if done is not None and pending(options.where, known, done) == []:
@@ -139,7 +139,7 @@ async def _lock(connection: Any) -> None:
     await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=_PATIENCE)
 
 
-async def _ledger(connection: Any, options: Options) -> dict[str, tuple[str, bool]] | None:
+async def _ledger(connection: Any, options: PostgresOptions) -> dict[str, tuple[str, bool]] | None:
     """Checksum by name, and whether older code goes on beside it; None where there is no ledger."""
     # By a query and not by to_regclass, which may remember what was there before we waited for the lock.
     if "migrations" not in await _tables(connection, options):
@@ -148,7 +148,7 @@ async def _ledger(connection: Any, options: Options) -> dict[str, tuple[str, boo
     return {row[0]: (row[1], row[2]) for row in found}
 
 
-def pending(where: str, known: list[Migration], done: dict[str, tuple[str, bool]]) -> list[Migration]:
+def pending(where: str, known: list[PostgresMigration], done: dict[str, tuple[str, bool]]) -> list[PostgresMigration]:
     """What a store lacks. One that has had more than we know is refused, unless that leaves our own as it was."""
     names = {migration.name for migration in known}
     newer = sorted(name for name, (_, is_additive) in done.items() if name not in names and not is_additive)
@@ -164,7 +164,7 @@ def pending(where: str, known: list[Migration], done: dict[str, tuple[str, bool]
     return [migration for migration in known if migration.name not in done]
 
 
-async def _begin(connection: Any, options: Options) -> None:
+async def _begin(connection: Any, options: PostgresOptions) -> None:
     """Looks before it writes: nothing is made in a schema that somebody else uses."""
     if await _tables(connection, options):
         raise FormatMismatch(
@@ -179,7 +179,7 @@ async def _begin(connection: Any, options: Options) -> None:
     await connection.execute(in_schema(_LEDGER, options.schema))
 
 
-async def _tables(connection: Any, options: Options) -> set[str]:
+async def _tables(connection: Any, options: PostgresOptions) -> set[str]:
     found = await connection.fetch(
         "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1",
         options.schema,
@@ -187,7 +187,7 @@ async def _tables(connection: Any, options: Options) -> set[str]:
     return {row[0] for row in found}
 
 
-async def _run(connection: Any, options: Options, migration: Migration) -> None:
+async def _run(connection: Any, options: PostgresOptions, migration: PostgresMigration) -> None:
     await connection.execute(in_schema(migration.sql, options.schema), timeout=_PATIENCE)
     await connection.execute(
         in_schema("INSERT INTO hansard.migrations VALUES ($1, $2, $3, $4)", options.schema),
@@ -201,7 +201,7 @@ async def _run(connection: Any, options: Options, migration: Migration) -> None:
 # Row-level security
 
 
-async def _raise_wall(connection: Any, options: Options) -> None:
+async def _raise_wall(connection: Any, options: PostgresOptions) -> None:
     """Switches the second wall on, for good: for the owner of the tables, too."""
     if await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
         raise ValidationError(
@@ -217,7 +217,7 @@ async def _raise_wall(connection: Any, options: Options) -> None:
             await connection.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
 
 
-async def _is_walled(connection: Any, options: Options) -> bool:
+async def _is_walled(connection: Any, options: PostgresOptions) -> bool:
     return bool(
         await connection.fetchval(
             "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass($1)", f"{quoted(options.schema)}.conversations"
@@ -225,7 +225,7 @@ async def _is_walled(connection: Any, options: Options) -> bool:
     )
 
 
-async def _look(connection: Any, options: Options) -> State:
+async def _look(connection: Any, options: PostgresOptions) -> SchemaState:
     fsync, commit = await connection.fetchrow("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
     safe = fsync == "on" and commit != "off" and options.durability == "full"
-    return State("machine" if safe else "process", await _is_walled(connection, options))
+    return SchemaState("machine" if safe else "process", await _is_walled(connection, options))

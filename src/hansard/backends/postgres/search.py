@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.postgres import lexemes, read, rows, search_sql
-from hansard.backends.postgres.connection import Link, Row
+from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.lexemes import Expression
 from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
@@ -41,10 +41,10 @@ _LONG = 1_000_000
 """Bytes of bodies that are looked at on the event loop; more go to a thread."""
 
 
-class Search:
+class PostgresSearch:
     """One search on one snapshot."""
 
-    def __init__(self, link: Link, context: Context, lookup: Lookup, *, walled: bool) -> None:
+    def __init__(self, link: PostgresConnection, context: Context, lookup: Lookup, *, walled: bool) -> None:
         self.link = link
         self.context = context
         self.lookup = lookup
@@ -207,13 +207,13 @@ class Search:
         return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
 
 
-async def search_quickly(link: Link, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
+async def search_quickly(link: PostgresConnection, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
     """What matches, in one statement; None when it takes more."""
-    return await Search(link, context, lookup, walled=walled).quick()
+    return await PostgresSearch(link, context, lookup, walled=walled).quick()
 
 
 async def search(
-    link: Link,
+    link: PostgresConnection,
     context: Context,
     lookup: Lookup,
     *,
@@ -228,7 +228,7 @@ async def search(
     assert state is not None
     if state[1]:
         note_tail(context.tenant)
-    return None if state[1] > most else await Search(link, context, lookup, walled=walled).run(state[1])
+    return None if state[1] > most else await PostgresSearch(link, context, lookup, walled=walled).run(state[1])
 
 
 def check_version(found: int | None) -> None:

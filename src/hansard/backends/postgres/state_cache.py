@@ -23,7 +23,7 @@ def new_stamp() -> int:
     return _chance(63)
 
 
-class Entry(Struct, frozen=True):
+class StampedState(Struct, frozen=True):
     """A conversation as it is stored."""
 
     head: ConversationState
@@ -33,16 +33,16 @@ class Entry(Struct, frozen=True):
     stamp: int
 
 
-class Heads:
+class PostgresStateCache:
     """The entries that this process has last seen, those longest unused forgotten first."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], StampedState] = {}
 
-    def get(self, tenant: str, id: str) -> Entry | None:
+    def get(self, tenant: str, id: str) -> StampedState | None:
         return self._entries.get((tenant, id))
 
-    def put(self, tenant: str, id: str, entry: Entry | None) -> None:
+    def put(self, tenant: str, id: str, entry: StampedState | None) -> None:
         """None forgets it."""
         self._entries.pop((tenant, id), None)
         if entry is not None:
@@ -55,7 +55,7 @@ class Heads:
             del self._entries[key]
 
 
-def entry_of(row: Row, branches: str | None, tenant: str) -> Entry:
+def entry_of(row: Row, branches: str | None, tenant: str) -> StampedState:
     """From the columns of `lock_conversation`, and the branches."""
     where = f"conversation {row[0]!r} of tenant {tenant!r}"
-    return Entry(rows.head_of(row, branches, where), row[17], row[18], row[19])
+    return StampedState(rows.head_of(row, branches, where), row[17], row[18], row[19])

@@ -15,11 +15,11 @@ from hansard.analysis import Lookup, Matches
 from hansard.backends.postgres import answers, index, lifecycle, read, schema, search, tenant_data, vacuum
 from hansard.backends.postgres.append import Appender
 from hansard.backends.postgres.connection import connect
-from hansard.backends.postgres.engine import Engine, Work
+from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
-from hansard.backends.postgres.index_task import Filler
-from hansard.backends.postgres.options import Options
-from hansard.backends.postgres.schema import State
+from hansard.backends.postgres.index_task import IndexTask
+from hansard.backends.postgres.options import PostgresOptions
+from hansard.backends.postgres.schema import SchemaState
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.backends.postgres.watch import Watch
 from hansard.contract.backend import Capabilities
@@ -45,9 +45,9 @@ _ATTEMPTS = 3
 
 
 class PostgresStorage:
-    def __init__(self, options: Options, state: State) -> None:
-        self.engine = Engine(options, walled=state.walled)
-        self.filler = Filler(self.engine)
+    def __init__(self, options: PostgresOptions, state: SchemaState) -> None:
+        self.engine = PostgresEngine(options, walled=state.walled)
+        self.filler = IndexTask(self.engine)
         self._appender = Appender(self.engine, self.write, self.filler.note)
         self._watch = Watch(self.engine)
         self._capabilities = Capabilities(
@@ -62,7 +62,7 @@ class PostgresStorage:
         )
 
     @classmethod
-    async def open(cls, options: Options, *, upgrade: bool = False) -> PostgresStorage:
+    async def open(cls, options: PostgresOptions, *, upgrade: bool = False) -> PostgresStorage:
         try:
             link = await connect(options, options.direct_dsn or options.dsn, {})
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.postgres import rows
-from hansard.backends.postgres.connection import Link, Row
+from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
 from hansard.backends.shared.copies import own_record
@@ -34,7 +34,7 @@ def place_of(context: Context, keys: Iterable[RecordKey]) -> list[Any]:
     return [context.tenant, context.user or "", *rows.columns(packed, 2)]
 
 
-async def get_records(link: Link, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
+async def get_records(link: PostgresConnection, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
     found = live_records(context, await link.all("find_records", *place_of(context, keys)))
     return [found.get(key) for key in keys]
 
@@ -103,7 +103,7 @@ async def lock_records(work: Work, context: Context, keys: Sequence[RecordKey]) 
     return stored
 
 
-async def scan_records(link: Link, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
+async def scan_records(link: PostgresConnection, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
     sql, values = select_records(context, query)
     found = [rows.record_of(row) for row in await link.fetch(link.in_schema(sql), values)]
     return found[: query.limit], len(found) > query.limit
@@ -146,7 +146,7 @@ def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]
 # Blobs
 
 
-async def get_blobs(link: Link, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+async def get_blobs(link: PostgresConnection, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
     found = await link.all("find_blobs", context.tenant, list(digests)) if digests else []
     return {sha256: data for sha256, data in found}  # noqa: C416  (asyncpg's rows are no pairs)
 
@@ -194,7 +194,9 @@ async def drop_blobs(work: Work, context: Context, candidates: Iterable[str]) ->
 # Users and usage
 
 
-async def participations(link: Link, context: Context, participant_id: str, limit: int) -> list[Participation]:
+async def participations(
+    link: PostgresConnection, context: Context, participant_id: str, limit: int
+) -> list[Participation]:
     values = (rows.escaped(participant_id), context.user, to_micros(context.horizon), limit)
     found: dict[str, list[str]] = {}
     for conversation, id in await link.all("participations", context.tenant, *values):
@@ -208,7 +210,7 @@ async def erase_user_data(work: Work, context: Context, user_id: str) -> Receipt
     return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
 
-async def usage(link: Link, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+async def usage(link: PostgresConnection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
     found = await link.all("find_usage", context.tenant, since or "", until or _FOREVER)
     made = (rows.usage_of(row) for row in found)
     return [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]

@@ -16,7 +16,7 @@ from hansard.backends.postgres import answers, rows, tenant_data
 from hansard.backends.postgres.connection import Row
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
-from hansard.backends.postgres.state_cache import Entry, entry_of, new_stamp
+from hansard.backends.postgres.state_cache import StampedState, entry_of, new_stamp
 from hansard.backends.postgres.tenant_data import Use, uses_of
 from hansard.contract.storage import Applied, Changes, Found, Update, Wants, Wipe
 from hansard.contract.types import Context, ConversationState, Draft, StoredBranch
@@ -27,7 +27,7 @@ _MOST_BYTES = 32_000_000
 
 
 class PostgresTransaction:
-    def __init__(self, work: Work, context: Context, id: str, before: Entry | None) -> None:
+    def __init__(self, work: Work, context: Context, id: str, before: StampedState | None) -> None:
         self.context = context
         self.id = id
         self.unindexed = 0
@@ -127,7 +127,7 @@ class PostgresTransaction:
     async def _save_state(self, state: ConversationState, largest: int) -> None:
         before = self._before
         largest = max(largest, before.largest if before else 0)
-        entry = Entry(state, largest, self._segment, new_stamp())
+        entry = StampedState(state, largest, self._segment, new_stamp())
         row = rows.conversation_row(state, entry.largest, entry.line, entry.stamp)
         if before is not None:
             await self._link.run("save_conversation", *self._key, *row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.errors import DRIVER, translate
-from hansard.backends.postgres.options import Options
+from hansard.backends.postgres.options import PostgresOptions
 
 _TABLES = (
     "conversations",
@@ -23,7 +23,7 @@ _TABLES = (
 _SECONDS = 86_400.0
 
 
-async def vacuum(options: Options) -> None:
+async def vacuum(options: PostgresOptions) -> None:
     try:
         link = await connect(options, options.direct_dsn or options.dsn, {})
         try:

@@ -15,12 +15,12 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hansard.backends.postgres.connection import Link, connect
+from hansard.backends.postgres.connection import PostgresConnection, connect
 from hansard.backends.postgres.errors import DRIVER
 from hansard.errors import HansardError
 
 if TYPE_CHECKING:
-    from hansard.backends.postgres.engine import Engine
+    from hansard.backends.postgres.engine import PostgresEngine
 
 Key = tuple[str, str]
 
@@ -52,7 +52,7 @@ def payload_of(tenant: str, changed: Iterable[str]) -> str | None:
 class Watch:
     """Follows the conversations that somebody waits for, on one task."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
         self._followed: dict[Key, float] = {}
         """When somebody last waited for them."""
@@ -94,7 +94,7 @@ class Watch:
             finally:
                 link.terminate()
 
-    async def _listen(self) -> Link | None:
+    async def _listen(self) -> PostgresConnection | None:
         engine = self._engine
         if engine.options.direct_dsn is None:
             return None
@@ -109,7 +109,7 @@ class Watch:
             return None
         return link
 
-    async def _until_lost(self, link: Link) -> None:
+    async def _until_lost(self, link: PostgresConnection) -> None:
         lost = asyncio.Event()
         link.connection.add_termination_listener(lambda _: lost.set())
         while not link.connection.is_closed():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hansard.backends.redis.options import Options, options_of
+from hansard.backends.redis.options import RedisOptions, options_of
 from hansard.backends.redis.storage import RedisStorage
 from hansard.backends.stored import StoredBackend
 from hansard.errors import Unsupported
@@ -14,7 +14,7 @@ __all__ = ["RedisBackend", "RedisStorage", "open_backend"]
 
 
 class RedisBackend(StoredBackend[RedisStorage]):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         super().__init__(RedisStorage(options))
 
     async def backup(self, target: Path) -> None:

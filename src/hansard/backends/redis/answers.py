@@ -22,14 +22,14 @@ _LONG = 1_000_000
 _MANY = 1000
 
 
-class Answers(Struct):
+class ReadAnswers(Struct):
     """What was found, and the summaries as they are stored. Blobs and records are not here: they lie elsewhere."""
 
     found: Found
     summaries: Sequence[bytes] = ()
 
 
-NO_ANSWERS = Answers(NOTHING)
+NO_ANSWERS = ReadAnswers(NOTHING)
 
 
 async def decoded(size: int, make: Callable[[], T]) -> T:
@@ -41,7 +41,7 @@ def total_size(found: Iterable[bytes | None]) -> int:
     return sum([len(data) for data in found if data is not None])
 
 
-async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) -> Answers:
+async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) -> ReadAnswers:
     """`whole` asks for everything in one round trip, however large it is."""
     step = piece_of(moment.entry) if moment.entry else PIECE
     count = moment.entry.head.conversation.message_count if moment.entry else 0
@@ -65,7 +65,7 @@ async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) 
     return _rest_of_answers(answers, id, wants, found)
 
 
-def _rest_of_answers(answers: Iterator[Any], id: str, wants: Wants, found: dict[str, Any]) -> Answers:
+def _rest_of_answers(answers: Iterator[Any], id: str, wants: Wants, found: dict[str, Any]) -> ReadAnswers:
     """What follows the messages in the answers of the server."""
     if wants.spans:
         found["spans"] = [Span(*(int(number) for number in next(answers))) for _ in wants.spans]
@@ -78,7 +78,7 @@ def _rest_of_answers(answers: Iterator[Any], id: str, wants: Wants, found: dict[
         times = [time for _ in _pieces(wants.tombstones) for time in next(answers)]
         pairs = zip(wants.tombstones, times, strict=True)
         found["tombstones"] = {each: from_micros(int(at)) for each, at in pairs if at}
-    return Answers(Found(**found), summaries)
+    return ReadAnswers(Found(**found), summaries)
 
 
 def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Sequence[Run]) -> list[Ask]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import WRITE
-from hansard.backends.shared.settling import Mark
+from hansard.backends.shared.settling import WriteMark
 from hansard.errors import Unsupported
 
 _MANY = 1000
@@ -91,17 +91,17 @@ def merged(steps: Iterable[Operations]) -> Operations:
     return own
 
 
-class Following(Struct, array_like=True, frozen=True):
+class PlaceEffect(Struct, array_like=True, frozen=True):
     """What follows from a write at one place: see `scripts/apply.lua`."""
 
     keys: list[str]
     values: list[Any]
 
 
-class Batch:
+class WriteBatch:
     """One write to a conversation, and its stamp `n`."""
 
-    def __init__(self, keys: Keys, tenant: str, id: str, n: int, *, cluster: bool) -> None:
+    def __init__(self, keys: RedisKeys, tenant: str, id: str, n: int, *, cluster: bool) -> None:
         self.keys = keys
         self.tenant = tenant
         self.id = id
@@ -115,12 +115,12 @@ class Batch:
         self._cluster = cluster
 
     @property
-    def mark(self) -> Mark:
-        return Mark(self.id, self.n, 0, tuple(sorted(self.uses)))
+    def mark(self) -> WriteMark:
+        return WriteMark(self.id, self.n, 0, tuple(sorted(self.uses)))
 
     @property
-    def effects(self) -> list[Following]:
-        return [Following(each.keys, each.values) for each in self.after.values() if each.values]
+    def effects(self) -> list[PlaceEffect]:
+        return [PlaceEffect(each.keys, each.values) for each in self.after.values() if each.values]
 
     @property
     def crosses(self) -> bool:

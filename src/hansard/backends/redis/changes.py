@@ -1,4 +1,4 @@
-"""`Changes` as a `Batch`: what every write is made of. Nothing here asks the server, and nothing decides."""
+"""`Changes` as a `WriteBatch`: what every write is made of. Nothing here asks the server, and nothing decides."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from hansard import codec
 from hansard.backends.redis import rows
-from hansard.backends.redis.batch import Batch
+from hansard.backends.redis.batch import WriteBatch
 from hansard.backends.redis.keys import shelves, stands, whom
-from hansard.backends.redis.rows import Entry, head_changes
+from hansard.backends.redis.rows import StoredState, head_changes
 from hansard.contract.storage import Changes, Placed, Update
 from hansard.contract.types import Context, ConversationState, Draft
 from hansard.model import Conversation, Message, UsageRow, to_micros
@@ -19,7 +19,7 @@ from hansard.model import Conversation, Message, UsageRow, to_micros
 _NEVER = "-inf"
 
 
-class Leaving(Struct, kw_only=True):
+class Removals(Struct, kw_only=True):
     """What a write takes away, as it must be known to remove it."""
 
     messages: Sequence[Placed] = ()
@@ -36,7 +36,7 @@ class Leaving(Struct, kw_only=True):
     """Those that are left without `Changes.lost_summaries`, as they are stored."""
 
 
-NOTHING_LEAVES = Leaving()
+NOTHING_LEAVES = Removals()
 
 
 def takes_away(changes: Changes) -> bool:
@@ -49,7 +49,9 @@ def takes_away(changes: Changes) -> bool:
     )
 
 
-def fill(batch: Batch, context: Context, before: Entry | None, changes: Changes, leaving: Leaving) -> Entry | None:
+def fill(
+    batch: WriteBatch, context: Context, before: StoredState | None, changes: Changes, leaving: Removals
+) -> StoredState | None:
     """Adds all changes to the batch. Returns the conversation after it, None when it is deleted."""
     coming = [message for _, fresh in changes.insert for message, _ in fresh]
     if changes.update is not None:
@@ -91,12 +93,12 @@ def _largest(changes: Changes) -> int:
 # The head, and the conversation's place in every list
 
 
-def _save(batch: Batch, before: Entry | None, head: ConversationState, largest: int) -> Entry:
+def _save(batch: WriteBatch, before: StoredState | None, head: ConversationState, largest: int) -> StoredState:
     old = before.head if before else None
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)
     segments = max(rows.segments_of(head) | {before.segments if before else 0})
-    entry = Entry(batch.n, birth, head, largest, segments)
+    entry = StoredState(batch.n, birth, head, largest, segments)
     fields, gone = head_changes(old, entry)
     if before is None:
         fields += ["birth", birth]
@@ -107,7 +109,7 @@ def _save(batch: Batch, before: Entry | None, head: ConversationState, largest: 
     return entry
 
 
-def _move(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
+def _move(batch: WriteBatch, before: Conversation | None, after: Conversation | None) -> None:
     """From its stands in the lists to its new ones; None for nowhere."""
     keys, tenant = batch.keys, batch.tenant
     leaves = shelves(keys, tenant, before) if before else []
@@ -130,7 +132,7 @@ def _same_owners(one: Conversation | None, other: Conversation | None) -> bool:
     return one is not None and other is not None and (one.user_id, one.agent_id) == (other.user_id, other.agent_id)
 
 
-def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation | None) -> None:
+def _move_expiry(batch: WriteBatch, before: Conversation | None, after: Conversation | None) -> None:
     was, will_be = before and to_micros(before.expires_at), after and to_micros(after.expires_at)
     if was == will_be:
         return
@@ -145,7 +147,7 @@ def _move_expiry(batch: Batch, before: Conversation | None, after: Conversation 
 # Messages
 
 
-def _insert(batch: Batch, segment: int, fresh: Sequence[tuple[Message, Draft]]) -> None:
+def _insert(batch: WriteBatch, segment: int, fresh: Sequence[tuple[Message, Draft]]) -> None:
     """Messages at the end of a segment, with what finds them by id."""
     stored: list[int | bytes] = []
     places: list[str] = []
@@ -159,7 +161,7 @@ def _insert(batch: Batch, segment: int, fresh: Sequence[tuple[Message, Draft]]) 
             _pin(batch, segment, message)
 
 
-def _add_participants(batch: Batch, users: Iterable[str]) -> None:
+def _add_participants(batch: WriteBatch, users: Iterable[str]) -> None:
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
         # Not before the commit: whoever looks there finds no message yet, and takes the mark away.
@@ -167,7 +169,7 @@ def _add_participants(batch: Batch, users: Iterable[str]) -> None:
     batch.do_many("SADD", "participants", sorted(users))
 
 
-def _pin(batch: Batch, segment: int, message: Message) -> None:
+def _pin(batch: WriteBatch, segment: int, message: Message) -> None:
     """Notes whether a message is pinned, so that the pinned ones are found without a walk."""
     if message.pinned:
         batch.do("ZADD", f"pinned:{segment}", message.seq, message.seq)
@@ -175,7 +177,7 @@ def _pin(batch: Batch, segment: int, message: Message) -> None:
         batch.do("ZREM", f"pinned:{segment}", message.seq)
 
 
-def _update(batch: Batch, update: Update) -> None:
+def _update(batch: WriteBatch, update: Update) -> None:
     segment, message, before = update.segment, update.after, update.before
     body = update.draft.body if update.draft else _body(before)
     batch.do("ZREMRANGEBYSCORE", f"messages:{segment}", message.seq, message.seq)
@@ -188,7 +190,7 @@ def _body(message: Message) -> str:
     return message.content if message.format == "text" else codec.encode(message.content)
 
 
-def _remove(batch: Batch, context: Context, changes: Changes, leaving: Leaving) -> None:
+def _remove(batch: WriteBatch, context: Context, changes: Changes, leaving: Removals) -> None:
     for run in changes.remove_runs:
         batch.do("ZREMRANGEBYSCORE", f"messages:{run.segment}", f"({run.after}", run.upto)
     for segment, message in changes.remove:
@@ -200,7 +202,7 @@ def _remove(batch: Batch, context: Context, changes: Changes, leaving: Leaving) 
     _release_blobs(batch, context, released(changes, leaving.messages), leaving.counts)
 
 
-def _change_summaries(batch: Batch, changes: Changes, leaving: Leaving) -> None:
+def _change_summaries(batch: WriteBatch, changes: Changes, leaving: Removals) -> None:
     if changes.lost_summaries:
         batch.do("DEL", "summaries")
         batch.do_many("RPUSH", "summaries", leaving.left_summaries)
@@ -227,7 +229,7 @@ def released(changes: Changes, removed: Iterable[Placed]) -> Mapping[str, int]:
     return references([*(message for _, message in removed), *old])
 
 
-def _use_blobs(batch: Batch, blobs: Mapping[str, bytes], counts: Mapping[str, int]) -> None:
+def _use_blobs(batch: WriteBatch, blobs: Mapping[str, bytes], counts: Mapping[str, int]) -> None:
     for sha256, data in blobs.items():
         # Bytes that come with a message need no keeping time: the message refers to them at once.
         bucket = batch.keys.bucket(batch.tenant, sha256)
@@ -238,7 +240,7 @@ def _use_blobs(batch: Batch, blobs: Mapping[str, bytes], counts: Mapping[str, in
         batch.do("HINCRBY", "blobs", sha256, count)
 
 
-def _release_blobs(batch: Batch, context: Context, gone: Mapping[str, int], counts: Mapping[str, int]) -> None:
+def _release_blobs(batch: WriteBatch, context: Context, gone: Mapping[str, int], counts: Mapping[str, int]) -> None:
     """`gone` says how many references went, `counts` how many there were. The last one takes the blob along."""
     for sha256, count in sorted(gone.items()):
         if counts[sha256] > count or sha256 in batch.uses:
@@ -248,12 +250,12 @@ def _release_blobs(batch: Batch, context: Context, gone: Mapping[str, int], coun
             _release(batch, context, sha256)
 
 
-def _release(batch: Batch, context: Context, sha256: str) -> None:
+def _release(batch: WriteBatch, context: Context, sha256: str) -> None:
     bucket = batch.keys.bucket(batch.tenant, sha256)
     batch.then(bucket).add("release", bucket, sha256, batch.id, batch.n, to_micros(context.now))
 
 
-def _add_usage(batch: Batch, usage: Iterable[UsageRow]) -> None:
+def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
     root = batch.keys.usage(batch.tenant)
     for row in usage:
         numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
@@ -265,7 +267,7 @@ def _add_usage(batch: Batch, usage: Iterable[UsageRow]) -> None:
 # Deleting
 
 
-def _wipe(batch: Batch, context: Context, before: Entry, leaving: Leaving) -> None:
+def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Removals) -> None:
     """All messages and summaries. A blob that new messages refer to stays in use."""
     for segment in sorted(rows.segments_of(before.head)):
         batch.do("UNLINK", f"messages:{segment}")
@@ -277,7 +279,9 @@ def _wipe(batch: Batch, context: Context, before: Entry, leaving: Leaving) -> No
             _release(batch, context, sha256)
 
 
-def _remove_conversation(batch: Batch, context: Context, before: Entry, leaving: Leaving, users: Iterable[str]) -> None:
+def _remove_conversation(
+    batch: WriteBatch, context: Context, before: StoredState, leaving: Removals, users: Iterable[str]
+) -> None:
     """The conversation and what belongs to it elsewhere. `users` take part in the one that takes its place."""
     for part in ("head", "records", "participants"):
         batch.do("UNLINK", part)
@@ -292,13 +296,13 @@ def _remove_conversation(batch: Batch, context: Context, before: Entry, leaving:
         batch.then(mark).add("forget", mark, batch.id, batch.n)
 
 
-def _bury(batch: Batch, context: Context, digests: Sequence[str]) -> None:
+def _bury(batch: WriteBatch, context: Context, digests: Sequence[str]) -> None:
     at = to_micros(context.now)
     batch.do_many("bury", "graves", (each for digest in digests for each in (digest, at)))
     _remember_graves(batch, at)
 
 
-def _remember_graves(batch: Batch, at: int) -> None:
+def _remember_graves(batch: WriteBatch, at: int) -> None:
     """So that a sweep finds them when their time is over."""
     batch.then(batch.keys.all).add("ZADD", batch.keys.deleted, "LT", at, whom(batch.tenant, batch.id))
 

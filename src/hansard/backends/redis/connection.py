@@ -21,7 +21,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from hansard.backends.redis.errors import is_answer, translate
-from hansard.backends.redis.options import Address, Options
+from hansard.backends.redis.options import Address, RedisOptions
 from hansard.errors import HansardError, Outcome, Unavailable
 
 Command = Sequence[Any]
@@ -30,7 +30,7 @@ _IDLE = 1.0
 """Seconds after which a connection is tried before it is used: a server or a router may have dropped it."""
 
 
-class Call(Struct, frozen=True):
+class CommandGroup(Struct, frozen=True):
     """Commands that go together, and whether they change anything."""
 
     commands: Sequence[Command]
@@ -38,13 +38,13 @@ class Call(Struct, frozen=True):
 
 
 class _Waiting(Struct):
-    call: Call
+    call: CommandGroup
     future: asyncio.Future[list[Any]]
 
 
-class Link:
+class RedisConnection:
     def __init__(
-        self, connect: Callable[[], AbstractConnection], options: Options, where: str, *, writes: bool
+        self, connect: Callable[[], AbstractConnection], options: RedisOptions, where: str, *, writes: bool
     ) -> None:
         self._connect = connect
         self._timeout = options.timeout
@@ -64,7 +64,7 @@ class Link:
 
         What concerns the connection is raised, and says whether a change may have landed.
         """
-        call = Call(commands, changes)
+        call = CommandGroup(commands, changes)
         if self._busy or self._shared:
             future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
             self._queue.append(_Waiting(call, future))
@@ -109,7 +109,7 @@ class Link:
         finally:
             self._go_on()
 
-    async def _round(self, calls: list[Call]) -> list[list[Any] | HansardError]:
+    async def _round(self, calls: list[CommandGroup]) -> list[list[Any] | HansardError]:
         """One round trip: for each call its answers, or what happened to the connection."""
         commands = [command for call in calls for command in call.commands]
         wait = self._wait if any(call.changes for call in calls) else None
@@ -205,7 +205,7 @@ class Link:
             await connection.disconnect()
 
 
-def _told(lost: HansardError, call: Call) -> HansardError:
+def _told(lost: HansardError, call: CommandGroup) -> HansardError:
     """What happened, as it concerns a call, in an error of its own: one that changes nothing has changed nothing."""
     if not isinstance(lost, Unavailable):
         return lost
@@ -222,7 +222,7 @@ def _one(results: list[list[Any] | HansardError]) -> list[Any]:
     return result
 
 
-def connector(options: Options, address: Address | None) -> Callable[[], AbstractConnection]:
+def connector(options: RedisOptions, address: Address | None) -> Callable[[], AbstractConnection]:
     """Makes connections to one server. The driver's own retries are off: it cannot know what is safe to repeat."""
     common: dict[str, Any] = {
         "db": options.db,

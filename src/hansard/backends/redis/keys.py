@@ -25,7 +25,7 @@ def place(*parts: str) -> str:
     return "{" + ":".join(part.translate(_MARKS) for part in parts) + "}"
 
 
-class Keys:
+class RedisKeys:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.format = f"{prefix}:format"
@@ -66,7 +66,7 @@ class Keys:
         return self.of(tenant, "participant", id) + ":conversations"
 
 
-def shelves(keys: Keys, tenant: str, conversation: Conversation) -> list[str]:
+def shelves(keys: RedisKeys, tenant: str, conversation: Conversation) -> list[str]:
     """The lists that a conversation stands in."""
     found = [keys.shelf(tenant, "all", None)]
     if conversation.user_id is not None:

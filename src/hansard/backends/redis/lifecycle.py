@@ -9,12 +9,12 @@ from functools import partial
 from hansard import rules
 from hansard.backends.redis import listing, read, rows, tenant_data
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.keys import Keys, shelves, stands
+from hansard.backends.redis.keys import RedisKeys, shelves, stands
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.records import Records
-from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.state_cache import Heads
-from hansard.backends.redis.transaction import Writer
+from hansard.backends.redis.records import RedisRecords
+from hansard.backends.redis.rows import StoredState
+from hansard.backends.redis.state_cache import RedisStateCache
+from hansard.backends.redis.transaction import RedisWriter
 from hansard.contract.types import Context, Swept
 from hansard.errors import HansardError
 from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
@@ -22,11 +22,11 @@ from hansard.rules import operations
 
 
 class Lifecycle:
-    def __init__(self, nodes: Nodes, keys: Keys, writer: Writer, records: Records) -> None:
+    def __init__(self, nodes: Nodes, keys: RedisKeys, writer: RedisWriter, records: RedisRecords) -> None:
         self._nodes = nodes
         self._keys = keys
         self._writer = writer
-        self._heads: Heads = writer.heads
+        self._heads: RedisStateCache = writer.heads
         self._records = records
         self._settle = writer.settle
 
@@ -232,7 +232,7 @@ class Lifecycle:
             return []
         return [Problem(where, "it stands in the list of conversations, but is not there")]
 
-    async def _read_all(self, context: Context, id: str) -> tuple[Entry | None, list[tuple[int, Message]]]:
+    async def _read_all(self, context: Context, id: str) -> tuple[StoredState | None, list[tuple[int, Message]]]:
         """A conversation with all its messages, at a moment when nobody wrote to it."""
         while True:
             entry = await read.find_entry(self._heads, context, id)
@@ -248,7 +248,7 @@ class Lifecycle:
             if again is not None and again.n == entry.n:
                 return entry, messages
 
-    async def _check_lists(self, context: Context, where: str, entry: Entry) -> list[Problem]:
+    async def _check_lists(self, context: Context, where: str, entry: StoredState) -> list[Problem]:
         conversation = entry.head.conversation
         problems = []
         (number,) = (await self._heads.look((context.tenant, conversation.id), [("HLEN", "ids")])).answers

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from hansard import rules
-from hansard.backends.redis.keys import Keys, stand, stands
+from hansard.backends.redis.keys import RedisKeys, stand, stands
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import Entry, entry_of
+from hansard.backends.redis.rows import StoredState, entry_of
 from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation
 
@@ -21,7 +21,7 @@ _TRIES = 5
 
 
 async def list_conversations(
-    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery, settle: Callable[[str], Awaitable[None]]
+    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, settle: Callable[[str], Awaitable[None]]
 ) -> tuple[list[Conversation], bool]:
     """`settle` finishes what writers of the tenant have left open: they may have died since the last try."""
     page: list[Conversation] = []
@@ -35,7 +35,7 @@ async def list_conversations(
 
 
 async def _page(
-    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery
+    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery
 ) -> tuple[list[Conversation], bool]:
     """What matches, one more than the limit if there are more; and whether something moved meanwhile."""
     found: list[Conversation] = []
@@ -58,8 +58,8 @@ async def _page(
 
 
 async def _walk(
-    nodes: Nodes, keys: Keys, context: Context, query: ConversationQuery, wanted: int
-) -> AsyncIterator[tuple[list[bytes], list[Entry | None]]]:
+    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, wanted: int
+) -> AsyncIterator[tuple[list[bytes], list[StoredState | None]]]:
     key = f"{_shelf(keys, context, query)}:{query.sort}"
     low = b"-" if query.above is None else b"(" + stand(*query.above)
     high = b"+" if query.below is None else b"(" + stand(*query.below)
@@ -78,21 +78,21 @@ async def _walk(
         piece = _PIECE
 
 
-def _shelf(keys: Keys, context: Context, query: ConversationQuery) -> str:
+def _shelf(keys: RedisKeys, context: Context, query: ConversationQuery) -> str:
     owner = query.user_id if query.user_id is not None else context.user
     if owner is not None:
         return keys.shelf(context.tenant, "user", owner)
     return keys.shelf(context.tenant, "agent", query.agent_id)
 
 
-async def entries_of(nodes: Nodes, keys: Keys, tenant: str, ids: Sequence[str]) -> list[Entry | None]:
+async def entries_of(nodes: Nodes, keys: RedisKeys, tenant: str, ids: Sequence[str]) -> list[StoredState | None]:
     """Conversations by their ids; None for one that is gone."""
     heads = [f"{keys.conversation(tenant, id)}:head" for id in ids]
     found = await nodes.ask_many([(head, ("HGETALL", head)) for head in heads])
     return [_entry(fields, tenant, id) for id, fields in zip(ids, found, strict=True)]
 
 
-def _entry(fields: list[Any], tenant: str, id: str) -> Entry | None:
+def _entry(fields: list[Any], tenant: str, id: str) -> StoredState | None:
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     return entry_of(pairs, f"conversation {id!r} of tenant {tenant!r}") if pairs else None
 
@@ -101,7 +101,7 @@ def id_of(member: bytes) -> str:
     return member[8:].decode()
 
 
-async def everything(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[list[bytes]]:
+async def everything(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[list[bytes]]:
     """All stands of a tenant's conversations, expired ones too, a page at a time, in the order of their last change."""
     key = f"{keys.tenant(tenant)}:updated_at"
     low = b"-"

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from redis import exceptions
 from redis.crc import key_slot
 
-from hansard.backends.redis.connection import Command, Link, connector
+from hansard.backends.redis.connection import Command, RedisConnection, connector
 from hansard.backends.redis.errors import translate
-from hansard.backends.redis.options import Address, Options
+from hansard.backends.redis.options import Address, RedisOptions
 from hansard.errors import Closed, HansardError, TimedOut, Unavailable
 
 _PATIENCE = 10.0
@@ -30,13 +30,13 @@ _WRITERS = 2
 class Node:
     """One server, by its links."""
 
-    def __init__(self, options: Options, address: Address | None) -> None:
+    def __init__(self, options: RedisOptions, address: Address | None) -> None:
         self.where = options.where if address is None else f"Redis at {address[0]}:{address[1]}"
         connect = connector(options, address)
-        self.reads = Link(connect, options, self.where, writes=False)
-        self._writes = [Link(connect, options, self.where, writes=True) for _ in range(_WRITERS)]
+        self.reads = RedisConnection(connect, options, self.where, writes=False)
+        self._writes = [RedisConnection(connect, options, self.where, writes=True) for _ in range(_WRITERS)]
 
-    def link(self, key: str, *, write: bool) -> Link:
+    def link(self, key: str, *, write: bool) -> RedisConnection:
         return self._writes[hash(key.partition("}")[0]) % _WRITERS] if write else self.reads
 
     async def any_key(self, pattern: str) -> bytes | None:
@@ -108,12 +108,12 @@ def _settled(answer: Any, where: str) -> Any:
     return answer
 
 
-class Single:
+class SingleServer:
     """One server, perhaps with replicas that take over its address."""
 
     is_cluster = False
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         self._alive = _Alive()
         self._node = Node(options, options.addresses[0] if options.addresses else None)
 
@@ -161,7 +161,7 @@ class Cluster:
 
     is_cluster = True
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         self._alive = _Alive()
         self._options = options
         self._nodes: dict[Address, Node] = {}
@@ -315,6 +315,6 @@ def _address(primary: Sequence[Any], asked: Address) -> Address:
     return (host if host not in ("", "?") else asked[0], primary[1])
 
 
-def open_nodes(options: Options) -> Single | Cluster:
-    kind: Callable[[Options], Single | Cluster] = Cluster if options.cluster else Single
+def open_nodes(options: RedisOptions) -> SingleServer | Cluster:
+    kind: Callable[[RedisOptions], SingleServer | Cluster] = Cluster if options.cluster else SingleServer
     return kind(options)

@@ -16,7 +16,7 @@ _OPTIONS = ("prefix", "timeout", "wait_replicas", "wait_timeout", "tls_ca", "tls
 Address = tuple[str, int]
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class RedisOptions(Struct, frozen=True, kw_only=True):
     """How to reach a server, or the nodes of a cluster that are asked first."""
 
     addresses: tuple[Address, ...] = ()
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
         return f"Redis at {names}" + (f", database {self.db}" if self.db else "")
 
 
-def options_of(url: Url) -> Options:
+def options_of(url: Url) -> RedisOptions:
     """`redis://user:password@host:6379/0`, `rediss://…`, `redis+unix:///path`, `redis+cluster://host1:6379,host2:6379`."""
     numbers = {name: url.number(name) for name in ("timeout", "wait_replicas", "wait_timeout")}
     given = {name: value for name, value in numbers.items() if value is not None}
@@ -54,7 +54,7 @@ def options_of(url: Url) -> Options:
     unix, cluster = url.scheme == "redis+unix", url.scheme == "redis+cluster"
     if unix and (hosts or not url.path.strip("/")):
         raise ValidationError("redis+unix:// names a socket: write for example 'redis+unix:///run/redis.sock'")
-    return Options(
+    return RedisOptions(
         addresses=() if unix else tuple(_address(host) for host in (hosts or "localhost").split(",")),
         socket=url.path if unix else None,
         cluster=cluster,

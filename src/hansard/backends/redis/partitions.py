@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from hansard.backends.redis.batch import Batch, Following, Operations
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.batch import Operations, PlaceEffect, WriteBatch
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import APPLY, MARK
-from hansard.backends.shared.settling import Gone, Mark, Outgoing
+from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
 
 
 class _StoredMark(Struct, array_like=True, frozen=True):
@@ -28,7 +28,7 @@ class _StoredOutgoing(Struct, array_like=True, frozen=True):
 
     id: str
     n: int
-    following: list[Following]
+    following: list[PlaceEffect]
 
 
 _MARK = msgspec.json.Decoder(_StoredMark)
@@ -36,21 +36,21 @@ _OUTGOING = msgspec.msgpack.Decoder(_StoredOutgoing)
 
 
 class RedisPartitions:
-    def __init__(self, nodes: Nodes, keys: Keys) -> None:
+    def __init__(self, nodes: Nodes, keys: RedisKeys) -> None:
         self._nodes = nodes
         self._keys = keys
 
-    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+    async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         said = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
         deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), said])
         return deadline
 
-    async def prepare(self, write: Batch, deadline: int) -> bool:
+    async def prepare(self, write: WriteBatch, deadline: int) -> bool:
         places = [each for each in write.before.values() if each.values]
         answers = await asyncio.gather(*(each.run(self._nodes, str(deadline)) for each in places))
         return all(answer[0] == 0 for answer in answers)
 
-    async def commit(self, write: Batch, deadline: int) -> Sequence[Outgoing[Following]] | None:
+    async def commit(self, write: WriteBatch, deadline: int) -> Sequence[Outgoing[PlaceEffect]] | None:
         if write.effects:
             entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, write.effects))
             write.do("RPUSH", "outbox", entry)
@@ -58,20 +58,20 @@ class RedisPartitions:
             return None
         return await self.outbox(write.tenant, write.mark)
 
-    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[Following]]:
+    async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[PlaceEffect]]:
         key = self._outbox(tenant, mark.id)
         entries = await self._nodes.ask(key, ("LRANGE", key, 0, -1), write=True)
         found = [(_OUTGOING.decode(entry), entry) for entry in entries]
         return [Outgoing(stored.n, stored.following, entry) for stored, entry in found]
 
-    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Following]) -> None:
+    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[PlaceEffect]) -> None:
         key = self._outbox(tenant, id)
         await self._nodes.ask(key, ("LREM", key, 1, outgoing.entry), write=True)
 
-    async def apply(self, id: str, n: int, effect: Following) -> Gone:
-        return Gone(*await APPLY.run(self._nodes, effect.keys, [id, n, *effect.values]))
+    async def apply(self, id: str, n: int, effect: PlaceEffect) -> RemovedCounts:
+        return RemovedCounts(*await APPLY.run(self._nodes, effect.keys, [id, n, *effect.values]))
 
-    async def undo(self, tenant: str, mark: Mark) -> None:
+    async def undo(self, tenant: str, mark: WriteMark) -> None:
         """Takes back the uses of blobs that a write announced and did not make."""
         root = self._keys.conversation(tenant, mark.id)
         for sha256 in mark.prepared:
@@ -80,18 +80,18 @@ class RedisPartitions:
                 operations.add("undo", self._keys.bucket(tenant, sha256), sha256, mark.id, mark.n)
                 await operations.run(self._nodes)
 
-    async def clear_mark(self, tenant: str, mark: Mark) -> None:
+    async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         key = self._pending(tenant)
         await self._nodes.ask(key, ("HDEL", key, _name(mark)), write=True)
 
-    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+    async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         key = self._pending(tenant)
         found = await self._nodes.ask(key, ("HGETALL", key), write=True)
-        marks: list[tuple[Mark, int]] = []
+        marks: list[tuple[WriteMark, int]] = []
         for value in found[1::2]:
             deadline, _, said = value.partition(b" ")
             stored = _MARK.decode(said)
-            marks.append((Mark(stored.id, stored.n, 0, stored.blobs), int(deadline)))
+            marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs), int(deadline)))
         return marks
 
     async def now(self, tenant: str) -> int:
@@ -104,5 +104,5 @@ class RedisPartitions:
         return f"{self._keys.conversation(tenant, id)}:outbox"
 
 
-def _name(mark: Mark) -> str:
+def _name(mark: WriteMark) -> str:
     return f"{mark.n}:{mark.id}"

@@ -13,9 +13,9 @@ from heapq import merge
 
 from hansard import rules
 from hansard.backends.redis import rows
-from hansard.backends.redis.answers import Answers, answer, decoded, total_size
-from hansard.backends.redis.rows import PIECE, PIECE_BYTES, Entry, StoredMessage, piece_of
-from hansard.backends.redis.state_cache import Ask, Heads, Moment, Seen
+from hansard.backends.redis.answers import ReadAnswers, answer, decoded, total_size
+from hansard.backends.redis.rows import PIECE, PIECE_BYTES, StoredMessage, StoredState, piece_of
+from hansard.backends.redis.state_cache import Ask, Moment, RedisStateCache, SeenState
 from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import Wants
 from hansard.contract.types import Context, ConversationState, MessageQuery, Row, Slice, StoredBranch
@@ -33,16 +33,18 @@ async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
     return await decoded(total_size(found), partial(rows.rows_of, found, id))
 
 
-def visible(seen: Seen, context: Context) -> Entry | None:
+def visible(seen: SeenState, context: Context) -> StoredState | None:
     entry = seen.entry
     return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
 
 
-async def find_entry(heads: Heads, context: Context, id: str) -> Entry | None:
+async def find_entry(heads: RedisStateCache, context: Context, id: str) -> StoredState | None:
     return visible(await heads.look((context.tenant, id)), context)
 
 
-async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Answers] | None:
+async def read(
+    heads: RedisStateCache, context: Context, id: str, wants: Wants
+) -> tuple[ConversationState, ReadAnswers] | None:
     """The conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
     give_up, tries = 0.0, 0
@@ -68,7 +70,7 @@ async def read(heads: Heads, context: Context, id: str, wants: Wants) -> tuple[C
 # Messages
 
 
-async def get_messages(heads: Heads, context: Context, id: str, query: MessageQuery) -> Slice:
+async def get_messages(heads: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
     known = heads.known((context.tenant, id)) or await find_entry(heads, context, id)
     while known is not None:
         # A branch that is not known may have come since: the answer brings the newest head, which decides.
@@ -137,7 +139,7 @@ class Changed(Exception):
     """The branch is not what the walk began on."""
 
 
-async def _long(heads: Heads, context: Context, id: str, query: MessageQuery) -> Slice:
+async def _long(heads: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
     while True:
         entry = await find_entry(heads, context, id)
         if entry is None:
@@ -150,7 +152,7 @@ async def _long(heads: Heads, context: Context, id: str, query: MessageQuery) ->
             continue
 
 
-async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
+async def _by_seq(heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
     taken: list[StoredMessage] = []
     size = 0
     async for row in _walk(heads, context, id, entry, query):
@@ -163,7 +165,7 @@ async def _by_seq(heads: Heads, context: Context, id: str, entry: Entry, query: 
     return Slice(await decoded(size, partial(rows.messages_from, taken, id)), False)
 
 
-async def _by_time(heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery) -> Slice:
+async def _by_time(heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
     """A branch has to be sorted by time as a whole."""
     wanted = [row async for row in _walk(heads, context, id, entry, query) if is_wanted(row, query)]
     above = [row for row in wanted if query.above is None or (row.created_at, row.seq) > query.above]
@@ -188,7 +190,7 @@ def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
 
 
 async def _walk(
-    heads: Heads, context: Context, id: str, entry: Entry, query: MessageQuery
+    heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
 ) -> AsyncIterator[StoredMessage]:
     """Every message of a branch between the query's places, in its order."""
     branch = entry.head.branch(query.branch)
@@ -214,7 +216,7 @@ async def _walk(
         at += len(group)
 
 
-def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery) -> None:
+def _check_same(seen: SeenState, context: Context, entry: StoredState, query: MessageQuery) -> None:
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         raise Changed
@@ -227,7 +229,9 @@ def _check_same(seen: Seen, context: Context, entry: Entry, query: MessageQuery)
 # Copying
 
 
-async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, after_seq: int, limit: int) -> Piece | None:
+async def read_lines(
+    heads: RedisStateCache, context: Context, id: str, entry: StoredState, after_seq: int, limit: int
+) -> Piece | None:
     """The next messages of all lines; None when the conversation is gone."""
     lines = sorted(rows.segments_of(entry.head))
     asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for line in lines]
@@ -241,7 +245,9 @@ async def read_lines(heads: Heads, context: Context, id: str, entry: Entry, afte
     return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]
 
 
-async def read_rows(heads: Heads, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
+async def read_rows(
+    heads: RedisStateCache, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
+) -> list[Row]:
     taken: list[Row] = []
     size = 0
     entry = await find_entry(heads, context, id)

@@ -18,10 +18,10 @@ from hansard import rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Operations, merged
 from hansard.backends.redis.changes import link, linked
-from hansard.backends.redis.keys import Keys, record_member, record_prefix, whom
+from hansard.backends.redis.keys import RedisKeys, record_member, record_prefix, whom
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.state_cache import Heads
+from hansard.backends.redis.rows import StoredState
+from hansard.backends.redis.state_cache import RedisStateCache
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut
@@ -31,7 +31,7 @@ _PIECE = 200
 _PATIENCE = 30.0
 
 
-class Stored(Struct):
+class LoadedRecord(Struct):
     """A record as it lies there: its token, and the birth of its conversation."""
 
     token: str
@@ -39,8 +39,8 @@ class Stored(Struct):
     birth: int | None
 
 
-class Records:
-    def __init__(self, nodes: Nodes, keys: Keys, heads: Heads) -> None:
+class RedisRecords:
+    def __init__(self, nodes: Nodes, keys: RedisKeys, heads: RedisStateCache) -> None:
         self._nodes = nodes
         self._keys = keys
         self._heads = heads
@@ -55,15 +55,17 @@ class Records:
         stored = await self._load(self._space(context), names)
         return [each.record if each else None for each in await self._alive(context, stored)]
 
-    async def _load(self, space: str, names: Sequence[bytes]) -> list[Stored | None]:
+    async def _load(self, space: str, names: Sequence[bytes]) -> list[LoadedRecord | None]:
         if not names:
             return []
         commands = [(space, ("HMGET", f"{space}:{part}", *names)) for part in ("tokens", "data")]
         tokens, data = await self._nodes.ask_many(commands)
         found = zip(tokens, data, strict=True)
-        return [Stored(token.decode(), *rows.record_of(each)) if token and each else None for token, each in found]
+        return [
+            LoadedRecord(token.decode(), *rows.record_of(each)) if token and each else None for token, each in found
+        ]
 
-    async def _alive(self, context: Context, found: Sequence[Stored | None]) -> list[Stored | None]:
+    async def _alive(self, context: Context, found: Sequence[LoadedRecord | None]) -> list[LoadedRecord | None]:
         """None in place of those that this context does not see: expired, or of a conversation that is not there."""
         names = sorted({each.record.conversation_id for each in found if each and each.record.conversation_id})
         homes = {name: (await self._heads.look((context.tenant, name))).entry for name in names}
@@ -72,7 +74,7 @@ class Records:
                 await self._remove(self._space(context), each)
         return [each if each and _is_alive(context, each, homes) else None for each in found]
 
-    async def _remove(self, space: str, stored: Stored) -> bool:
+    async def _remove(self, space: str, stored: LoadedRecord) -> bool:
         """Takes a record away, unless somebody has written it since."""
         name = record_member(stored.record.namespace, stored.record.key)
         own = Operations()
@@ -134,9 +136,9 @@ class Records:
         tokens = {name: each.token if each else "" for name, each in zip(named.values(), stored, strict=True)}
         return {key: each.record for key, each in zip(named, alive, strict=True) if each}, tokens
 
-    async def _homes(self, context: Context, writes: Sequence[RecordWrite]) -> dict[str, Entry]:
+    async def _homes(self, context: Context, writes: Sequence[RecordWrite]) -> dict[str, StoredState]:
         """The conversations that records shall belong to."""
-        homes: dict[str, Entry] = {}
+        homes: dict[str, StoredState] = {}
         for write in writes:
             id = write.conversation_id
             if id is not None and not write.delete and id not in homes:
@@ -151,7 +153,7 @@ class Records:
         context: Context,
         changes: Sequence[RecordChange],
         tokens: Mapping[bytes, str],
-        homes: Mapping[str, Entry],
+        homes: Mapping[str, StoredState],
     ) -> bool:
         steps = self.steps(context, changes, tokens, homes)
         if not self._nodes.is_cluster:
@@ -168,7 +170,7 @@ class Records:
         context: Context,
         changes: Sequence[RecordChange],
         tokens: Mapping[bytes, str],
-        homes: Mapping[str, Entry],
+        homes: Mapping[str, StoredState],
         *,
         check_homes: bool = True,
     ) -> list[Operations]:
@@ -196,7 +198,7 @@ class Records:
         return [known, owners]
 
     def _tie(
-        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, Entry], *, check: bool
+        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], *, check: bool
     ) -> list[Operations]:
         """Notes at the conversations which records belong to them."""
         ties: list[Operations] = []
@@ -274,7 +276,7 @@ class Records:
 
 
 def _put(
-    own: Operations, space: str, name: bytes, record: Record | None, token: str, homes: Mapping[str, Entry]
+    own: Operations, space: str, name: bytes, record: Record | None, token: str, homes: Mapping[str, StoredState]
 ) -> None:
     if record is None:
         for part in ("tokens", "data", "links"):
@@ -296,14 +298,14 @@ def _put(
         own.add("ZADD", f"{space}:expiring", to_micros(record.expires_at), name)
 
 
-def _is_orphan(each: Stored, homes: dict[str, Entry | None]) -> bool:
+def _is_orphan(each: LoadedRecord, homes: dict[str, StoredState | None]) -> bool:
     """Whether its conversation is gone for good: its writer, or the one who deleted it, was cut off in between."""
     id = each.record.conversation_id
     home = homes[id] if id is not None else None
     return id is not None and (home is None or home.birth != each.birth)
 
 
-def _is_alive(context: Context, each: Stored, homes: dict[str, Entry | None]) -> bool:
+def _is_alive(context: Context, each: LoadedRecord, homes: dict[str, StoredState | None]) -> bool:
     id = each.record.conversation_id
     if id is not None:
         home = homes[id]

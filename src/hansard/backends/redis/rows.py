@@ -39,7 +39,7 @@ def decode_as(decoder: msgspec.json.Decoder[T], data: bytes, where: str) -> T:
 # Conversations
 
 
-class Facts(Struct, array_like=True):
+class StateFacts(Struct, array_like=True):
     """The field `facts` of a head: what few writes change."""
 
     id: str
@@ -79,13 +79,13 @@ class BranchRow(Struct, array_like=True):
     created_at: int
 
 
-_FACTS = msgspec.json.Decoder(Facts)
+_FACTS = msgspec.json.Decoder(StateFacts)
 _COUNTERS = msgspec.json.Decoder(Counters)
 _BRANCH = msgspec.json.Decoder(BranchRow)
 BRANCH = "branch:"
 
 
-class Entry(Struct):
+class StoredState(Struct):
     """A conversation as it is stored. `n` grows with every write to it, and is never given twice."""
 
     n: int
@@ -103,12 +103,12 @@ PIECE_BYTES = 4_000_000
 """What one round trip of a long walk may bring."""
 
 
-def piece_of(entry: Entry) -> int:
+def piece_of(entry: StoredState) -> int:
     """How many messages one round trip of a walk may bring."""
     return max(1, min(PIECE, PIECE_BYTES // max(entry.largest, 1)))
 
 
-def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
+def entry_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
     """From the fields of a head."""
     try:
         facts, counters = fields[b"facts"], fields[b"counters"]
@@ -139,7 +139,7 @@ def entry_of(fields: Mapping[bytes, bytes], where: str) -> Entry:
         if name.startswith(BRANCH.encode())
     }
     head = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
-    return Entry(n, birth, head, counted.largest, max({counted.segments} | segments_of(head)))
+    return StoredState(n, birth, head, counted.largest, max({counted.segments} | segments_of(head)))
 
 
 def segments_of(head: ConversationState) -> set[int]:
@@ -157,7 +157,7 @@ def _lane_of(id: str, data: bytes, count: int, where: str) -> StoredBranch:
 def facts_of(head: ConversationState) -> bytes:
     it = head.conversation
     return _encode(
-        Facts(
+        StateFacts(
             it.id,
             it.user_id,
             it.agent_id,
@@ -189,7 +189,7 @@ def lane_of(branch: StoredBranch, *, alone: bool) -> bytes:
     )
 
 
-def head_changes(before: ConversationState | None, entry: Entry) -> tuple[list[Any], list[str]]:
+def head_changes(before: ConversationState | None, entry: StoredState) -> tuple[list[Any], list[str]]:
     """Fields of the head to set, as names and values in turn, and fields to remove."""
     after = entry.head
     fields: list[Any] = ["counters", counters_of(after, entry.largest, entry.segments)]
@@ -347,7 +347,7 @@ def stored_summary(summary: Summary) -> bytes:
     )
 
 
-class StoredRecord(Struct, array_like=True):
+class RecordHeader(Struct, array_like=True):
     """What stands before a record's value, which is JSON or, when `raw`, bytes."""
 
     namespace: tuple[str, ...]
@@ -362,12 +362,12 @@ class StoredRecord(Struct, array_like=True):
     raw: bool
 
 
-_RECORD = msgspec.json.Decoder(StoredRecord)
+_RECORD = msgspec.json.Decoder(RecordHeader)
 
 
 def stored_record(record: Record, birth: int | None) -> bytes:
     raw = isinstance(record.value, bytes)
-    header = StoredRecord(
+    header = RecordHeader(
         record.namespace,
         record.key,
         record.revision,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.contract.backend import Durability
 from hansard.errors import Corrupt, Denied, FormatMismatch, Unavailable, Unsupported
@@ -19,7 +19,7 @@ FORMAT = 1
 _log = logging.getLogger("hansard.redis")
 
 
-class Server(Struct, frozen=True):
+class RedisServer(Struct, frozen=True):
     """One server, as it says itself."""
 
     info: Mapping[str, str]
@@ -47,7 +47,7 @@ class Server(Struct, frozen=True):
                 yield Problem(where, f"the last write of the {what} failed ({name}:{self.info[name]})")
 
 
-async def look(nodes: Nodes) -> list[Server]:
+async def look(nodes: Nodes) -> list[RedisServer]:
     """Every server that holds data."""
     infos = await nodes.everywhere(("INFO",))
     settings: list[Mapping[str, str] | None] = []
@@ -58,7 +58,7 @@ async def look(nodes: Nodes) -> list[Server]:
     except (Denied, Unavailable, FormatMismatch):
         # Services that run Redis for others often forbid CONFIG. Then we claim no more than we know.
         settings = [None] * len(infos)
-    return [Server(_fields(info), setting) for info, setting in zip(infos, settings, strict=True)]
+    return [RedisServer(_fields(info), setting) for info, setting in zip(infos, settings, strict=True)]
 
 
 def _fields(info: bytes) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _fields(info: bytes) -> dict[str, str]:
     return {name: value.strip() for name, _, value in pairs}
 
 
-async def prepare(nodes: Nodes, keys: Keys) -> list[Server]:
+async def prepare(nodes: Nodes, keys: RedisKeys) -> list[RedisServer]:
     """Refuses a server that is too old, and a keyspace that is not ours; marks an empty one as ours."""
     servers = await look(nodes)
     for server in servers:
@@ -79,7 +79,7 @@ async def prepare(nodes: Nodes, keys: Keys) -> list[Server]:
     return servers
 
 
-def _refuse_old(server: Server) -> None:
+def _refuse_old(server: RedisServer) -> None:
     version = server.info.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < OLDEST:
@@ -87,7 +87,7 @@ def _refuse_old(server: Server) -> None:
         raise Unsupported(f"the server is Redis {version or 'of an unknown version'}: Hansard needs {wanted} or newer")
 
 
-async def _claim(nodes: Nodes, keys: Keys) -> None:
+async def _claim(nodes: Nodes, keys: RedisKeys) -> None:
     found = await _format(nodes, keys)
     if found is None:
         await _refuse_foreign(nodes, keys)
@@ -104,7 +104,7 @@ async def _claim(nodes: Nodes, keys: Keys) -> None:
         )
 
 
-async def _format(nodes: Nodes, keys: Keys) -> bytes | None:
+async def _format(nodes: Nodes, keys: RedisKeys) -> bytes | None:
     try:
         found: bytes | None = await nodes.ask(keys.format, ("GET", keys.format), write=True)
     except Corrupt as error:
@@ -114,7 +114,7 @@ async def _format(nodes: Nodes, keys: Keys) -> bytes | None:
     return found
 
 
-async def _refuse_foreign(nodes: Nodes, keys: Keys) -> None:
+async def _refuse_foreign(nodes: Nodes, keys: RedisKeys) -> None:
     """Keys under our prefix, but not our mark: somebody else lives there."""
     name = await nodes.any_key(f"{keys.prefix}:*")
     # Another process may have claimed the place, and begun to fill it, a moment ago.

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from hansard.backends.redis.connection import Command
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import Entry, entry_of
+from hansard.backends.redis.rows import StoredState, entry_of
 from hansard.backends.redis.scripts import READ
 from hansard.backends.shared.optimistic import Overtaken
 
@@ -30,28 +30,28 @@ Ask = tuple[Any, ...]
 _LAST_N: tuple[Ask, ...] = (("HGET", "graves", "n"),)
 
 
-class Seen(Struct, frozen=True):
+class SeenState(Struct, frozen=True):
     """A conversation at one moment, and what else was asked."""
 
-    entry: Entry | None
+    entry: StoredState | None
     answers: list[Any]
 
 
-class Heads:
-    def __init__(self, nodes: Nodes, keys: Keys) -> None:
+class RedisStateCache:
+    def __init__(self, nodes: Nodes, keys: RedisKeys) -> None:
         self._nodes = nodes
         self._keys = keys
-        self._known: OrderedDict[Name, Entry] = OrderedDict()
-        self._expected: dict[Name, Entry] = {}
+        self._known: OrderedDict[Name, StoredState] = OrderedDict()
+        self._expected: dict[Name, StoredState] = {}
 
-    async def look(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> Seen:
+    async def look(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> SeenState:
         """The conversation now, with answers of the same moment. A writer looks behind what it has sent before."""
         root = self._keys.conversation(*name)
         known = self._known.get(name)
         if known is not None and not write:
             answers = await self._look_again(root, known, asks)
             if answers is not None:
-                return Seen(known, answers)
+                return SeenState(known, answers)
         numbers = {f"{root}:head": 1}
         values: list[Any] = [known.n if known else ""]
         for command, part, *rest in asks:
@@ -59,15 +59,15 @@ class Heads:
             values += (command, numbers.setdefault(key, len(numbers) + 1), len(rest), *rest)
         fields, *answers = await READ.run(self._nodes, list(numbers), values, write=write)
         if fields is None:
-            return Seen(known, answers)
+            return SeenState(known, answers)
         if not fields:
             self.forget(name)
-            return Seen(None, answers)
+            return SeenState(None, answers)
         entry = entry_of(dict(zip(fields[::2], fields[1::2], strict=True)), _where(name))
         self.keep(name, entry)
-        return Seen(entry, answers)
+        return SeenState(entry, answers)
 
-    async def _look_again(self, root: str, known: Entry, asks: Sequence[Ask]) -> list[Any] | None:
+    async def _look_again(self, root: str, known: StoredState, asks: Sequence[Ask]) -> list[Any] | None:
         """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
         commands: list[Command] = []
         for command, part, *rest in asks:
@@ -82,18 +82,18 @@ class Heads:
 
     # Remembering
 
-    def known(self, name: Name) -> Entry | None:
+    def known(self, name: Name) -> StoredState | None:
         return self._known.get(name)
 
-    def latest(self, name: Name) -> Entry | None:
+    def latest(self, name: Name) -> StoredState | None:
         """As it will be when what was sent has arrived, or else as it was last seen."""
         return self._expected.get(name) or self._known.get(name)
 
-    def expect(self, name: Name, entry: Entry) -> None:
+    def expect(self, name: Name, entry: StoredState) -> None:
         """A write was sent: the next one of this process builds on it without waiting for the answer."""
         self._expected[name] = entry
 
-    def keep(self, name: Name, entry: Entry) -> None:
+    def keep(self, name: Name, entry: StoredState) -> None:
         """It was seen, or a write of it was acknowledged."""
         known = self._known.get(name)
         if known is None or known.n <= entry.n:
@@ -119,7 +119,9 @@ class Moment:
     A later look that finds another stamp raises `Overtaken`. So all answers are of the same moment.
     """
 
-    def __init__(self, heads: Heads, name: Name, entry: Entry | None = None, *, write: bool = False) -> None:
+    def __init__(
+        self, heads: RedisStateCache, name: Name, entry: StoredState | None = None, *, write: bool = False
+    ) -> None:
         self.entry = entry
         self.was_read = False
         self.last_n = entry.n if entry else 0

@@ -10,14 +10,14 @@ from typing import Any
 from msgspec import structs
 
 from hansard.backends.redis import listing, read, server, tenant_data
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import open_nodes
-from hansard.backends.redis.options import Options
+from hansard.backends.redis.options import RedisOptions
 from hansard.backends.redis.partitions import RedisPartitions
-from hansard.backends.redis.records import Records
-from hansard.backends.redis.state_cache import Heads
-from hansard.backends.redis.transaction import Writer
+from hansard.backends.redis.records import RedisRecords
+from hansard.backends.redis.state_cache import RedisStateCache
+from hansard.backends.redis.transaction import RedisWriter
 from hansard.backends.shared.settling import Settling
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
@@ -42,13 +42,13 @@ _LARGEST_BATCH = 50_000
 
 
 class RedisStorage:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         self.nodes = open_nodes(options)
-        self.keys = Keys(options.prefix)
-        self._heads = Heads(self.nodes, self.keys)
-        self._records = Records(self.nodes, self.keys, self._heads)
+        self.keys = RedisKeys(options.prefix)
+        self._heads = RedisStateCache(self.nodes, self.keys)
+        self._records = RedisRecords(self.nodes, self.keys, self._heads)
         settling = Settling(RedisPartitions(self.nodes, self.keys))
-        self._writer = Writer(self.nodes, self.keys, self._heads, settling, self._records)
+        self._writer = RedisWriter(self.nodes, self.keys, self._heads, settling, self._records)
         self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records)
         self._capabilities = Capabilities(
             name="redis",

@@ -8,10 +8,10 @@ from datetime import datetime
 from hansard import codec, rules
 from hansard.backends.redis import read, rows
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.keys import BUCKETS, Keys
+from hansard.backends.redis.keys import BUCKETS, RedisKeys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.state_cache import Heads
+from hansard.backends.redis.rows import StoredState
+from hansard.backends.redis.state_cache import RedisStateCache
 from hansard.contract.types import Context, Participation
 from hansard.model import NOT_YET, UsageRow, to_micros
 
@@ -27,7 +27,7 @@ async def run(nodes: Nodes, operations: Operations) -> list[int]:
 # Blobs
 
 
-async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
+async def put_blob(nodes: Nodes, keys: RedisKeys, tenant: str, sha256: str, data: bytes, keep_until: datetime) -> None:
     own = Operations()
     own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
     known = ("SADD", keys.tenants, tenant)
@@ -37,7 +37,7 @@ async def put_blob(nodes: Nodes, keys: Keys, tenant: str, sha256: str, data: byt
     await nodes.ask(keys.tenants, known, write=True)
 
 
-async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> dict[str, bytes]:
+async def get_blobs(nodes: Nodes, keys: RedisKeys, tenant: str, digests: Sequence[str]) -> dict[str, bytes]:
     """One after another: each may be large."""
     found: dict[str, bytes] = {}
     for sha256 in dict.fromkeys(digests):
@@ -48,12 +48,12 @@ async def get_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str
     return found
 
 
-async def has_blobs(nodes: Nodes, keys: Keys, tenant: str, digests: Sequence[str]) -> list[bool]:
+async def has_blobs(nodes: Nodes, keys: RedisKeys, tenant: str, digests: Sequence[str]) -> list[bool]:
     names = [f"{keys.bucket(tenant, sha256)}:data:{sha256}" for sha256 in digests]
     return [bool(each) for each in await nodes.ask_many([(name, ("EXISTS", name)) for name in names])]
 
 
-async def damaged_blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[str]:
+async def damaged_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[str]:
     """The hashes of blobs whose bytes have another."""
     async for _, digests in _blobs(nodes, keys, tenant):
         for sha256 in digests:
@@ -62,12 +62,12 @@ async def damaged_blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[
                 yield sha256
 
 
-async def has_any_blob(nodes: Nodes, keys: Keys, tenant: str) -> bool:
+async def has_any_blob(nodes: Nodes, keys: RedisKeys, tenant: str) -> bool:
     buckets = [f"{keys.bucket(tenant, digit)}:kept" for digit in BUCKETS]
     return any(await nodes.ask_many([(name, ("EXISTS", name)) for name in buckets]))
 
 
-async def measure_blobs(nodes: Nodes, keys: Keys, tenant: str) -> tuple[int, int]:
+async def measure_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> tuple[int, int]:
     """How many blobs a tenant has, and how many bytes."""
     number = size = 0
     async for bucket, digests in _blobs(nodes, keys, tenant):
@@ -77,7 +77,7 @@ async def measure_blobs(nodes: Nodes, keys: Keys, tenant: str) -> tuple[int, int
     return number, size
 
 
-async def _blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[tuple[str, list[str]]]:
+async def _blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[tuple[str, list[str]]]:
     for digit in BUCKETS:
         bucket = keys.bucket(tenant, digit)
         start = 0
@@ -86,7 +86,7 @@ async def _blobs(nodes: Nodes, keys: Keys, tenant: str) -> AsyncIterator[tuple[s
             start += len(digests)
 
 
-async def sweep_blobs(nodes: Nodes, keys: Keys, context: Context, limit: int) -> int:
+async def sweep_blobs(nodes: Nodes, keys: RedisKeys, context: Context, limit: int) -> int:
     """Removes blobs of a tenant that nothing needs any longer."""
     gone = 0
     now = to_micros(context.now)
@@ -101,7 +101,7 @@ async def sweep_blobs(nodes: Nodes, keys: Keys, context: Context, limit: int) ->
     return gone
 
 
-async def erase_blobs(nodes: Nodes, keys: Keys, tenant: str) -> int:
+async def erase_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> int:
     """All of a tenant's, however long they were to be kept, but those that somebody has come to refer to meanwhile."""
     number = 0
     for digit in BUCKETS:
@@ -118,7 +118,9 @@ async def erase_blobs(nodes: Nodes, keys: Keys, tenant: str) -> int:
 # Usage
 
 
-async def usage(nodes: Nodes, keys: Keys, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+async def usage(
+    nodes: Nodes, keys: RedisKeys, context: Context, since: str | None, until: str | None
+) -> list[UsageRow]:
     totals: list[UsageRow] = []
     root = keys.usage(context.tenant)
     for day in await _days(nodes, root, since, until):
@@ -133,7 +135,7 @@ async def _days(nodes: Nodes, root: str, since: str | None = None, until: str | 
     return [day.decode() for day in await nodes.ask(root, ask, write=False)]
 
 
-async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None) -> int:
+async def erase_usage(nodes: Nodes, keys: RedisKeys, tenant: str, user_id: str | None) -> int:
     """Removes the rows of a user, or all of them; gives how many that were."""
     number = 0
     root = keys.usage(tenant)
@@ -153,7 +155,7 @@ async def erase_usage(nodes: Nodes, keys: Keys, tenant: str, user_id: str | None
 
 
 async def participations(
-    nodes: Nodes, keys: Keys, heads: Heads, context: Context, participant_id: str, limit: int
+    nodes: Nodes, keys: RedisKeys, heads: RedisStateCache, context: Context, participant_id: str, limit: int
 ) -> list[Participation]:
     """The marks say where to look; a mark where nothing is found any longer is taken away."""
     key = keys.participant(context.tenant, participant_id)
@@ -175,7 +177,9 @@ async def participations(
     return found
 
 
-async def _ids_by(heads: Heads, context: Context, entry: Entry, participant_id: str, limit: int) -> list[str]:
+async def _ids_by(
+    heads: RedisStateCache, context: Context, entry: StoredState, participant_id: str, limit: int
+) -> list[str]:
     id = entry.head.conversation.id
     # Whose conversation it is matters to what is answered, not to whether the mark is right.
     whole = Context(context.tenant, NOT_YET)

@@ -14,25 +14,25 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from hansard.backends.redis import tenant_data
-from hansard.backends.redis.answers import NO_ANSWERS, Answers, answer
-from hansard.backends.redis.batch import Batch, Following, merged
+from hansard.backends.redis.answers import NO_ANSWERS, ReadAnswers, answer
+from hansard.backends.redis.batch import PlaceEffect, WriteBatch, merged
 from hansard.backends.redis.changes import (
     NOTHING_LEAVES,
-    Leaving,
+    Removals,
     fill,
     owner_and_name,
     released,
     takes_away,
 )
-from hansard.backends.redis.keys import Keys
+from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.records import Records
-from hansard.backends.redis.rows import Entry
-from hansard.backends.redis.state_cache import Heads, Moment
+from hansard.backends.redis.records import RedisRecords
+from hansard.backends.redis.rows import StoredState
+from hansard.backends.redis.state_cache import Moment, RedisStateCache
 from hansard.backends.redis.write_queue import Queues, Turn
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
-from hansard.backends.shared.settling import Gone, Settling
+from hansard.backends.shared.settling import RemovedCounts, Settling
 from hansard.backends.shared.signals import Signals
 from hansard.contract.storage import Applied, Changes, Found, Operation, Placed, Run, T, Wants
 from hansard.contract.types import Context, ConversationState
@@ -43,11 +43,16 @@ _HOPEFUL = 10_000
 _MANY = 1000
 
 
-class Writer:
+class RedisWriter:
     """Runs operations, each in its turn."""
 
     def __init__(
-        self, nodes: Nodes, keys: Keys, heads: Heads, settling: Settling[Batch, Following], records: Records
+        self,
+        nodes: Nodes,
+        keys: RedisKeys,
+        heads: RedisStateCache,
+        settling: Settling[WriteBatch, PlaceEffect],
+        records: RedisRecords,
     ) -> None:
         self.nodes = nodes
         self.keys = keys
@@ -81,12 +86,12 @@ class Writer:
         finally:
             turn.leave()
 
-    async def commit(self, batch: Batch) -> Gone | None:
+    async def commit(self, batch: WriteBatch) -> RemovedCounts | None:
         """What went elsewhere with a write; None when it has not happened."""
         if batch.crosses:
             return await self._settling.commit(batch)
         failed, *gone = await batch.own.run(self.nodes)
-        return None if failed else Gone(*gone)
+        return None if failed else RemovedCounts(*gone)
 
     async def settle(self, tenant: str) -> None:
         """Before a place is read that writes to other places change."""
@@ -113,12 +118,12 @@ class RedisTransaction:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: RedisWriter,
         context: Context,
         id: str,
         moment: Moment,
         turn: Turn,
-        foreseen: tuple[Wants, Answers] | None = None,
+        foreseen: tuple[Wants, ReadAnswers] | None = None,
         *,
         hopes: bool,
     ) -> None:
@@ -157,7 +162,7 @@ class RedisTransaction:
             found = structs.replace(found, records=records)
         return found
 
-    async def _answers(self, wants: Wants) -> Answers:
+    async def _answers(self, wants: Wants) -> ReadAnswers:
         hopes = self._hopes and self.assumed is None
         if hopes and wants.expects_none and len(wants.ids) + len(wants.tombstones) <= _HOPEFUL:
             self.assumed = wants
@@ -184,12 +189,12 @@ class RedisTransaction:
             blobs=gone.blobs,
         )
 
-    def _begin(self) -> Batch:
+    def _begin(self) -> WriteBatch:
         """A batch that happens only if the conversation, or its absence, is still what was found."""
         moment, writer = self._moment, self._writer
         # Never given twice, and growing over deletions: from the clock, or else one more than the last.
         n = max(moment.last_n + 1, time.time_ns() // 1000)
-        batch = Batch(writer.keys, self.context.tenant, self.id, n, cluster=writer.nodes.is_cluster)
+        batch = WriteBatch(writer.keys, self.context.tenant, self.id, n, cluster=writer.nodes.is_cluster)
         if moment.entry is not None:
             batch.check("head", "n", moment.entry.n)
         else:
@@ -202,8 +207,8 @@ class RedisTransaction:
                 batch.check("graves", digest, "")
         return batch
 
-    async def _leaving(self, changes: Changes) -> Leaving:
-        leaving = Leaving(messages=changes.remove or await self._messages_of(changes.remove_runs))
+    async def _leaving(self, changes: Changes) -> Removals:
+        leaving = Removals(messages=changes.remove or await self._messages_of(changes.remove_runs))
         if changes.wipes != "nothing" and self._moment.entry is not None:
             await self._add_all(leaving)
         lost = sorted(released(changes, leaving.messages))
@@ -223,7 +228,7 @@ class RedisTransaction:
                 found += (await answer(self._moment, self.id, Wants(runs=[run]))).found.messages
         return found
 
-    async def _add_all(self, leaving: Leaving) -> None:
+    async def _add_all(self, leaving: Removals) -> None:
         asks = [("HKEYS", "blobs"), ("SMEMBERS", "records"), ("SMEMBERS", "participants"), ("LLEN", "summaries")]
         blobs, links, users, leaving.summaries = await self._moment.look(asks)
         leaving.blobs = [each.decode() for each in blobs]
@@ -237,7 +242,7 @@ class RedisTransaction:
         counts = [count for piece in answers for count in piece]
         return {sha256: int(count or 0) for sha256, count in zip(digests, counts, strict=True)}
 
-    def _add_records(self, batch: Batch, after: Entry | None, changes: Changes) -> None:
+    def _add_records(self, batch: WriteBatch, after: StoredState | None, changes: Changes) -> None:
         if self._writer.nodes.is_cluster:
             raise Unsupported(
                 "a Redis Cluster cannot write records and messages in one step: write the records by themselves",
@@ -248,7 +253,7 @@ class RedisTransaction:
         steps = self._writer.records.steps(self.context, changes.records, self._tokens, homes, check_homes=False)
         merged(steps).into(batch.own)
 
-    async def _commit(self, batch: Batch, after: Entry | None) -> Gone:
+    async def _commit(self, batch: WriteBatch, after: StoredState | None) -> RemovedCounts:
         heads, name = self._writer.heads, (self.context.tenant, self.id)
         try:
             # In a cluster a write takes several steps, so that the next could overtake it.

@@ -25,8 +25,8 @@ cleared, the head of its conversation gets another stamp, and the writer's compa
 - a *write*: any object with a `tenant`, a `mark` and its `effects`;
 - `Partitions`, each method a step that may be repeated. Decide where the outbox lies. A partition with several rows
   holds its entries (`redis`): the commit adds one, `remove_outgoing` removes it. Where a partition is a single value
-  (`keyvalue`), the effects travel in `Mark.carried`: then the outbox of a mark is those effects if the conversation has
-  the mark's stamp, and `remove_outgoing` has nothing to do, because clearing the mark removes them;
+  (`keyvalue`), the effects travel in `WriteMark.carried`: then the outbox of a mark is those effects if the
+  conversation has the mark's stamp, and `remove_outgoing` has nothing to do, because clearing the mark removes them;
 - a `fence`, unless its commit compares the deadline with a clock.
 
 It calls `Settling.commit` for a write that reaches more than one partition, and `Settling.settle` before it reads what
@@ -49,7 +49,7 @@ GRACE = 60
 """Seconds after the deadline when a mark is cleared: so far apart may the clocks of the storage's nodes be."""
 
 
-class Mark(Struct, frozen=True):
+class WriteMark(Struct, frozen=True):
     """A write that is under way."""
 
     id: str
@@ -73,13 +73,13 @@ class Crossing(Protocol[E_co]):
     @property
     def tenant(self) -> str: ...
     @property
-    def mark(self) -> Mark: ...
+    def mark(self) -> WriteMark: ...
     @property
     def effects(self) -> Sequence[E_co]:
         """One for each place."""
 
 
-class Gone(Struct, frozen=True):
+class RemovedCounts(Struct, frozen=True):
     """What went from other places with a write."""
 
     blobs: int = 0
@@ -106,7 +106,7 @@ class Partitions(Protocol[W_contra, E]):
     Every method may be called again after it has done its work, by anybody.
     """
 
-    async def put_mark(self, tenant: str, mark: Mark, seconds: int) -> int:
+    async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         """Returns the deadline: the time of the tenant's partition, so many seconds from now."""
 
     async def prepare(self, write: W_contra, deadline: int) -> bool:
@@ -122,30 +122,30 @@ class Partitions(Protocol[W_contra, E]):
         or None when nothing was changed.
         """
 
-    async def outbox(self, tenant: str, mark: Mark) -> Sequence[Outgoing[E]]:
+    async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[E]]:
         """That of the mark's conversation, oldest first; also of one that was deleted."""
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[E]) -> None: ...
 
-    async def apply(self, id: str, n: int, effect: E) -> Gone:
+    async def apply(self, id: str, n: int, effect: E) -> RemovedCounts:
         """Does nothing if the place has seen this write of the conversation, or a later one.
 
         Returns what went with this write either way, for as long as its writer may wait for it.
         """
 
-    async def undo(self, tenant: str, mark: Mark) -> None:
+    async def undo(self, tenant: str, mark: WriteMark) -> None:
         """Takes back what was prepared, except what the conversation refers to, or another write has prepared since."""
 
-    async def clear_mark(self, tenant: str, mark: Mark) -> None: ...
+    async def clear_mark(self, tenant: str, mark: WriteMark) -> None: ...
 
-    async def marks(self, tenant: str) -> Sequence[tuple[Mark, int]]:
+    async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         """With their deadlines."""
 
     async def now(self, tenant: str) -> int:
         """In seconds, by the clock that `put_mark` reads."""
 
 
-Fence = Callable[[str, Mark], Awaitable[None]]
+Fence = Callable[[str, WriteMark], Awaitable[None]]
 """If the conversation still has the stamp `mark.after`, gives it another one, and changes nothing else."""
 
 
@@ -154,7 +154,7 @@ class Settling(Generic[W, E]):
         self._partitions = partitions
         self._fence = fence
 
-    async def commit(self, write: W) -> Gone | None:
+    async def commit(self, write: W) -> RemovedCounts | None:
         """What went elsewhere with the write; None when it has not happened, because somebody else was faster."""
         partitions, tenant, mark = self._partitions, write.tenant, write.mark
         try:
@@ -190,7 +190,7 @@ class Settling(Generic[W, E]):
         for mark, deadline in marks:
             await self.settle_mark(tenant, mark, is_overdue=now > deadline + GRACE)
 
-    async def settle_mark(self, tenant: str, mark: Mark, *, is_overdue: bool = False) -> None:
+    async def settle_mark(self, tenant: str, mark: WriteMark, *, is_overdue: bool = False) -> None:
         """Finishes a write that has happened, and gives up one that is overdue."""
         partitions = self._partitions
         if is_overdue and self._fence is not None:
@@ -201,16 +201,16 @@ class Settling(Generic[W, E]):
         if is_overdue or mark.n in finished:
             await partitions.clear_mark(tenant, mark)
 
-    async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[int, Gone]:
+    async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[int, RemovedCounts]:
         """Empties the outbox of a conversation. Returns what went with each write."""
-        gone: dict[int, Gone] = {}
+        gone: dict[int, RemovedCounts] = {}
         for outgoing in outbox:
             gone[outgoing.n] = await self._apply(id, outgoing.n, outgoing.effects)
             await self._partitions.remove_outgoing(tenant, id, outgoing)
         return gone
 
-    async def _apply(self, id: str, n: int, effects: Sequence[E]) -> Gone:
+    async def _apply(self, id: str, n: int, effects: Sequence[E]) -> RemovedCounts:
         calls = [self._partitions.apply(id, n, effect) for effect in effects]
         # A single effect needs no event loop: the storage may be one that never suspends.
         went = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
-        return Gone(sum(each.blobs for each in went), sum(each.records for each in went))
+        return RemovedCounts(sum(each.blobs for each in went), sum(each.records for each in went))

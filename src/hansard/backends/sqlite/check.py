@@ -63,7 +63,7 @@ class Audit:
         self._connection.execute("BEGIN")
         yield _check_file(self._connection)
         yield list(index.check(self._connection, self._tenant))
-        comparison = Index(self._connection, self._tenant)
+        comparison = IndexAudit(self._connection, self._tenant)
         after = 0
         while page := self._connection.execute(
             QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
@@ -99,7 +99,7 @@ def _behind(after: int, page: Sequence[Row]) -> int:
     return last
 
 
-class Index:
+class IndexAudit:
     """What the messages should have in the index, compared with what it has."""
 
     def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
@@ -204,7 +204,7 @@ def _check_file(connection: sqlite3.Connection) -> list[Problem]:
 
 
 def _check_conversation(
-    connection: sqlite3.Connection, pk: int, tenant: str, id: str, comparison: Index
+    connection: sqlite3.Connection, pk: int, tenant: str, id: str, comparison: IndexAudit
 ) -> Iterator[Problem]:
     """Our own look at a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"

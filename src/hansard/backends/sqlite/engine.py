@@ -1,11 +1,11 @@
 """One database file in this process: one connection that writes, a few that read, and group commit.
 
-Every write is a *job*: a function of the `Writer` that runs inside a transaction. The blocking API runs its job in the
-calling thread. The async API gathers the jobs of one turn of the event loop and puts them into a queue together; one
-thread takes whatever has queued up while the last commit ran, runs all of it in one transaction, commits once, and
-wakes each event loop once. A job that is refused by the rules has changed nothing, and the others go on; any other
-failure rolls the transaction back and runs its jobs one by one. All stores of a process that open the same file share
-one engine, and so one lock.
+Every write is a *job*: a function of the `SqliteWriter` that runs inside a transaction. The blocking API runs its job
+in the calling thread. The async API gathers the jobs of one turn of the event loop and puts them into a queue
+together; one thread takes whatever has queued up while the last commit ran, runs all of it in one transaction,
+commits once, and wakes each event loop once. A job that is refused by the rules has changed nothing, and the others
+go on; any other failure rolls the transaction back and runs its jobs one by one. All stores of a process that open
+the same file share one engine, and so one lock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from msgspec import structs
 from hansard.backends.shared.signals import Signals
 from hansard.backends.sqlite import index, schema
 from hansard.backends.sqlite.errors import DRIVER, map_errors, translate
-from hansard.backends.sqlite.read_cache import Reader
-from hansard.backends.sqlite.writer import Writer
+from hansard.backends.sqlite.read_cache import ReadConnection
+from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.contract.types import Removed, Swept
 from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import Receipt
@@ -45,12 +45,12 @@ _BULK = 50
 _log = logging.getLogger(__name__)
 
 
-class Job(Generic[T]):
+class WriteJob(Generic[T]):
     """A write on its way, and what became of it."""
 
     __slots__ = ("error", "future", "run", "value")
 
-    def __init__(self, run: Callable[[Writer], T], *, future: asyncio.Future[T] | None = None) -> None:
+    def __init__(self, run: Callable[[SqliteWriter], T], *, future: asyncio.Future[T] | None = None) -> None:
         self.run = run
         self.future = future
         self.value: T | None = None
@@ -71,17 +71,17 @@ class Job(Generic[T]):
             future.set_result(self.value)  # type: ignore[arg-type]
 
 
-_engines: dict[str, Engine] = {}
+_engines: dict[str, SqliteEngine] = {}
 _engines_lock = threading.Lock()
 
 
-def open_engine(path: Path, durability: str, *, upgrade: bool) -> Engine:
+def open_engine(path: Path, durability: str, *, upgrade: bool) -> SqliteEngine:
     """The engine of a file, shared by all that have it open with the same durability."""
     key = f"{os.path.realpath(path)}?{durability}"
     with _engines_lock:
         engine = _engines.get(key)
         if engine is None:
-            engine = _engines[key] = Engine(key, path, durability, upgrade=upgrade)
+            engine = _engines[key] = SqliteEngine(key, path, durability, upgrade=upgrade)
         engine.users += 1
         return engine
 
@@ -97,7 +97,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_engines)
 
 
-class Engine:
+class SqliteEngine:
     def __init__(self, key: str, path: Path, durability: str, *, upgrade: bool) -> None:
         self.path = path
         self.users = 0
@@ -109,7 +109,7 @@ class Engine:
         self._durability = durability
         self._pid = os.getpid()
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
-        self._writer = Writer(self._connection)
+        self._writer = SqliteWriter(self._connection)
         self.tails = self._writer.tails
         try:
             with map_errors(str(path)):
@@ -118,10 +118,10 @@ class Engine:
             self._connection.close()
             raise
         self._lock = threading.RLock()
-        self._readers: list[Reader] = []
-        self._gathering: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+        self._readers: list[ReadConnection] = []
+        self._gathering: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
         """The jobs of the turn that each event loop is in."""
-        self._queue: queue.SimpleQueue[list[Job[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[WriteJob[Any]] | None] = queue.SimpleQueue()
         self._door = threading.Lock()
         """Nothing enters the queue after its end."""
         self._thread: threading.Thread | None = None
@@ -159,7 +159,7 @@ class Engine:
 
     # Reading
 
-    def read(self, run: Callable[[Reader], T]) -> T:
+    def read(self, run: Callable[[ReadConnection], T]) -> T:
         """Runs a function on one snapshot: the newest commit. It never waits for a writer."""
         connection = self._take_reader()
         try:
@@ -171,19 +171,19 @@ class Engine:
         finally:
             self._give_back(connection)
 
-    def _take_reader(self) -> Reader:
+    def _take_reader(self) -> ReadConnection:
         self._check_alive()
         try:
             return self._readers.pop()
         except IndexError:
             return self.open_reader()
 
-    def open_reader(self) -> Reader:
+    def open_reader(self) -> ReadConnection:
         self._check_alive()
         with map_errors(str(self.path)):
-            return schema.connect(self.path, self._durability, Reader, readonly=True)
+            return schema.connect(self.path, self._durability, ReadConnection, readonly=True)
 
-    def _give_back(self, connection: Reader) -> None:
+    def _give_back(self, connection: ReadConnection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         if len(self._readers) < _IDLE_READERS and not self._closed:
@@ -193,7 +193,7 @@ class Engine:
 
     # Writing
 
-    def write(self, run: Callable[[Writer], T]) -> T:
+    def write(self, run: Callable[[SqliteWriter], T]) -> T:
         """Runs a job in the calling thread and returns when it is committed."""
         self._check_alive()
         with self._lock:
@@ -203,12 +203,12 @@ class Engine:
                 self._index()
             return value
 
-    def submit(self, run: Callable[[Writer], T]) -> asyncio.Future[T]:
+    def submit(self, run: Callable[[SqliteWriter], T]) -> asyncio.Future[T]:
         """Runs a job on the writing thread, together with whatever else has queued up."""
         self._check_alive()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        job = Job(run, future=future)
+        job = WriteJob(run, future=future)
         gathered = self._gathering.get(loop)
         if gathered is None:
             # The other tasks of this turn run before the hand-over: what they write goes with it.
@@ -227,7 +227,7 @@ class Engine:
                 job.error = error
                 job.settle()
 
-    def _enqueue(self, jobs: list[Job[Any]]) -> None:
+    def _enqueue(self, jobs: list[WriteJob[Any]]) -> None:
         with self._door:
             if self._closed:
                 raise Closed("this store was closed")
@@ -261,14 +261,14 @@ class Engine:
             if self._writer.unindexed > _MAX_UNINDEXED:
                 self._index()
 
-    def _give_up(self, jobs: list[Job[Any]], error: BaseException) -> None:
+    def _give_up(self, jobs: list[WriteJob[Any]], error: BaseException) -> None:
         _log.error("a write to %s may have been stored, and broke off", self.path, exc_info=error)
         for job in jobs:
             if job.error is None:
                 job.error = Unavailable(f"{self.path}: {error!r}", retryable=False, outcome="unknown")
                 job.error.__cause__ = error
 
-    def _next(self) -> list[Job[Any]] | None:
+    def _next(self) -> list[WriteJob[Any]] | None:
         """The next jobs. While there are none, the search index is filled."""
         while self._writer.unindexed:
             try:
@@ -288,7 +288,7 @@ class Engine:
                 )
                 self._writer.unindexed = 0
 
-    def _execute(self, jobs: list[Job[Any]]) -> None:
+    def _execute(self, jobs: list[WriteJob[Any]]) -> None:
         with self._lock:
             if len(jobs) > 1:
                 try:
@@ -305,7 +305,7 @@ class Engine:
                 except BaseException as error:
                     job.error = error
 
-    def _alone(self, run: Callable[[Writer], T]) -> T:
+    def _alone(self, run: Callable[[SqliteWriter], T]) -> T:
         """One job in a transaction of its own."""
         writer = self._writer
         try:
@@ -323,7 +323,7 @@ class Engine:
         self._tell(writer, 1)
         return sealed(value, physically_gone=self._wipe() and cleaned) if erases else value
 
-    def _together(self, jobs: list[Job[Any]]) -> None:
+    def _together(self, jobs: list[WriteJob[Any]]) -> None:
         """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
         writer = self._writer
         writer.begin()
@@ -338,7 +338,7 @@ class Engine:
         self._cleaned = not any(job.has_erased for job in jobs) or index.clean(writer)
         writer.commit()
 
-    def _settle(self, jobs: list[Job[Any]]) -> None:
+    def _settle(self, jobs: list[WriteJob[Any]]) -> None:
         """After the commit of many: tells who waits, and seals the receipts."""
         self._tell(self._writer, len(jobs))
         erasing = [job for job in jobs if job.has_erased]
@@ -347,7 +347,7 @@ class Engine:
             for job in erasing:
                 job.value = sealed(job.value, physically_gone=gone)
 
-    def _tell(self, writer: Writer, jobs: int) -> None:
+    def _tell(self, writer: SqliteWriter, jobs: int) -> None:
         self.commits += 1
         self.written += jobs
         writer.keep_tails()
@@ -394,9 +394,9 @@ def sealed(value: Any, *, physically_gone: bool) -> Any:
     return value
 
 
-def _deliver(jobs: list[Job[Any]]) -> None:
+def _deliver(jobs: list[WriteJob[Any]]) -> None:
     """One wake-up for each event loop, whatever the number of its jobs."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
     for job in jobs:
         if job.future is not None:
             loops.setdefault(job.future.get_loop(), []).append(job)
@@ -408,6 +408,6 @@ def _deliver(jobs: list[Job[Any]]) -> None:
             continue
 
 
-def _settle(jobs: list[Job[Any]]) -> None:
+def _settle(jobs: list[WriteJob[Any]]) -> None:
     for job in jobs:
         job.settle()

@@ -21,7 +21,7 @@ from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
-from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.model import Message, Problem
 
 PASS = 1000
@@ -41,7 +41,7 @@ _MERGED = 1000
 """Pages of the index that are merged in one go, where it has become much larger."""
 
 
-class State(Struct, frozen=True, gc=False):
+class IndexState(Struct, frozen=True, gc=False):
     """How far the index is."""
 
     version: int
@@ -66,14 +66,14 @@ class State(Struct, frozen=True, gc=False):
         return self.version < VERSION and not self.is_ours
 
 
-def state_of(connection: sqlite3.Connection) -> State:
+def state_of(connection: sqlite3.Connection) -> IndexState:
     return _state_of(connection.execute(QUERIES["search_state"]).fetchone())
 
 
 @decodes
-def _state_of(row: Row) -> State:
+def _state_of(row: Row) -> IndexState:
     version, indexed, latest, lag, unclean = map(index, row[:-1])
-    return State(version, indexed, latest, lag, unclean, None if row[-1] is None else index(row[-1]))
+    return IndexState(version, indexed, latest, lag, unclean, None if row[-1] is None else index(row[-1]))
 
 
 def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
@@ -105,7 +105,7 @@ def _text(row: Row) -> str:
 # Filling
 
 
-def index_some(writer: Writer, limit: int = PASS) -> int:
+def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     """Indexes the next messages of the tail; gives how many are left, or a few more."""
     writer.flush()
     state = state_of(writer.connection)
@@ -137,11 +137,11 @@ def index_some(writer: Writer, limit: int = PASS) -> int:
     return max(0, left)
 
 
-def index_many(writer: Writer) -> int:
+def index_many(writer: SqliteWriter) -> int:
     return index_some(writer, LONG_PASS)
 
 
-def index_bulk(writer: Writer) -> int:
+def index_bulk(writer: SqliteWriter) -> int:
     """The same where the whole index is built: it is merged once, in the end, and not over and over on the way."""
     writer.run("set_search_merging", 0)
     left = index_many(writer)
@@ -151,20 +151,20 @@ def index_bulk(writer: Writer) -> int:
     return left
 
 
-def _flush(writer: Writer) -> None:
+def _flush(writer: SqliteWriter) -> None:
     """A savepoint makes the index write what it still has in memory."""
     writer.execute("SAVEPOINT merging")
     writer.execute("RELEASE merging")
 
 
-def _tenant(writer: Writer, tenant: str) -> int:
+def _tenant(writer: SqliteWriter, tenant: str) -> int:
     row = writer.one("find_search_tenant", tenant)
     number: int | None = row[0] if row else writer.run("add_search_tenant", tenant).lastrowid
     assert number is not None
     return number
 
 
-def empty(writer: Writer) -> None:
+def empty(writer: SqliteWriter) -> None:
     """Forgets the index; every message is part of the tail."""
     writer.flush()
     writer.run("empty_search")
@@ -178,7 +178,7 @@ def empty(writer: Writer) -> None:
 # Keeping exact
 
 
-def change(writer: Writer, key: int, before: Message, after: Message) -> None:
+def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> None:
     """A message says something else now."""
     place = writer.one("find_search_place", key)
     if place is None or searchable(before) == searchable(after):
@@ -188,7 +188,7 @@ def change(writer: Writer, key: int, before: Message, after: Message) -> None:
         writer.run("add_search_entry", entry, *columns_of(after, user_id, conversation))
 
 
-def forget(writer: Writer, above: int, below: int) -> None:
+def forget(writer: SqliteWriter, above: int, below: int) -> None:
     """The messages of a run go. To be called while they are still there."""
     found = writer.run("indexed_between", above, below).fetchall()
     if not found:
@@ -199,7 +199,7 @@ def forget(writer: Writer, above: int, below: int) -> None:
     writer.run("delete_search_places", above, below)
 
 
-def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
+def hand_over(writer: SqliteWriter, entry: CachedState, user_id: str | None) -> None:
     """The conversation gets another owner, who is part of its messages' keys."""
     before = entry.head.conversation.user_id
     if user_id == before:
@@ -211,7 +211,7 @@ def hand_over(writer: Writer, entry: Entry, user_id: str | None) -> None:
             writer.run("add_search_entry", place, *columns_of(message, user_id, entry.pk))
 
 
-def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
+def _take_out(writer: SqliteWriter, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
     """False where it cannot be: an index of another version has other terms, and is not searched."""
     writer.run("set_unclean", 1)
     if not state_of(writer.connection).is_ours:
@@ -220,7 +220,7 @@ def _take_out(writer: Writer, entry: int, message: Message, user_id: str | None,
     return True
 
 
-def clean(writer: Writer, pages: int = _CLEANED) -> bool:
+def clean(writer: SqliteWriter, pages: int = _CLEANED) -> bool:
     """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
     state = state_of(writer.connection)
     if not state.unclean:
@@ -228,7 +228,7 @@ def clean(writer: Writer, pages: int = _CLEANED) -> bool:
     return state.is_ours and any(merge(writer, pages) for _ in range(_MERGES))
 
 
-def merge(writer: Writer, pages: int = _MERGED) -> bool:
+def merge(writer: SqliteWriter, pages: int = _MERGED) -> bool:
     """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
     if not state_of(writer.connection).is_ours:
         return True  # what it still has goes when it is built anew

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Hashable
 
-from hansard.backends.sqlite.engine import Engine
+from hansard.backends.sqlite.engine import SqliteEngine
 
 _INTERVAL = 0.05
 
@@ -14,7 +14,7 @@ _INTERVAL = 0.05
 class Poll:
     """Counts the commits to a file, looking at most once an interval, on a connection of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
         self._connection: sqlite3.Connection | None = None
         self._version = 0

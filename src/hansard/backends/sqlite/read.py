@@ -18,8 +18,8 @@ from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row, run
-from hansard.backends.sqlite.tail_cache import At, Tail, Tails
-from hansard.backends.sqlite.writer import Entry, find_entry
+from hansard.backends.sqlite.tail_cache import At, CachedTail, TailCache
+from hansard.backends.sqlite.writer import CachedState, find_entry
 from hansard.contract.types import Context, ConversationQuery, ConversationState, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
@@ -38,7 +38,7 @@ _MOST = 1 << 62
 """Later than any time, in microseconds."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class BranchInfo(Struct, frozen=True, gc=False):
     """What a read of a branch needs to know of it."""
 
     pk: int
@@ -53,7 +53,7 @@ class Place(Struct, frozen=True, gc=False):
         return self.largest * min(limit, self.count)
 
 
-def find_visible(connection: sqlite3.Connection, context: Context, id: str) -> Entry | None:
+def find_visible(connection: sqlite3.Connection, context: Context, id: str) -> CachedState | None:
     entry = find_entry(connection, context.tenant, id)
     return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
 
@@ -75,7 +75,7 @@ def find_messages(connection: sqlite3.Connection, context: Context, id: str, ids
     return [found[each] for each in ids if each in found]
 
 
-def find_place(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> Place | None:
+def find_place(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> BranchInfo | None:
     """Where a branch lies; None when the conversation is not visible."""
     if branch is None:
         row = connection.execute(_FIND_PLACE, (context.tenant, id)).fetchone()
@@ -89,9 +89,9 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
 
 
 @decodes
-def _place_of(row: Row, where: str) -> Place:
+def _place_of(row: Row, where: str) -> BranchInfo:
     pk, _, _, count, largest, version, seq, line, path = row
-    return Place(
+    return BranchInfo(
         pk, index(count), index(largest), (version, seq), StoredBranch("", index(line), rows.path_of(path, where))
     )
 
@@ -105,7 +105,7 @@ def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -
 
 
 def get_messages(
-    connection: sqlite3.Connection, place: Place, id: str, query: MessageQuery, tails: Tails | None = None
+    connection: sqlite3.Connection, place: BranchInfo, id: str, query: MessageQuery, tails: TailCache | None = None
 ) -> Slice:
     if query.sort == "time" or _is_filtered(query):
         return _bounded(_select(connection, place.branch, query), id, query)
@@ -119,13 +119,15 @@ def get_messages(
     return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
 
 
-def _newest(connection: sqlite3.Connection, place: Place, query: MessageQuery, tails: Tails, wanted: int) -> list[Row]:
+def _newest(
+    connection: sqlite3.Connection, place: BranchInfo, query: MessageQuery, tails: TailCache, wanted: int
+) -> list[Row]:
     """The last rows of a line, which are asked for more often than all others."""
     line = place.branch.segment
     found = tails.find(line, place.at, wanted)
     if found is None:
         found = _line(connection, line, query, wanted).fetchall()
-        tails.keep(line, Tail(place.at, found, whole=len(found) < wanted), place.largest)
+        tails.keep(line, CachedTail(place.at, found, whole=len(found) < wanted), place.largest)
     return found
 
 

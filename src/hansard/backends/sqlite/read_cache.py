@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from hansard.backends.sqlite import index, rows
 from hansard.backends.sqlite.errors import Unreadable
-from hansard.backends.sqlite.index import State
+from hansard.backends.sqlite.index import IndexState
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.contract.types import StoredBranch
 from hansard.model import Conversation
@@ -28,23 +28,23 @@ _LONG = 500
 """Characters of a query that is not worth remembering."""
 
 
-class Home(Struct, frozen=True, gc=False):
+class ConversationBranch(Struct, frozen=True, gc=False):
     """A conversation, and a branch of it."""
 
     conversation: Conversation
     branch: StoredBranch
 
 
-class Reader(sqlite3.Connection):
+class ReadConnection(sqlite3.Connection):
     """A connection that reads, with what it knows."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._version = -1
-        self._state: State | None = None
+        self._state: IndexState | None = None
         self._ranges: dict[str, tuple[int, int] | None] = {}
         self._pks: dict[tuple[str, str], int | None] = {}
-        self._homes: dict[int, Home] = {}
+        self._homes: dict[int, ConversationBranch] = {}
         self.lines: dict[int, int] = {}
         """The line of each known conversation's active branch, of those that never expire."""
         self._rare: set[tuple[int, str]] = set()
@@ -60,7 +60,7 @@ class Reader(sqlite3.Connection):
             for kind in (self._ranges, self._pks, self._homes, self.lines, self._rare):
                 kind.clear()
 
-    def state(self) -> State:
+    def state(self) -> IndexState:
         if self._state is None:
             self._state = index.state_of(self)
         return self._state
@@ -81,7 +81,7 @@ class Reader(sqlite3.Connection):
             found = _room(self._pks)[tenant, id] = row[0] if row else None
             return found
 
-    def home_of(self, pk: int) -> Home:
+    def home_of(self, pk: int) -> ConversationBranch:
         """A conversation with its active branch, not to be given away: see `own`."""
         if pk not in self._homes:
             self.find_homes([pk])
@@ -99,7 +99,7 @@ class Reader(sqlite3.Connection):
         for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             branch = StoredBranch("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
-            self._homes[pk] = Home(conversation, branch)
+            self._homes[pk] = ConversationBranch(conversation, branch)
             if conversation.expires_at is None:
                 self.lines[pk] = line
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hansard.backends.sqlite import index
 from hansard.backends.sqlite.rows import run
-from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.contract.types import Context, ConversationState
 from hansard.model import Receipt, to_micros
 from hansard.rules import segments
@@ -15,7 +15,7 @@ Keys = tuple[int, int]
 """An open interval of keys of messages."""
 
 
-def drop(writer: Writer, context: Context, entry: Entry) -> Receipt:
+def drop(writer: SqliteWriter, context: Context, entry: CachedState) -> Receipt:
     """Removes a conversation with everything that belongs to it."""
     writer.flush()
     head = entry.head
@@ -45,7 +45,7 @@ def all_keys(head: ConversationState) -> list[Keys]:
     return [run(line) for line in lines_of(head)]
 
 
-def remove(writer: Writer, runs: Iterable[Keys]) -> tuple[int, list[int]]:
+def remove(writer: SqliteWriter, runs: Iterable[Keys]) -> tuple[int, list[int]]:
     """Removes messages; returns how many there were, and the blobs that they referred to."""
     count, released = 0, []
     for above, below in runs:
@@ -55,7 +55,7 @@ def remove(writer: Writer, runs: Iterable[Keys]) -> tuple[int, list[int]]:
     return count, released
 
 
-def release_blobs(writer: Writer, above: int, below: int) -> list[int]:
+def release_blobs(writer: SqliteWriter, above: int, below: int) -> list[int]:
     """The messages of a run refer to no blob any longer; returns the blobs that they referred to."""
     used = [blob for (blob,) in writer.run("used_blobs_between", above, below)]
     if used:
@@ -63,7 +63,7 @@ def release_blobs(writer: Writer, above: int, below: int) -> list[int]:
     return used
 
 
-def drop_blobs(writer: Writer, context: Context, blobs: Iterable[int]) -> int:
+def drop_blobs(writer: SqliteWriter, context: Context, blobs: Iterable[int]) -> int:
     """Removes those of these blobs that nothing needs; returns how many went."""
     now = to_micros(context.now)
     return sum(writer.run("drop_blob", blob, now).rowcount for blob in set(blobs))

@@ -63,7 +63,7 @@ def time_of(micros: int | None) -> datetime | None:
     return None if micros is None else moment_of(micros)
 
 
-class _Times(dict[int, datetime]):
+class _TimeCache(dict[int, datetime]):
     """Times by their microseconds. The same messages are read turn after turn, and half of that is making times."""
 
     def __missing__(self, micros: int) -> datetime:
@@ -74,7 +74,7 @@ class _Times(dict[int, datetime]):
 
 
 _MOST_TIMES = 10_000
-_times = _Times()
+_times = _TimeCache()
 
 
 # Conversations

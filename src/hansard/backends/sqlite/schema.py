@@ -41,7 +41,7 @@ C = TypeVar("C", bound=sqlite3.Connection)
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "off": "OFF"}
 
 
-class Migration(Struct, frozen=True):
+class SqliteMigration(Struct, frozen=True):
     name: str
     sql: str
 
@@ -50,10 +50,10 @@ class Migration(Struct, frozen=True):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-def migrations() -> list[Migration]:
+def migrations() -> list[SqliteMigration]:
     folder = resources.files(__package__).joinpath("migrations")
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [Migration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
+    return [SqliteMigration(entry.name.removesuffix(".sql"), entry.read_text("utf-8")) for entry in files]
 
 
 def connect(path: Path, durability: str, kind: type[C], *, readonly: bool = False) -> C:
@@ -153,7 +153,7 @@ def _ledger(connection: sqlite3.Connection) -> dict[str, str] | None:
     return dict(connection.execute("SELECT name, checksum FROM migrations"))
 
 
-def _pending(path: Path, known: list[Migration], done: dict[str, str]) -> list[Migration]:
+def _pending(path: Path, known: list[SqliteMigration], done: dict[str, str]) -> list[SqliteMigration]:
     names = {migration.name for migration in known}
     if newer := sorted(set(done) - names):
         raise FormatMismatch(
@@ -167,7 +167,7 @@ def _pending(path: Path, known: list[Migration], done: dict[str, str]) -> list[M
     return [migration for migration in known if migration.name not in done]
 
 
-def _run(connection: sqlite3.Connection, migration: Migration) -> None:
+def _run(connection: sqlite3.Connection, migration: SqliteMigration) -> None:
     for statement in _statements(migration.sql):
         connection.execute(statement)
     now = time.time_ns() // 1000

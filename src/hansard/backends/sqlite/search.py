@@ -17,7 +17,7 @@ from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, S
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
 from hansard.backends.sqlite import index, read, read_cache, rows
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.read_cache import Home, Reader
+from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.contract.types import Context, StoredBranch
 from hansard.errors import FormatMismatch
@@ -44,23 +44,23 @@ _UNINDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
     "WHERE r.n > ?{more}"
 )
-_UNKNOWN = Home(Conversation(""), StoredBranch("", 0))
+_UNKNOWN = ConversationBranch(Conversation(""), StoredBranch("", 0))
 
 
-class Search:
+class SqliteSearch:
     """One search on one snapshot. It works on rows, and makes messages only of those that it gives back."""
 
-    def __init__(self, connection: Reader, context: Context, lookup: Lookup) -> None:
+    def __init__(self, connection: ReadConnection, context: Context, lookup: Lookup) -> None:
         self.connection = connection
         self.context = context
         self.lookup = lookup
         self.state = connection.state()
-        self.home: Home | None = None
+        self.home: ConversationBranch | None = None
         """The conversation, where one is asked for."""
         self.pk: int | None = None
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
-        self._homes: dict[int, Home | None] = {}
+        self._homes: dict[int, ConversationBranch | None] = {}
         self._is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
         """Every conversation of the tenant is searched, unless it has expired."""
 
@@ -100,7 +100,7 @@ class Search:
         self.pk, self.home = pk, home
         return True
 
-    def _home(self, pk: int) -> Home | None:
+    def _home(self, pk: int) -> ConversationBranch | None:
         """None for a conversation that is not searched."""
         home = self._homes.get(pk, _UNKNOWN)
         if home is _UNKNOWN:
@@ -261,7 +261,7 @@ class Search:
         return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
 
 
-def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | None:
+def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matches | None:
     """What matches; None when the tail must be indexed first."""
     connection.refresh()
     state = connection.state()
@@ -271,7 +271,7 @@ def search(connection: Reader, context: Context, lookup: Lookup) -> Matches | No
             found=str(state.version),
             wanted=str(VERSION),
         )
-    return None if state.tail > TAIL else Search(connection, context, lookup).run()
+    return None if state.tail > TAIL else SqliteSearch(connection, context, lookup).run()
 
 
 def is_quick(lookup: Lookup) -> bool:

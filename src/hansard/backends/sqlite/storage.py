@@ -19,9 +19,9 @@ from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import DRIVER, translate
 from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.read_cache import Reader
+from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.transaction import SqliteTransaction, answer
-from hansard.backends.sqlite.writer import Writer
+from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.blocking import step
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
@@ -87,11 +87,11 @@ class SqliteStorage:
         if self._closed:
             raise Closed("this store was closed")
 
-    async def _write(self, run: Callable[[Writer], T]) -> T:
+    async def _write(self, run: Callable[[SqliteWriter], T]) -> T:
         self._check_open()
         return self.engine.write(run) if self._blocking else await self.engine.submit(run)
 
-    def _read(self, run: Callable[[Reader], T]) -> T:
+    def _read(self, run: Callable[[ReadConnection], T]) -> T:
         self._check_open()
         return self.engine.read(run)
 
@@ -99,13 +99,13 @@ class SqliteStorage:
         """What may take a while leaves the event loop alone."""
         return run() if self._blocking else await aside(run)
 
-    async def _long_read(self, run: Callable[[Reader], T]) -> T:
+    async def _long_read(self, run: Callable[[ReadConnection], T]) -> T:
         return await self._long(partial(self._read, run))
 
     # One conversation
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
-        def run(writer: Writer) -> T:
+        def run(writer: SqliteWriter) -> T:
             return step(operation(SqliteTransaction(writer, context, id, writer.load(context.tenant, id))))
 
         self._check_open()
@@ -114,7 +114,7 @@ class SqliteStorage:
     async def append(self, context: Context, id: str, append: Append) -> Appended:
         self._check_open()
 
-        def run(writer: Writer) -> Appended:
+        def run(writer: SqliteWriter) -> Appended:
             return transaction.append(writer, context, id, append)
 
         return self.engine.write(run) if self._blocking else await self.engine.submit(run)
@@ -136,7 +136,7 @@ class SqliteStorage:
         return self._read(lambda connection: read.find_messages(connection, context, id, message_ids))
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        def run(connection: Reader) -> Slice | None:
+        def run(connection: ReadConnection) -> Slice | None:
             """None where it may take long."""
             place = read.find_place(connection, context, id, query.branch)
             if place is None:
@@ -176,7 +176,7 @@ class SqliteStorage:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        def run(connection: Reader) -> Matches | None:
+        def run(connection: ReadConnection) -> Matches | None:
             return search.search(connection, context, lookup)
 
         is_quick = self._blocking or search.is_quick(lookup)

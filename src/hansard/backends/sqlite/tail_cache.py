@@ -25,7 +25,7 @@ At = tuple[int, int]
 """The version and seq of a conversation."""
 
 
-class Tail(Struct, frozen=True, gc=False):
+class CachedTail(Struct, frozen=True, gc=False):
     at: At
     rows: list[Row]
     """Of one line, newest first."""
@@ -35,7 +35,7 @@ class Tail(Struct, frozen=True, gc=False):
     """No row has more beside its body: metadata has no limit of its own."""
 
 
-class Added(Struct, frozen=True, gc=False):
+class AddedRows(Struct, frozen=True, gc=False):
     """What an append put at the end of a line."""
 
     line: int
@@ -46,11 +46,11 @@ class Added(Struct, frozen=True, gc=False):
     largest: int
 
 
-class Tails:
+class TailCache:
     """Every tail is replaced as a whole, so that readers need no lock."""
 
     def __init__(self) -> None:
-        self._tails: Cache[int, Tail] = Cache(_MOST_TAILS)
+        self._tails: Cache[int, CachedTail] = Cache(_MOST_TAILS)
         self.clear = self._tails.clear
 
     def __contains__(self, line: int) -> bool:
@@ -63,13 +63,13 @@ class Tails:
             return None
         return tail.rows[:wanted]
 
-    def keep(self, line: int, tail: Tail, largest: int) -> None:
+    def keep(self, line: int, tail: CachedTail, largest: int) -> None:
         """Remembers what was read."""
         extra = _longest_extra(tail.rows)
         if extra is not None:
             self._put(line, structs.replace(tail, extra=extra), largest)
 
-    def add(self, added: Added) -> None:
+    def add(self, added: AddedRows) -> None:
         """Remembers what was appended, and as much of what stood before it as readers have asked for."""
         tail = self._tails.peek(added.line)
         if tail is None:
@@ -82,9 +82,9 @@ class Tails:
         whole = tail.whole and len(rows) <= _MOST_ROWS
         if not whole:
             del rows[len(tail.rows) :]
-        self._put(added.line, Tail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
+        self._put(added.line, CachedTail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
 
-    def _put(self, line: int, tail: Tail, largest: int) -> None:
+    def _put(self, line: int, tail: CachedTail, largest: int) -> None:
         if len(tail.rows) > _MOST_ROWS or (largest + tail.extra) * len(tail.rows) > _MOST_BYTES:
             self._tails.pop(line)
         else:

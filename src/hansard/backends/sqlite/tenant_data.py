@@ -13,7 +13,7 @@ from hansard.backends.sqlite import index, removal, rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
-from hansard.backends.sqlite.writer import Writer
+from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite, Swept
 from hansard.model import Conversation, Receipt, Record, Stats, UsageRow, to_micros
@@ -29,7 +29,7 @@ _SWEPT_PAGES = 2000
 # Blobs
 
 
-def put_blob(writer: Writer, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
+def put_blob(writer: SqliteWriter, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
     writer.run("keep_blob", context.tenant, sha256, to_micros(keep_until), data)
 
 
@@ -61,7 +61,7 @@ def _shadow(row: Row) -> Conversation:
     return Conversation(row[0], row[1], expires_at=rows.time_of(row[2]))
 
 
-def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+def write_records(writer: SqliteWriter, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
     """Plans everything before it writes anything: a conflict leaves nothing to undo."""
     current: dict[RecordKey, Record] = {}
     owners: dict[RecordKey, int | None] = {}
@@ -78,7 +78,7 @@ def write_records(writer: Writer, context: Context, writes: Sequence[RecordWrite
     return results
 
 
-def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | None) -> Record | None:
+def _found(writer: SqliteWriter, context: Context, write: RecordWrite, owner: int | None) -> Record | None:
     """The record that a write finds. One of the same conversation that it replaces is not read as a whole."""
     if owner is not None:
         place = (context.tenant, context.user or "", codec.pack_namespace(write.namespace), write.key)
@@ -93,7 +93,7 @@ def _found(writer: Writer, context: Context, write: RecordWrite, owner: int | No
     return find_record(writer.connection, context, write.namespace, write.key)
 
 
-def put_record(writer: Writer, context: Context, change: RecordChange, conversation: int | None) -> None:
+def put_record(writer: SqliteWriter, context: Context, change: RecordChange, conversation: int | None) -> None:
     owner, (namespace, key) = context.user or "", change.key
     if change.record is None:
         writer.run("delete_record", context.tenant, owner, codec.pack_namespace(namespace), key)
@@ -150,13 +150,13 @@ def participations(
     return [Participation(id, ids) for id, ids in found.items()]
 
 
-def erase_user_data(writer: Writer, context: Context, user_id: str) -> Receipt:
+def erase_user_data(writer: SqliteWriter, context: Context, user_id: str) -> Receipt:
     records = writer.run("delete_records_of_owner", context.tenant, user_id).rowcount
     usage_rows = writer.run("delete_usage_of", context.tenant, user_id).rowcount
     return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
 
-def sweep(writer: Writer, context: Context, limit: int) -> Swept:
+def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
     """Removes a bounded amount of what has expired or is needed by nothing."""
     now = to_micros(context.now)
     total = Receipt(at=context.now)
@@ -219,7 +219,7 @@ def _totals(days: Sequence[Row]) -> tuple[int, int, dict[str, int]]:
     return conversations, messages, rules.spread((first, last, each, number) for first, last, each, number in days)
 
 
-def delete_tenant(writer: Writer, context: Context) -> Receipt:
+def delete_tenant(writer: SqliteWriter, context: Context) -> Receipt:
     writer.flush()
     total = Receipt(at=context.now)
     for _, tenant, id in writer.run("conversations_of_tenant", context.tenant, 0, -1).fetchall():

@@ -17,7 +17,7 @@ from hansard import codec, rules
 from hansard.backends.sqlite import index, read, removal, rows, tenant_data
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
-from hansard.backends.sqlite.writer import Entry, Writer
+from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.blocking import step
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
@@ -34,7 +34,7 @@ Insert = Sequence[tuple[int, Sequence[tuple[Message, Draft]]]]
 """As in `Changes`."""
 
 
-def append(writer: Writer, context: Context, id: str, append: Append) -> Appended:
+def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> Appended:
     """`operations.append`; without its steps for messages that are simply new, as most are: see W1 and W2."""
     entry = writer.load(context.tenant, id)
     if entry is None or not _are_plain(writer, context, entry, append):
@@ -53,7 +53,7 @@ def append(writer: Writer, context: Context, id: str, append: Append) -> Appende
     return Appended(plan.result, plan.state.conversation.version, len(fresh))
 
 
-def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -> bool:
+def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, append: Append) -> bool:
     """Whether there is nothing to decide and nothing to write but messages, none of them stored or deleted before."""
     head = entry.head
     if append.records or append.user_id not in (None, head.conversation.user_id):
@@ -79,7 +79,7 @@ def _are_plain(writer: Writer, context: Context, entry: Entry, append: Append) -
 class SqliteTransaction:
     __slots__ = ("_entry", "_segments", "_writer", "context", "id", "state")
 
-    def __init__(self, writer: Writer, context: Context, id: str, entry: Entry | None) -> None:
+    def __init__(self, writer: SqliteWriter, context: Context, id: str, entry: CachedState | None) -> None:
         self.context = context
         self.id = id
         self.state = entry.head if entry else None
@@ -176,7 +176,7 @@ class SqliteTransaction:
             if before is not None:
                 writer.add_later(line, before, state, made, entry.largest)
 
-    def _save(self, entry: Entry, state: ConversationState, largest: int) -> None:
+    def _save(self, entry: CachedState, state: ConversationState, largest: int) -> None:
         writer, tenant = self._writer, self.context.tenant
         if state is entry.head and largest <= entry.largest:
             writer.touch(tenant, self.id)
@@ -261,7 +261,7 @@ def _are_same_lines(before: Mapping[str, StoredBranch], after: Mapping[str, Stor
 def answer(
     connection: sqlite3.Connection,
     context: Context,
-    entry: Entry | None,
+    entry: CachedState | None,
     wants: Wants,
     tombstones: Mapping[str, datetime],
 ) -> Found:

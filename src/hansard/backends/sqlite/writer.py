@@ -17,7 +17,7 @@ from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.tail_cache import Added, Tails
+from hansard.backends.sqlite.tail_cache import AddedRows, TailCache
 from hansard.contract.types import Context, ConversationState, StoredBranch
 from hansard.model import UsageRow, to_micros
 
@@ -35,7 +35,7 @@ _BRANCH = 19
 """Where the columns of a branch begin in a row of `find_head`."""
 
 
-class Entry:
+class CachedState:
     """A conversation as the writer knows it."""
 
     __slots__ = ("head", "largest", "pk", "saved")
@@ -48,19 +48,19 @@ class Entry:
         """The branches as they stand in the file."""
 
 
-class Writer:
+class SqliteWriter:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.touched: set[tuple[str, str]] = set()
         """Conversations that this transaction has changed."""
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._dirty: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], CachedState] = {}
+        self._dirty: dict[tuple[str, str], CachedState] = {}
         """Those whose counters are not saved yet."""
         self._messages: list[rows.Row] = []
         """Those that are not inserted yet."""
-        self.tails = Tails()
-        self._added: list[Added] = []
+        self.tails = TailCache()
+        self._added: list[AddedRows] = []
         """What the tails get when the transaction has ended well."""
         self.unindexed = 0
         """How many messages wait to be indexed, as far as this process knows."""
@@ -129,7 +129,7 @@ class Writer:
 
     # Heads
 
-    def load(self, tenant: str, id: str) -> Entry | None:
+    def load(self, tenant: str, id: str) -> CachedState | None:
         key = (tenant, id)
         entry = self._entries.get(key)
         if entry is None:
@@ -138,7 +138,7 @@ class Writer:
                 self._entries[key] = entry
         return entry
 
-    def need(self, context: Context, id: str) -> Entry:
+    def need(self, context: Context, id: str) -> CachedState:
         """A conversation that the context must be able to see."""
         entry = self.load(context.tenant, id)
         if entry is None or not rules.is_visible(entry.head.conversation, context):
@@ -149,7 +149,7 @@ class Writer:
         self.touched.add((tenant, id))
         self._marks += 1
 
-    def save_later(self, tenant: str, id: str, entry: Entry, head: ConversationState) -> None:
+    def save_later(self, tenant: str, id: str, entry: CachedState, head: ConversationState) -> None:
         """Counters only: an append to a conversation that exists."""
         entry.head = head
         key = (tenant, id)
@@ -157,7 +157,7 @@ class Writer:
         self.touched.add(key)
         self._marks += 1
 
-    def save(self, tenant: str, id: str, entry: Entry, head: ConversationState) -> None:
+    def save(self, tenant: str, id: str, entry: CachedState, head: ConversationState) -> None:
         """Everything: the conversation's row and its branches."""
         # What an append left for later is stored first: only changes against the file are saved below.
         self.flush()
@@ -167,7 +167,7 @@ class Writer:
         entry.saved = head.branches
         self.touch(tenant, id)
 
-    def _save_lanes(self, entry: Entry, before: dict[str, StoredBranch], after: dict[str, StoredBranch]) -> None:
+    def _save_lanes(self, entry: CachedState, before: dict[str, StoredBranch], after: dict[str, StoredBranch]) -> None:
         for id in before.keys() - after.keys():
             self.run("delete_branch", entry.pk, id)
         # A branch that is no longer alone, or is alone again, is saved too: its count moves.
@@ -179,14 +179,14 @@ class Writer:
     def _save_lane(self, pk: int, branch: StoredBranch, *, alone: bool) -> None:
         self.run("save_branch", branch.segment, *rows.lane_row(pk, branch, alone=alone))
 
-    def insert(self, tenant: str, head: ConversationState, largest: int) -> Entry:
+    def insert(self, tenant: str, head: ConversationState, largest: int) -> CachedState:
         """A new conversation with its branches."""
         id = head.conversation.id
         pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(head, largest)).lastrowid
         assert pk is not None
         for branch in head.branches.values():
             self._save_lane(pk, branch, alone=len(head.branches) == 1)
-        entry = self._entries[tenant, id] = Entry(pk, head, largest)
+        entry = self._entries[tenant, id] = CachedState(pk, head, largest)
         self.touch(tenant, id)
         return entry
 
@@ -247,7 +247,7 @@ class Writer:
         """An append to a line: who reads its end again need not read it from the file."""
         if line in self.tails:
             made = rows.as_read(inserted)
-            self._added.append(Added(line, _place_of(before), _place_of(after), made, largest))
+            self._added.append(AddedRows(line, _place_of(before), _place_of(after), made, largest))
 
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
@@ -288,7 +288,7 @@ class Writer:
         else:
             self._many(_ADD_SEARCH_ROW, arrived)
 
-    def _save_counts(self, entry: Entry) -> None:
+    def _save_counts(self, entry: CachedState) -> None:
         """The counts of the branches that were appended to; most of many have not changed."""
         for id, branch in entry.head.branches.items():
             if branch is not entry.saved.get(id):
@@ -306,14 +306,14 @@ def _place_of(head: ConversationState) -> tuple[int, int]:
     return head.conversation.version, head.seq
 
 
-def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> Entry | None:
+def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> CachedState | None:
     """A conversation with its branches."""
     found = connection.execute(_FIND_HEAD, (tenant, id)).fetchall()
     return _entry_of(found, f"conversation {id!r} of tenant {tenant!r}") if found else None
 
 
 @decodes
-def _entry_of(found: list[rows.Row], where: str) -> Entry:
+def _entry_of(found: list[rows.Row], where: str) -> CachedState:
     first = found[0]
     seq, has_tombstones, largest = first[_BRANCH - 3 : _BRANCH]
     conversation = rows.conversation_of(first[1 : _BRANCH - 3], where)
@@ -321,4 +321,4 @@ def _entry_of(found: list[rows.Row], where: str) -> Entry:
         rows.lane_of(row[_BRANCH:], conversation.message_count, where) for row in found if row[_BRANCH] is not None
     )
     head = ConversationState(conversation, index(seq), {branch.id: branch for branch in branches}, bool(has_tombstones))
-    return Entry(first[0], head, index(largest))
+    return CachedState(first[0], head, index(largest))
