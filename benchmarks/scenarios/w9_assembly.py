@@ -132,7 +132,7 @@ def timed_trim(trimmer: Trimmer, _round: int) -> float:
 
 
 def ours_trimming() -> Trimmer:
-    options = selection.Options(view=projection.viewpoint(None, None, ()), token_budget=BUDGET)
+    options = selection.PromptOptions(view=projection.viewpoint(None, None, ()), token_budget=BUDGET)
 
     def trim(messages: list[Message]) -> int:
         chosen = selection.choose(messages, options, None)

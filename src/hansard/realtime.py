@@ -3,6 +3,6 @@
 Begin with `agents.realtime.recorder`.
 """
 
-from hansard.agents.realtime.recorder import Counts, Recorder, restore
+from hansard.agents.realtime.recorder import Recorder, RecorderCounts, restore
 
-__all__ = ["Counts", "Recorder", "restore"]
+__all__ = ["Recorder", "RecorderCounts", "restore"]

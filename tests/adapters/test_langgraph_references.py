@@ -98,7 +98,7 @@ def nowhere(_: BaseMessage) -> None:
 def lying(*messages: BaseMessage) -> Any:
     """Finds these messages, and the rows as which they are read."""
     versions = [Version(each.model_copy(deep=True)) for each in messages]
-    places = [references.Place(version, seq, version.id or "") for seq, version in enumerate(versions)]
+    places = [references.HistoryPosition(version, seq, version.id or "") for seq, version in enumerate(versions)]
     rows = {place.seq: [place.version] for place in places}
     return (lambda message: next((each for each in places if each.version.is_exactly(message)), None)), rows
 
@@ -110,7 +110,9 @@ def test_values_come_back_as_they_were(value: Any) -> None:
     assert SECRET.encode() not in whole.data, "messages lie beside the value"
     assert whole.entries
     find, rows = lying(HEARD, CALL, RESULT)
-    by_id = {version.id: [references.Place(version, seq, version.id or "")] for seq, (version,) in rows.items()}
+    by_id = {
+        version.id: [references.HistoryPosition(version, seq, version.id or "")] for seq, (version,) in rows.items()
+    }
     referring = references.dump(SERDE, value, find)
     settled = references.settle(whole, lambda id: by_id.get(id, []))
     for blob, known in ((whole, {}), (referring, rows), (settled, rows)):

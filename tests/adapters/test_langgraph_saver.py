@@ -25,7 +25,7 @@ import hansard
 from hansard import Corrupt, FormatMismatch, Message, Store, Unsupported, sync
 from hansard.adapters.langgraph import forms, records
 from hansard.adapters.langgraph.history_sync import placed
-from hansard.adapters.langgraph.references import Blob
+from hansard.adapters.langgraph.references import SerializedValue
 from hansard.adapters.langgraph.threads import Thread
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
@@ -259,7 +259,7 @@ async def test_deleting_a_conversation_takes_its_checkpoints(store: Store) -> No
 
 
 async def test_what_another_version_wrote_is_refused_clearly(store: Store) -> None:
-    saved = records.Saved(None, {"v": "abc"}, Blob("msgpack", b""))
+    saved = records.Saved(None, {"v": "abc"}, SerializedValue("msgpack", b""))
     no_text: Any = msgspec.Raw(msgspec.msgpack.encode(saved).replace(b"abc", b"ab\xff"))
     await store.create_conversation("t")
     for value in (records.pack(no_text), records.pack(saved)[:-3], b"", "text", None):

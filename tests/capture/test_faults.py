@@ -18,10 +18,10 @@ from tests.wait import coming
 
 import hansard
 from hansard import Message, Store
-from hansard.agents.capture.spool import Entry, Home
+from hansard.agents.capture.spool import SpooledMessage, SpoolView
 from hansard.capture import Capture, Spool
 
-HOME = Home("default")
+HOME = SpoolView("default")
 
 
 def run(scenario: Callable[[Wire, Store], Coroutine[Any, Any, None]]) -> None:
@@ -268,7 +268,7 @@ def test_the_second_attempt_at_an_answer_completes_the_first_after_a_replay(tmp_
 def test_many_turns_wait_for_one_attempt_to_replay(tmp_path: Path) -> None:
     async def scenario(wire: Wire, store: Store) -> None:
         spool = Spool(tmp_path)
-        spool.add(HOME, Entry(conversation_id="c", message=Message("user", "left", id="m")))
+        spool.add(HOME, SpooledMessage(conversation_id="c", message=Message("user", "left", id="m")))
         spool.close()
         capture = Capture(store, spool=tmp_path, timeout=0.2)
         wire.state = "hanging"
@@ -287,7 +287,7 @@ def test_a_long_spool_is_replayed_behind_the_agent(tmp_path: Path) -> None:
     async def scenario(wire: Wire, store: Store) -> None:
         spool = Spool(tmp_path)
         for number in range(30):
-            spool.add(HOME, Entry(conversation_id="c", message=Message("user", f"{number}", id=f"m{number}")))
+            spool.add(HOME, SpooledMessage(conversation_id="c", message=Message("user", f"{number}", id=f"m{number}")))
         spool.close()
         append = wire.inner.append
 
@@ -313,7 +313,7 @@ def test_a_file_that_another_process_removes_while_it_is_measured(
     spool = Spool(tmp_path)
     glob = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: [*glob(self, pattern), tmp_path / f"{HOME.name}-0.spool"])
-    spool.add(HOME, Entry(conversation_id="c", message=Message("user", "kept", id="m")))
+    spool.add(HOME, SpooledMessage(conversation_id="c", message=Message("user", "kept", id="m")))
     assert [entry.message.id for batch in spool.take(HOME) for entry in batch.entries] == ["m"]
     spool.close()
 
@@ -342,8 +342,8 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert any(os.strerror(errno.ENOSPC) in record.message for record in caplog.records)
 
 
-def entry(number: int) -> Entry:
-    return Entry(conversation_id="c", message=Message("user", f"text {number}", id=f"m{number}"))
+def entry(number: int) -> SpooledMessage:
+    return SpooledMessage(conversation_id="c", message=Message("user", f"text {number}", id=f"m{number}"))
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_the_lines_before_it(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_the_spool_has_an_end(tmp_path: Path) -> None:
     spool = Spool(tmp_path, max_bytes=500)
     spool.add(HOME, entry(1))
     with pytest.raises(OSError, match="the spool is full"):
-        spool.add(HOME, Entry(conversation_id="c", message=Message("user", "x" * 500, id="long")))
+        spool.add(HOME, SpooledMessage(conversation_id="c", message=Message("user", "x" * 500, id="long")))
     (batch,) = spool.take(HOME)
     assert [each.message.id for each in batch.entries] == ["m1"]
     spool.close()
@@ -408,7 +408,7 @@ def test_torn_and_damaged_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 def test_views_do_not_share_what_waits(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    homes = [Home("default"), Home("acme"), Home("acme", "ann"), Home("acme", "")]
+    homes = [SpoolView("default"), SpoolView("acme"), SpoolView("acme", "ann"), SpoolView("acme", "")]
     for number, home in enumerate(homes):
         spool.add(home, entry(number))
     for number, home in enumerate(homes):

@@ -14,11 +14,11 @@ import hansard
 from hansard import Message
 from hansard.errors import Corrupt, Unsupported
 from hansard.search import Embedder, Spelling, WordLlama, vectors
-from hansard.search.vectors import Row
+from hansard.search.vectors import VectorRow
 
 
-def rows(*given: list[float]) -> list[Row]:
-    return [Row(at, f"m{at}", b"d", vectors.unit(each, len(each))) for at, each in enumerate(given)]
+def rows(*given: list[float]) -> list[VectorRow]:
+    return [VectorRow(at, f"m{at}", b"d", vectors.unit(each, len(each))) for at, each in enumerate(given)]
 
 
 def test_vectors_are_kept_at_length_one() -> None:
@@ -64,7 +64,7 @@ def test_two_rankings_become_one() -> None:
 
 def test_spelling_is_near_for_words_that_look_alike() -> None:
     made = asyncio.run(Spelling()(["shipping orders", "an order was shipped", "東京タワー", "the weather is nice", ""]))
-    packed = [Row(at, "", b"", vectors.unit(each, 256)) for at, each in enumerate(made)]
+    packed = [VectorRow(at, "", b"", vectors.unit(each, 256)) for at, each in enumerate(made)]
     near = vectors.scores(packed, packed[0].vector)
     assert near[1] > near[3]
     assert near[4] == 0.0

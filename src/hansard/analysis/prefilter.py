@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from hansard.analysis.queries import Clause, Query, Row
+from hansard.analysis.queries import Clause, Phrase, Query
 from hansard.analysis.terms import POINTS, SINGLES
 
 _NOT_PLAIN = re.compile(
@@ -34,5 +34,5 @@ def _needles(clause: Clause) -> list[tuple[str, ...]]:
     return [_needles_of(row) for row in clause.rows]
 
 
-def _needles_of(row: Row) -> tuple[str, ...]:
+def _needles_of(row: Phrase) -> tuple[str, ...]:
     return tuple(part[:-1] if part.endswith(("y", "e")) else part for part in row.parts)

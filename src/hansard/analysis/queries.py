@@ -33,7 +33,7 @@ _IN_A_WORD = re.compile(r"[A-Za-z0-9#%+$&@]|[^\x00-\x7f]")
 _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 
 
-class Row(Struct, frozen=True, gc=False):
+class Phrase(Struct, frozen=True, gc=False):
     """Terms that must follow each other; a single one may also be one of the other ways to write a word."""
 
     parts: tuple[str, ...]
@@ -75,7 +75,7 @@ class Row(Struct, frozen=True, gc=False):
 class Clause(Struct, frozen=True, gc=False):
     """One word or phrase, with its other spellings: any of the rows will do."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Phrase, ...]
 
     def is_in(self, terms: Terms) -> bool:
         return any(row.is_in(terms) for row in self.rows)
@@ -192,18 +192,18 @@ def _nth(word: Word, nth: int) -> tuple[str, ...]:
     return word.others[nth : nth + 1]
 
 
-def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Row:
+def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Phrase:
     """These terms in a row; before a star, the last one is as it was typed."""
     parts = [part for each in chosen for part in each]
     if star:
         parts[-1] = raw[-1]
-    return Row(tuple(parts[:MAX_PARTS]), bool(star) and len(parts) <= MAX_PARTS)
+    return Phrase(tuple(parts[:MAX_PARTS]), bool(star) and len(parts) <= MAX_PARTS)
 
 
-def _numbers(text: str, star: str) -> Iterator[Row]:
+def _numbers(text: str, star: str) -> Iterator[Phrase]:
     """A number with and without marks at its thousands: `1250` and `1,250`."""
     if _DIGITS.fullmatch(text) and not star:
         first = len(text) % 3 or 3
-        yield Row((text[:first], *(text[at : at + 3] for at in range(first, len(text), 3))))
+        yield Phrase((text[:first], *(text[at : at + 3] for at in range(first, len(text), 3))))
     elif _THOUSANDS.fullmatch(text):
-        yield Row(("".join(filter(str.isdigit, text)),), bool(star))
+        yield Phrase(("".join(filter(str.isdigit, text)),), bool(star))

@@ -27,7 +27,7 @@ NEAR = 20
 """How many messages before and after a pinned call or result are looked at for the rest of its group."""
 
 
-class Reader(Protocol):
+class HistoryReader(Protocol):
     """A branch, read backwards from its end; its beginning; what is pinned in it."""
 
     @property
@@ -56,7 +56,7 @@ class Loaded(Struct, frozen=True):
     """Where that run begins; what lies before it was picked."""
 
 
-async def load(reader: Reader, view: Viewpoint, limit: int, *, addressed_only: bool) -> Loaded:
+async def load(reader: HistoryReader, view: Viewpoint, limit: int, *, addressed_only: bool) -> Loaded:
     found, more = await reader.older(None, limit)
     if more and addressed_only and projection.is_shared(found, view):
         found, more = await _past_noise(reader, view, limit, found)
@@ -65,7 +65,9 @@ async def load(reader: Reader, view: Viewpoint, limit: int, *, addressed_only: b
     return Loaded(everything, has_older=more, first_seq=newest[0].seq if newest else 0)
 
 
-async def _past_noise(reader: Reader, view: Viewpoint, limit: int, found: list[Message]) -> tuple[list[Message], bool]:
+async def _past_noise(
+    reader: HistoryReader, view: Viewpoint, limit: int, found: list[Message]
+) -> tuple[list[Message], bool]:
     """Reads on until enough messages concern the agent."""
     found = list(found)
     more = True
@@ -90,7 +92,7 @@ def _first_of(newest_first: Sequence[Message], view: Viewpoint, limit: int) -> i
     return len(newest_first)
 
 
-async def with_staying(reader: Reader, newest: Sequence[Message]) -> list[Message]:
+async def with_staying(reader: HistoryReader, newest: Sequence[Message]) -> list[Message]:
     """The newest messages, and what stays of those before: first instructions, pinned messages with their groups."""
     found = {message.seq: message for message in newest}
     for message in await reader.first(HEAD):
@@ -103,7 +105,7 @@ async def with_staying(reader: Reader, newest: Sequence[Message]) -> list[Messag
     return [found[seq] for seq in sorted(found)]
 
 
-async def _group(reader: Reader, message: Message) -> list[Message]:
+async def _group(reader: HistoryReader, message: Message) -> list[Message]:
     """A message with the calls and results that it needs."""
     links = formats.tool_links(message)
     if not links.calls and not links.results:

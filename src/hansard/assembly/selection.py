@@ -15,7 +15,7 @@ from hansard.assembly.tokens import TokenCounter
 from hansard.assembly.window import Closing
 from hansard.formats import ToolLinks, registry
 from hansard.formats.dialogue import side_of
-from hansard.formats.parts import AnyPart, Other, Reading, Refusal, Text, ToolCall, ToolResult
+from hansard.formats.parts import AnyPart, OtherPart, Reading, Refusal, Text, ToolCall, ToolResult
 from hansard.model import Message, Summary
 
 SUMMARY_SHARE = 0.25
@@ -26,7 +26,7 @@ _NAMED_FORMATS = ("openai.chat", "langchain", "parts")
 """Formats with a place for a speaker's name, out of reach of what is said."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PromptOptions(Struct, frozen=True, kw_only=True):
     """How a prompt is made."""
 
     view: Viewpoint
@@ -58,7 +58,7 @@ class Chosen(Struct, frozen=True):
     """Reads and projects a message again, for one whose content was not all there."""
 
 
-def choose(loaded: Sequence[Message], options: Options, summary: Summary | None) -> Chosen:
+def choose(loaded: Sequence[Message], options: PromptOptions, summary: Summary | None) -> Chosen:
     """The messages (oldest first) that make the prompt."""
     project = _projector(loaded, options)
     readings = [project(message) for message in loaded]
@@ -86,7 +86,7 @@ def choose(loaded: Sequence[Message], options: Options, summary: Summary | None)
     )
 
 
-def _projector(loaded: Sequence[Message], options: Options) -> Callable[[Message], Reading]:
+def _projector(loaded: Sequence[Message], options: PromptOptions) -> Callable[[Message], Reading]:
     labels = Labels(loaded, options.view)
     names = options.spoken_names
 
@@ -121,7 +121,7 @@ def _excluded(
     readings: Sequence[Reading],
     stays: Sequence[bool],
     linked: Sequence[ToolLinks],
-    options: Options,
+    options: PromptOptions,
     summary: Summary | None,
 ) -> list[Why | None]:
     """Why a message has no place in the prompt whatever the budget; None for those that have one."""
@@ -163,7 +163,7 @@ def _covered(loaded: Sequence[Message], linked: Sequence[ToolLinks], summary: Su
 def _says_something(part: AnyPart) -> bool:
     if type(part) is Text or type(part) is Refusal:
         return bool(part.text) and not part.text.isspace()
-    return not isinstance(part, Other) or part.origin == "json" or part.is_hosted
+    return not isinstance(part, OtherPart) or part.origin == "json" or part.is_hosted
 
 
 def _fill(
@@ -226,7 +226,7 @@ def _instruction(text: str) -> tuple[Message, Reading]:
     return Message("system", text, format="text"), Reading([Text(text)])
 
 
-def with_reserved(options: Options, system: str | None, definitions: Sequence[object]) -> Options:
+def with_reserved(options: PromptOptions, system: str | None, definitions: Sequence[object]) -> PromptOptions:
     """The options, with what the system prompt and the tools cost set aside."""
     reserved = tokens.tools_cost(definitions, options.counter)
     if system:

@@ -24,8 +24,8 @@ from hansard.formats.parts import (
     AnyPart,
     Audio,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Reading,
     Text,
     ToolCall,
@@ -153,7 +153,7 @@ def cost(reading: Reading, counter: TokenCounter, prices: Prices = DEFAULT_PRICE
 
 
 def _part_cost(part: AnyPart, counter: TokenCounter, prices: Prices) -> int:
-    if isinstance(part, Image):
+    if isinstance(part, ImagePart):
         return prices.image
     if isinstance(part, Audio):
         return prices.audio
@@ -163,7 +163,7 @@ def _part_cost(part: AnyPart, counter: TokenCounter, prices: Prices) -> int:
         return prices.call + counter.count(part.name) + counter.count(as_text(part.arguments))
     if isinstance(part, ToolResult):
         return prices.call + sum(_part_cost(each, counter, prices) for each in result_parts(part))
-    if isinstance(part, Other):
+    if isinstance(part, OtherPart):
         return counter.count(as_text(part.native)) if part.origin == "json" or part.is_hosted else 0
     return counter.count(part.text)
 

@@ -46,7 +46,7 @@ class Roll(Struct, frozen=True):
         )
 
 
-class Filled(Struct, frozen=True):
+class ToolpackPrompt(Struct, frozen=True):
     messages: list[dict[str, str]]
     decisions: list[Decision]
     tokens: int
@@ -98,7 +98,7 @@ def roll_of(
     )
 
 
-def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str, token_budget: int) -> Filled:
+def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str, token_budget: int) -> ToolpackPrompt:
     """Projected, and taken newest first until one does not fit. The newest is always taken."""
     projected = [_project(message, agent_id) for message in messages]
     kept: list[dict[str, str]] = []
@@ -113,7 +113,7 @@ def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str
         total += tokens
     considered = {message.id for message in messages}
     decisions = [_decision(message, whys.get(message.id), message.id in considered, agent_id) for message in loaded]
-    return Filled(kept[::-1], decisions, total)
+    return ToolpackPrompt(kept[::-1], decisions, total)
 
 
 def _decision(message: Message, kept: tuple[Why, int] | None, considered: bool, agent_id: str) -> Decision:

@@ -20,7 +20,7 @@ from hansard.model import Message
 Closing = Literal["drop", "close"]
 
 
-class Pairs(Struct, frozen=True):
+class ToolPairs(Struct, frozen=True):
     """How the messages of a list answer each other, by their places in it."""
 
     pairs: list[tuple[int, int]]
@@ -31,9 +31,9 @@ class Pairs(Struct, frozen=True):
     """Places of messages with calls that nothing after them answers, and the ids of those calls."""
 
 
-def links(linked: Sequence[ToolLinks]) -> Pairs:
+def links(linked: Sequence[ToolLinks]) -> ToolPairs:
     """Each result answers one call, the oldest open one of its id: some vocabularies know a call only by its name."""
-    found = Pairs([], set(), {})
+    found = ToolPairs([], set(), {})
     waiting: dict[str, deque[int]] = {}
     for index, link in enumerate(linked):
         for id in link.calls:
@@ -63,7 +63,7 @@ def valid(messages: Sequence[Message], dangling: Closing = "drop") -> list[Messa
         kept = [message for index, message in enumerate(kept) if index not in broken]
 
 
-def _closed(messages: list[Message], found: Pairs) -> list[Message]:
+def _closed(messages: list[Message], found: ToolPairs) -> list[Message]:
     """The messages, each with dangling calls followed by a result for every one of them."""
     closed: list[Message] = []
     for index, message in enumerate(messages):

@@ -7,14 +7,14 @@ from typing import Any
 from msgspec import structs
 
 from hansard.formats import gemini
-from hansard.formats.parts import AnyPart, Other, Reading, ToolResult
+from hansard.formats.parts import AnyPart, OtherPart, Reading, ToolResult
 
 FORMAT = "adk"
 
 
 def read(content: Any, role: str) -> Reading:
     if not isinstance(content, dict):
-        return Reading([Other(native=content, origin=FORMAT)])
+        return Reading([OtherPart(native=content, origin=FORMAT)])
     said = content.get("content")
     if not isinstance(said, dict) or "parts" not in said:
         return Reading([])  # An event may change the state and say nothing.

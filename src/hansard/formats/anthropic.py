@@ -8,12 +8,12 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Part,
     Reading,
     Reasoning,
@@ -45,7 +45,7 @@ class CacheControl(Struct):
     ttl: Literal["5m", "1h"] | UnsetType = UNSET
 
 
-class Block(Struct, kw_only=True):
+class AnthropicBlock(Struct, kw_only=True):
     cache_control: CacheControl | None = None
 
 
@@ -92,7 +92,7 @@ class SearchLocation(Struct, tag="search_result_location"):
 Citation = CharLocation | PageLocation | BlockLocation | WebLocation | SearchLocation
 
 
-class TextBlock(Block, tag="text", kw_only=True):
+class TextBlock(AnthropicBlock, tag="text", kw_only=True):
     text: str
     citations: list[Citation] | None = None
 
@@ -102,7 +102,7 @@ class Base64Image(Struct, tag="base64"):
     media_type: ImageType
 
 
-class Url(Struct, tag="url"):
+class UrlSource(Struct, tag="url"):
     url: str
 
 
@@ -116,8 +116,8 @@ class PlainText(Struct, tag="text"):
     media_type: Literal["text/plain"]
 
 
-class ImageBlock(Block, tag="image", kw_only=True):
-    source: Base64Image | Url
+class ImageBlock(AnthropicBlock, tag="image", kw_only=True):
+    source: Base64Image | UrlSource
     transformations: None = None
 
 
@@ -125,8 +125,8 @@ class CitationsConfig(Struct):
     enabled: bool | UnsetType = UNSET
 
 
-class DocumentBlock(Block, tag="document", kw_only=True):
-    source: Base64Pdf | PlainText | Url
+class DocumentBlock(AnthropicBlock, tag="document", kw_only=True):
+    source: Base64Pdf | PlainText | UrlSource
     title: str | None = None
     context: str | None = None
     citations: CitationsConfig | None = None
@@ -155,7 +155,7 @@ class NewCodeCaller(Struct, tag="code_execution_20260120"):
 Caller = DirectCaller | CodeCaller | NewCodeCaller
 
 
-class ToolUseBlock(Block, tag="tool_use", kw_only=True):
+class ToolUseBlock(AnthropicBlock, tag="tool_use", kw_only=True):
     id: str
     name: str
     input: dict[str, Any]
@@ -163,14 +163,14 @@ class ToolUseBlock(Block, tag="tool_use", kw_only=True):
     caller: Caller | UnsetType = UNSET
 
 
-class ToolResultBlock(Block, tag="tool_result", kw_only=True):
+class ToolResultBlock(AnthropicBlock, tag="tool_result", kw_only=True):
     tool_use_id: str
     content: Any = ""
     is_error: bool = False
     toolset_name: str | None = None
 
 
-class ServerToolUseBlock(Block, tag="server_tool_use", kw_only=True):
+class ServerToolUseBlock(AnthropicBlock, tag="server_tool_use", kw_only=True):
     id: str
     name: Literal["web_search"]
     input: dict[str, Any]
@@ -185,7 +185,7 @@ class WebSearchResult(Struct):
     page_age: str | None = None
 
 
-class WebSearchResultBlock(Block, tag="web_search_tool_result", kw_only=True):
+class WebSearchResultBlock(AnthropicBlock, tag="web_search_tool_result", kw_only=True):
     tool_use_id: str
     content: list[WebSearchResult]
     caller: Caller | UnsetType = UNSET
@@ -218,14 +218,14 @@ def read(content: Any, role: str) -> Reading:
 
 def _whole_searches(parts: list[AnyPart]) -> list[AnyPart]:
     """The parts; a search without its result, or the other way, is not sent back."""
-    hosted = [part.native for part in parts if isinstance(part, Other) and part.is_hosted]
+    hosted = [part.native for part in parts if isinstance(part, OtherPart) and part.is_hosted]
     if not hosted:
         return parts
     used = {block["id"] for block in hosted if "id" in block}
     whole = used.intersection(block.get("tool_use_id") for block in hosted)
     return [
         structs.replace(part, is_hosted=(part.native.get("id") or part.native.get("tool_use_id")) in whole)
-        if isinstance(part, Other) and part.is_hosted
+        if isinstance(part, OtherPart) and part.is_hosted
         else part
         for part in parts
     ]
@@ -241,7 +241,7 @@ def _read_block(block: Any) -> AnyPart:
     try:
         known: AnyBlock = msgspec.convert(block, AnyBlock)
     except msgspec.ValidationError:
-        return Other(native=block, origin=FORMAT)
+        return OtherPart(native=block, origin=FORMAT)
     return _part(known, {"native": block, "origin": FORMAT})
 
 
@@ -261,25 +261,25 @@ def _part(known: AnyBlock, origin: dict[str, Any]) -> AnyPart:
         return _read_image(known.source, origin)
     if isinstance(known, DocumentBlock):
         return _read_document(known, origin)
-    return Other(is_hosted=True, **origin)
+    return OtherPart(is_hosted=True, **origin)
 
 
 def _read_output(content: Any) -> Any:
     if not isinstance(content, list):
         return "" if content is None else content
     parts = [_read_block(block) for block in content]
-    return content if any(isinstance(part, Other | Reasoning) for part in parts) else parts
+    return content if any(isinstance(part, OtherPart | Reasoning) for part in parts) else parts
 
 
-def _read_image(source: Base64Image | Url, origin: dict[str, Any]) -> Image:
-    if isinstance(source, Url):
-        return Image(url=source.url, **origin)
-    return Image(source.media_type, source.data, **origin)
+def _read_image(source: Base64Image | UrlSource, origin: dict[str, Any]) -> ImagePart:
+    if isinstance(source, UrlSource):
+        return ImagePart(url=source.url, **origin)
+    return ImagePart(source.media_type, source.data, **origin)
 
 
 def _read_document(known: DocumentBlock, origin: dict[str, Any]) -> Document:
     source = known.source
-    if isinstance(source, Url):
+    if isinstance(source, UrlSource):
         return Document(url=source.url, name=known.title, **origin)
     if isinstance(source, PlainText):
         return Document(source.media_type, name=known.title, text=source.data, **origin)
@@ -289,14 +289,14 @@ def _read_document(known: DocumentBlock, origin: dict[str, Any]) -> Document:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     system: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for entry in entries:
         if entry.is_json:
             items += _tidied(turns, losses, begins=not items)
-            items.append({"role": _role(entry), "content": cast(Other, entry.parts[0]).native})
+            items.append({"role": _role(entry), "content": cast(OtherPart, entry.parts[0]).native})
             turns = []
             continue
         blocks = [block for part in entry.parts if (block := _block(part, entry, losses)) is not None]
@@ -308,16 +308,16 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(*_with_few_marks(items, _system(system)))
 
 
-def _role(entry: Entry) -> str:
+def _role(entry: DialogueEntry) -> str:
     return "assistant" if entry.side == "assistant" else "user"
 
 
-def _block(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _block(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if isinstance(part, ToolCall):
         return _call(part)
     if isinstance(part, ToolResult):
         return _result(part, entry, losses)
-    if part.origin == FORMAT and not (isinstance(part, Image | Document) and entry.side == "assistant"):
+    if part.origin == FORMAT and not (isinstance(part, ImagePart | Document) and entry.side == "assistant"):
         return cast("dict[str, Any]", part.native)
     if isinstance(part, Text | Refusal):
         return {"type": "text", "text": part.text}
@@ -327,14 +327,14 @@ def _block(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None
     return block
 
 
-def _why(part: Part, entry: Entry) -> str:
+def _why(part: Part, entry: DialogueEntry) -> str:
     if isinstance(part, Reasoning):
         return "Anthropic takes only reasoning that it has signed"
     return "an assistant cannot say it" if entry.side == "assistant" else "Anthropic cannot say it"
 
 
 def _media(part: Part) -> dict[str, Any] | None:
-    if isinstance(part, Image):
+    if isinstance(part, ImagePart):
         if part.data and part.media_type in _IMAGE_TYPES:
             return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
         return {"type": "image", "source": {"type": "url", "url": part.url}} if part.url else None
@@ -359,7 +359,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": part.id, "name": tool_name(part), "input": arguments_object(part)}
 
 
-def _result(part: ToolResult, entry: Entry, losses: Losses) -> dict[str, Any]:
+def _result(part: ToolResult, entry: DialogueEntry, losses: Losses) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.id}
     content = [piece for each in result_parts(part) if (piece := _block(each, entry, losses)) is not None]
     content = [piece for piece in content if piece["type"] != "text" or piece["text"].strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hansard.formats import anthropic
-from hansard.formats.parts import Other, Reading
+from hansard.formats.parts import OtherPart, Reading
 
 FORMAT = "claude.transcript"
 
@@ -13,7 +13,7 @@ FORMAT = "claude.transcript"
 def read(content: Any, role: str) -> Reading:
     message = content.get("message") if isinstance(content, dict) else None
     if not isinstance(message, dict):
-        return Reading([Other(native=content, origin=FORMAT)])
+        return Reading([OtherPart(native=content, origin=FORMAT)])
     said = message.get("role")
     reading = anthropic.read(message.get("content"), role)
     return Reading(reading.parts, said if isinstance(said, str) else None)

@@ -17,7 +17,17 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from hansard.formats.parts import AnyPart, Other, Reading, Reasoning, Refusal, Text, ToolCall, ToolResult, plain_name
+from hansard.formats.parts import (
+    AnyPart,
+    OtherPart,
+    Reading,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    plain_name,
+)
 from hansard.model import Message
 
 Side = Literal["system", "developer", "user", "assistant", "tool"]
@@ -53,7 +63,7 @@ class Loss(Struct, frozen=True):
     why: str
 
 
-class Entry(Struct, frozen=True):
+class DialogueEntry(Struct, frozen=True):
     """Parts that one side says at once."""
 
     side: Side
@@ -80,13 +90,17 @@ def side_of(role: str) -> Side:
     return _SIDES.get(role, "user")
 
 
-def split(message: Message, reading: Reading) -> list[Entry]:
+def split(message: Message, reading: Reading) -> list[DialogueEntry]:
     """The message by who may say its parts, without those that say nothing."""
     side = side_of(reading.role or message.role)
     if side != "tool" and len(reading.parts) == 1 and type(part := reading.parts[0]) is Text:
         # Most messages of most histories.
-        return [Entry(side, reading.parts, message, reading.name, reading.native)] if not _says_nothing(part) else []
-    entries: list[Entry] = []
+        return (
+            [DialogueEntry(side, reading.parts, message, reading.name, reading.native)]
+            if not _says_nothing(part)
+            else []
+        )
+    entries: list[DialogueEntry] = []
     for part in reading.parts:
         if _says_nothing(part):
             continue
@@ -94,7 +108,7 @@ def split(message: Message, reading: Reading) -> list[Entry]:
         if entries and entries[-1].side == speaker:
             entries[-1].parts.append(part)
         else:
-            entries.append(Entry(speaker, [part], message, reading.name))
+            entries.append(DialogueEntry(speaker, [part], message, reading.name))
     if reading.native is not None and len(entries) == 1 and len(entries[0].parts) == len(reading.parts):
         entries[0] = structs.replace(entries[0], native=reading.native)
     return entries
@@ -102,13 +116,13 @@ def split(message: Message, reading: Reading) -> list[Entry]:
 
 def passes(part: AnyPart) -> bool:
     """Content of the format `json`, which passes through as it is."""
-    return isinstance(part, Other) and part.origin == JSON
+    return isinstance(part, OtherPart) and part.origin == JSON
 
 
-def passing(message: Message, reading: Reading) -> Entry:
+def passing(message: Message, reading: Reading) -> DialogueEntry:
     """Such content; heard as a user's where a tool says it, for it names no call."""
     side = side_of(reading.role or message.role)
-    return Entry("user" if side == "tool" else side, reading.parts, message, reading.name, is_json=True)
+    return DialogueEntry("user" if side == "tool" else side, reading.parts, message, reading.name, is_json=True)
 
 
 def _says_nothing(part: AnyPart) -> bool:
@@ -118,7 +132,7 @@ def _says_nothing(part: AnyPart) -> bool:
 def _speaker(part: AnyPart, side: Side) -> Side:
     if isinstance(part, ToolResult):
         return "tool"
-    if isinstance(part, ToolCall | Reasoning | Refusal) or (isinstance(part, Other) and part.is_hosted):
+    if isinstance(part, ToolCall | Reasoning | Refusal) or (isinstance(part, OtherPart) and part.is_hosted):
         return "assistant"
     if side == "tool" or (side in ("system", "developer") and not isinstance(part, Text)):
         # A result that names no call, or an image among instructions: there is no other side that may say it.
@@ -126,22 +140,22 @@ def _speaker(part: AnyPart, side: Side) -> Side:
     return side
 
 
-def without_others(entries: Sequence[Entry], format: str, losses: Losses) -> list[Entry]:
+def without_others(entries: Sequence[DialogueEntry], format: str, losses: Losses) -> list[DialogueEntry]:
     """The entries without parts that only another format has a word for."""
-    kept: list[Entry] = []
+    kept: list[DialogueEntry] = []
     for entry in entries:
-        others = [part for part in entry.parts if isinstance(part, Other) and not _is_at_home(part, format)]
+        others = [part for part in entry.parts if isinstance(part, OtherPart) and not _is_at_home(part, format)]
         if not others or entry.is_json:
             kept.append(entry)
             continue
         for part in others:
             losses.append(Loss(entry.message.id, _kind(part.native), f"{format} has no word for it"))
-        if rest := [part for part in entry.parts if not isinstance(part, Other) or _is_at_home(part, format)]:
+        if rest := [part for part in entry.parts if not isinstance(part, OtherPart) or _is_at_home(part, format)]:
             kept.append(structs.replace(entry, parts=rest, native=None))
     return kept
 
 
-def _is_at_home(part: Other, format: str) -> bool:
+def _is_at_home(part: OtherPart, format: str) -> bool:
     return part.is_hosted and part.origin == format
 
 
@@ -158,7 +172,7 @@ class _Answer(Struct, frozen=True):
     message: Message
 
 
-def paired(entries: Sequence[Entry], dangling: Dangling, losses: Losses) -> list[Entry]:
+def paired(entries: Sequence[DialogueEntry], dangling: Dangling, losses: Losses) -> list[DialogueEntry]:
     """Every call with its result right behind it; nothing else of either."""
     if dangling == "keep" or not any(
         isinstance(part, ToolCall | ToolResult) for each in entries for part in each.parts
@@ -167,7 +181,7 @@ def paired(entries: Sequence[Entry], dangling: Dangling, losses: Losses) -> list
     return _Pairing(_answers(entries, losses), dangling, losses).run(entries)
 
 
-def _answers(entries: Sequence[Entry], losses: Losses) -> dict[tuple[int, int], _Answer]:
+def _answers(entries: Sequence[DialogueEntry], losses: Losses) -> dict[tuple[int, int], _Answer]:
     """The result of each call, by the place of the call. One result answers one call, the oldest open one of its id."""
     open_calls: dict[str, deque[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], _Answer] = {}
@@ -191,12 +205,12 @@ class _Pairing:
         self._dangling = dangling
         self._losses = losses
         self._ids: dict[str, int] = {}
-        self._done: list[Entry] = []
-        self._calling: Entry | None = None
-        self._results: list[Entry] = []
+        self._done: list[DialogueEntry] = []
+        self._calling: DialogueEntry | None = None
+        self._results: list[DialogueEntry] = []
         self._called_at = -1
 
-    def run(self, entries: Sequence[Entry]) -> list[Entry]:
+    def run(self, entries: Sequence[DialogueEntry]) -> list[DialogueEntry]:
         for at, entry in enumerate(entries):
             if entry.side == "tool":
                 continue
@@ -208,9 +222,9 @@ class _Pairing:
         self._flush()
         return self._done
 
-    def _call(self, at: int, entry: Entry) -> None:
+    def _call(self, at: int, entry: DialogueEntry) -> None:
         parts: list[AnyPart] = []
-        results: list[Entry] = []
+        results: list[DialogueEntry] = []
         for index, part in enumerate(entry.parts):
             if not isinstance(part, ToolCall):
                 parts.append(part)
@@ -218,7 +232,7 @@ class _Pairing:
                 id = self._fresh(part.id)
                 parts.append(part if part.id == id else structs.replace(part, id=id))
                 result = structs.replace(answer.result, id=id, name=part.name)
-                results.append(Entry("tool", [result], answer.message))
+                results.append(DialogueEntry("tool", [result], answer.message))
         if not all(map(_is_same, parts, entry.parts)) or len(parts) != len(entry.parts):
             entry = structs.replace(entry, parts=parts, native=None)
         # Calls of one run, with nothing in between, were made in parallel.
@@ -230,7 +244,7 @@ class _Pairing:
         self._results += results
         self._called_at = at
 
-    def _answer(self, at: int, index: int, call: ToolCall, entry: Entry) -> _Answer | None:
+    def _answer(self, at: int, index: int, call: ToolCall, entry: DialogueEntry) -> _Answer | None:
         answer = self._answers.get((at, index))
         if answer is None and self._dangling == "close":
             return _Answer(ToolResult(call.id, CLOSED, is_error=True), entry.message)

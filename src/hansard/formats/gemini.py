@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard.formats.anthropic import OPENING
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
     Audio,
     Document,
-    Image,
+    ImagePart,
     Media,
-    Other,
+    OtherPart,
     Reading,
     Reasoning,
     Refusal,
@@ -40,7 +40,7 @@ _HUMP = re.compile(r"(?<=[a-z])([A-Z])")
 # --- what the provider takes ------------------------------------------------------------------------------------------
 
 
-class Blob(Struct, forbid_unknown_fields=True):
+class GeminiBlob(Struct, forbid_unknown_fields=True):
     data: str
     mime_type: str | None = None
     display_name: str | None = None
@@ -52,7 +52,7 @@ class FileData(Struct, forbid_unknown_fields=True):
     display_name: str | None = None
 
 
-class FunctionCall(Struct, forbid_unknown_fields=True):
+class GeminiFunctionCall(Struct, forbid_unknown_fields=True):
     name: str
     args: dict[str, Any] | None = None
     id: str | None = None
@@ -68,9 +68,9 @@ class GeminiPart(Struct, forbid_unknown_fields=True):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
-    inline_data: Blob | None = None
+    inline_data: GeminiBlob | None = None
     file_data: FileData | None = None
-    function_call: FunctionCall | None = None
+    function_call: GeminiFunctionCall | None = None
     function_response: FunctionResponse | None = None
 
 
@@ -92,11 +92,11 @@ def _read_part(piece: Any) -> AnyPart:
     try:
         known = msgspec.convert(_snake_case(piece), GeminiPart)
     except msgspec.ValidationError:
-        return Other(native=piece, origin=FORMAT)
+        return OtherPart(native=piece, origin=FORMAT)
     kinds = (known.text, known.inline_data, known.file_data, known.function_call, known.function_response)
     encoded = (known.thought_signature, known.inline_data and known.inline_data.data)
     if sum(kind is not None for kind in kinds) != 1 or not all(_is_base64(text) for text in encoded if text):
-        return Other(native=piece, origin=FORMAT)
+        return OtherPart(native=piece, origin=FORMAT)
     return _part(known, {"native": piece, "origin": FORMAT})
 
 
@@ -139,9 +139,9 @@ def _output(response: Any) -> tuple[Any, bool]:
     return response, False
 
 
-def _media_kind(media_type: str | None) -> type[Image] | type[Audio] | type[Document]:
+def _media_kind(media_type: str | None) -> type[ImagePart] | type[Audio] | type[Document]:
     kind = (media_type or "").partition("/")[0]
-    return Image if kind == "image" else Audio if kind == "audio" else Document
+    return ImagePart if kind == "image" else Audio if kind == "audio" else Document
 
 
 def _is_base64(text: str) -> bool:
@@ -160,7 +160,7 @@ def _standard(text: str) -> str:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     system: list[str] = []
     contents: list[dict[str, Any]] = []
     nameless: set[str] = set()
@@ -170,7 +170,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
         )
         role = "model" if entry.side == "assistant" else "user"
         if entry.is_json:
-            native = cast(Other, entry.parts[0]).native
+            native = cast(OtherPart, entry.parts[0]).native
             contents.append({"role": role, "parts": native if isinstance(native, list) else [native]})
             continue
         if entry.side in ("system", "developer"):
@@ -186,7 +186,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(_responses_first(contents), "\n\n".join(system) or None)
 
 
-def _pieces(part: AnyPart, entry: Entry, losses: Losses) -> list[dict[str, Any]]:
+def _pieces(part: AnyPart, entry: DialogueEntry, losses: Losses) -> list[dict[str, Any]]:
     if isinstance(part, ToolResult):
         return _response(part, entry, losses)
     if isinstance(part, ToolCall):
@@ -206,7 +206,7 @@ def _pieces(part: AnyPart, entry: Entry, losses: Losses) -> list[dict[str, Any]]
 def _media(part: Media) -> dict[str, Any] | None:
     if isinstance(part, Document) and part.text:
         return {"text": part.text}
-    default = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}[type(part)]
+    default = {ImagePart: "image/png", Audio: "audio/wav", Document: "application/pdf"}[type(part)]
     if part.data and _is_base64(part.data):
         return {"inline_data": {"mime_type": part.media_type or default, "data": part.data}}
     return {"file_data": {"mime_type": part.media_type or default, "file_uri": part.url}} if part.url else None
@@ -232,7 +232,7 @@ def _like_its_call(part: AnyPart, nameless: set[str]) -> AnyPart:
     return structs.replace(part, id="") if isinstance(part, ToolResult) and part.id in nameless else part
 
 
-def _response(part: ToolResult, entry: Entry, losses: Losses) -> list[dict[str, Any]]:
+def _response(part: ToolResult, entry: DialogueEntry, losses: Losses) -> list[dict[str, Any]]:
     pieces = [piece for each in result_parts(part) if isinstance(each, Media) for piece in _pieces(each, entry, losses)]
     key = "error" if part.is_error else "output"
     response = part.output if isinstance(part.output, dict) else {key: result_text(part)}

@@ -9,13 +9,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hansard.formats import openai_chat
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
     Audio,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Reading,
     Reasoning,
     Text,
@@ -34,7 +34,7 @@ _TYPES = {"user": "human", "assistant": "ai", "system": "system", "developer": "
 # --- what the framework takes -----------------------------------------------------------------------------------------
 
 
-class Call(Struct):
+class LangchainToolCall(Struct):
     name: str
     args: dict[str, Any]
     id: str
@@ -52,7 +52,7 @@ class StandardMedia(Struct):
     id: str | None = None
 
 
-class Tokens(Struct):
+class LangchainUsage(Struct):
     input_tokens: int
     output_tokens: int
     total_tokens: int
@@ -64,9 +64,9 @@ class Data(Struct):
     response_metadata: dict[str, Any] = {}
     name: str | None = None
     id: str | None = None
-    tool_calls: list[Call] = []
+    tool_calls: list[LangchainToolCall] = []
     invalid_tool_calls: list[None] = []
-    usage_metadata: Tokens | None = None
+    usage_metadata: LangchainUsage | None = None
     tool_call_id: str | UnsetType = UNSET
     status: Literal["success", "error"] = "success"
     example: bool = False
@@ -79,10 +79,10 @@ def read(content: Any, role: str) -> Reading:
     if isinstance(content, str):
         return Reading([Text(content)])
     if not isinstance(content, dict):
-        return Reading([Other(native=content, origin=FORMAT)])
+        return Reading([OtherPart(native=content, origin=FORMAT)])
     kind, data = _unwrapped(content)
     if not isinstance(data, dict) or "content" not in data:
-        return Reading([Other(native=content, origin=FORMAT)])
+        return Reading([OtherPart(native=content, origin=FORMAT)])
     said = _ROLES.get(kind) if isinstance(kind, str) else None
     name = data.get("name")
     is_result = said == "tool" and isinstance(data.get("tool_call_id"), str)
@@ -133,15 +133,15 @@ def _read_block(block: Any) -> AnyPart:
         text = block.get("thinking") or block.get("reasoning")
         return Reasoning(text if isinstance(text, str) else "")
     part = openai_chat.read_piece(block)
-    return Other(native=block, origin=FORMAT) if isinstance(part, Other) else part
+    return OtherPart(native=block, origin=FORMAT) if isinstance(part, OtherPart) else part
 
 
 def _read_media(block: dict[str, Any], kind: str) -> AnyPart:
     try:
         media = msgspec.convert(block, StandardMedia)
     except msgspec.ValidationError:
-        return Other(native=block, origin=FORMAT)
-    kinds: dict[str, Any] = {"image": Image, "audio": Audio, "file": Document}
+        return OtherPart(native=block, origin=FORMAT)
+    kinds: dict[str, Any] = {"image": ImagePart, "audio": Audio, "file": Document}
     data = media.base64 or media.data
     part: AnyPart = kinds[kind](media.mime_type, data, url=media.url, file_id=media.file_id or media.id)
     return part
@@ -149,23 +149,23 @@ def _read_media(block: dict[str, Any], kind: str) -> AnyPart:
 
 def _read_call(call: Any) -> AnyPart:
     try:
-        known = msgspec.convert(call, Call)
+        known = msgspec.convert(call, LangchainToolCall)
     except msgspec.ValidationError:
-        return Other(native=call, origin=FORMAT)
+        return OtherPart(native=call, origin=FORMAT)
     return ToolCall(known.id, known.name, known.args)
 
 
 def _read_result(data: dict[str, Any]) -> ToolResult:
     content = data["content"]
     parts = [_read_block(block) for block in content] if isinstance(content, list) else []
-    known = parts and not any(isinstance(part, Other) for part in parts)
+    known = parts and not any(isinstance(part, OtherPart) for part in parts)
     return ToolResult(data["tool_call_id"], parts if known else content, data.get("status") == "error")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     items: list[dict[str, Any]] = []
     for entry in entries:
         if entry.side == "tool" and not entry.is_json:
@@ -175,12 +175,12 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(items)
 
 
-def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _message(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if entry.native is not None:
         return cast("dict[str, Any]", entry.native)
     kind = _TYPES.get(entry.side, "human")
     if entry.is_json:
-        return {"type": kind, "data": {"content": cast(Other, entry.parts[0]).native}}
+        return {"type": kind, "data": {"content": cast(OtherPart, entry.parts[0]).native}}
     calls = [_call(part) for part in entry.parts if isinstance(part, ToolCall)]
     content = _content([part for part in entry.parts if not isinstance(part, ToolCall)], entry, losses)
     if not content and not calls:
@@ -193,7 +193,7 @@ def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
     return {"type": kind, "data": data}
 
 
-def _content(parts: Sequence[AnyPart], entry: Entry, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[AnyPart], entry: DialogueEntry, losses: Losses) -> str | list[dict[str, Any]]:
     if not parts:
         return ""
     if len(parts) == 1 and type(part := parts[0]) is Text:
@@ -211,7 +211,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     return {"name": part.name, "args": arguments_object(part), "id": part.id, "type": "tool_call"}
 
 
-def _result(part: ToolResult, entry: Entry, losses: Losses) -> dict[str, Any]:
+def _result(part: ToolResult, entry: DialogueEntry, losses: Losses) -> dict[str, Any]:
     content = _content(result_parts(part), entry, losses) or openai_chat.NO_OUTPUT
     status = "error" if part.is_error else "success"
     return {"type": "tool", "data": {"content": content, "tool_call_id": part.id, "status": status}}

@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
     Audio,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Reading,
     Refusal,
     Text,
@@ -44,11 +44,11 @@ class Breakpoint(Struct):
     ttl: Literal["30m", "12h"] | UnsetType = UNSET
 
 
-class Piece(Struct):
+class ChatContentPart(Struct):
     prompt_cache_breakpoint: Breakpoint | UnsetType = UNSET
 
 
-class TextPiece(Piece, tag="text", kw_only=True):
+class TextPiece(ChatContentPart, tag="text", kw_only=True):
     text: str
 
 
@@ -57,7 +57,7 @@ class ImageUrl(Struct):
     detail: Literal["auto", "low", "high"] | UnsetType = UNSET
 
 
-class ImagePiece(Piece, tag="image_url", kw_only=True):
+class ImagePiece(ChatContentPart, tag="image_url", kw_only=True):
     image_url: ImageUrl
 
 
@@ -66,7 +66,7 @@ class InputAudio(Struct):
     format: Literal["wav", "mp3"]
 
 
-class AudioPiece(Piece, tag="input_audio", kw_only=True):
+class AudioPiece(ChatContentPart, tag="input_audio", kw_only=True):
     input_audio: InputAudio
 
 
@@ -76,7 +76,7 @@ class File(Struct):
     filename: str | UnsetType = UNSET
 
 
-class FilePiece(Piece, tag="file", kw_only=True):
+class FilePiece(ChatContentPart, tag="file", kw_only=True):
     file: File
 
 
@@ -89,7 +89,7 @@ class Function(Struct):
     arguments: str
 
 
-class FunctionCall(Struct, tag="function"):
+class ChatFunctionCall(Struct, tag="function"):
     id: str
     function: Function
 
@@ -109,7 +109,7 @@ class AudioId(Struct):
 
 
 AnyPiece = TextPiece | ImagePiece | AudioPiece | FilePiece | RefusalPiece
-AnyCall = FunctionCall | CustomCall
+AnyCall = ChatFunctionCall | CustomCall
 
 
 class UserMessage(Struct, tag_field="role", tag="user"):
@@ -190,7 +190,7 @@ def _read_said(message: dict[str, Any]) -> list[AnyPart]:
         parts.append(Audio(file_id=audio["id"]))
     calls = message.get("tool_calls")
     parts += [_read_call(call) for call in calls] if isinstance(calls, list) else []
-    return parts or [Other(native=message, origin=FORMAT)]
+    return parts or [OtherPart(native=message, origin=FORMAT)]
 
 
 def read_piece(piece: Any) -> AnyPart:
@@ -199,7 +199,7 @@ def read_piece(piece: Any) -> AnyPart:
     try:
         known: AnyPiece = msgspec.convert(piece, AnyPiece)
     except msgspec.ValidationError:
-        return Other(native=piece, origin=FORMAT)
+        return OtherPart(native=piece, origin=FORMAT)
     origin: dict[str, Any] = {"native": piece, "origin": FORMAT}
     if isinstance(known, TextPiece):
         return Text(known.text, **origin)
@@ -213,9 +213,9 @@ def read_piece(piece: Any) -> AnyPart:
     return _read_file(known.file, origin)
 
 
-def image_at(url: str, **origin: Any) -> Image:
+def image_at(url: str, **origin: Any) -> ImagePart:
     found = split_data_url(url)
-    return Image(*found, **origin) if found else Image(url=url, **origin)
+    return ImagePart(*found, **origin) if found else ImagePart(url=url, **origin)
 
 
 def _read_file(file: File, origin: dict[str, Any]) -> Document:
@@ -229,7 +229,7 @@ def _read_call(call: Any) -> AnyPart:
     try:
         known: AnyCall = msgspec.convert(call, AnyCall)
     except msgspec.ValidationError:
-        return Other(native=call, origin=FORMAT)
+        return OtherPart(native=call, origin=FORMAT)
     if isinstance(known, CustomCall):
         return ToolCall(known.id, known.custom.name, known.custom.input, native=call, origin=FORMAT)
     return ToolCall(known.id, known.function.name, arguments_of(known.function.arguments), native=call, origin=FORMAT)
@@ -238,14 +238,14 @@ def _read_call(call: Any) -> AnyPart:
 def _read_result(message: dict[str, Any]) -> ToolResult:
     content = message.get("content")
     parts = [read_piece(piece) for piece in content] if isinstance(content, list) else []
-    known = parts and not any(isinstance(part, Other) for part in parts)
+    known = parts and not any(isinstance(part, OtherPart) for part in parts)
     return ToolResult(message["tool_call_id"], parts if known else "" if content is None else content)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     items: list[dict[str, Any]] = []
     seen: list[dict[str, Any]] = []
     for entry in entries:
@@ -254,7 +254,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
             items.append({"role": "user", "content": seen})
             seen = []
         if entry.is_json:
-            items.append({"role": entry.side, "content": cast(Other, entry.parts[0]).native})
+            items.append({"role": entry.side, "content": cast(OtherPart, entry.parts[0]).native})
         elif entry.side == "tool":
             items += _results(entry, seen, losses)
         elif item := _message(entry, losses):
@@ -264,7 +264,7 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(items)
 
 
-def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _message(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if entry.native is not None:
         return cast("dict[str, Any]", entry.native)
     item = _assistant(entry, losses) if entry.side == "assistant" else _said(entry, losses)
@@ -273,14 +273,14 @@ def _message(entry: Entry, losses: Losses) -> dict[str, Any] | None:
     return item
 
 
-def _said(entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _said(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if len(entry.parts) == 1 and type(part := entry.parts[0]) is Text and part.origin != FORMAT:
         return {"role": entry.side, "content": part.text}
     pieces = [piece for part in entry.parts if (piece := write_piece(part, entry, losses)) is not None]
     return {"role": entry.side, "content": pieces} if pieces else None
 
 
-def _assistant(entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _assistant(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     item: dict[str, Any] = {"role": "assistant"}
     texts: list[dict[str, Any]] = []
     for part in entry.parts:
@@ -296,8 +296,8 @@ def _assistant(entry: Entry, losses: Losses) -> dict[str, Any] | None:
     return item if len(item) > 1 else None
 
 
-def write_piece(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None:
-    if part.origin == FORMAT and not isinstance(part, Other):
+def write_piece(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
+    if part.origin == FORMAT and not isinstance(part, OtherPart):
         return cast("dict[str, Any]", part.native)
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
@@ -310,7 +310,7 @@ def write_piece(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] |
 
 
 def _media(part: AnyPart) -> dict[str, Any] | None:
-    if isinstance(part, Image) and (url := data_url(part, "image/png")):
+    if isinstance(part, ImagePart) and (url := data_url(part, "image/png")):
         return {"type": "image_url", "image_url": {"url": url}}
     if isinstance(part, Audio) and part.data and part.media_type in _AUDIO:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO[part.media_type]}}
@@ -333,7 +333,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     return {"id": part.id, "type": "function", "function": function}
 
 
-def _results(entry: Entry, seen: list[dict[str, Any]], losses: Losses) -> list[dict[str, Any]]:
+def _results(entry: DialogueEntry, seen: list[dict[str, Any]], losses: Losses) -> list[dict[str, Any]]:
     items = []
     for part in entry.parts:
         if not isinstance(part, ToolResult):

@@ -15,13 +15,13 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.openai_chat import NO_OUTPUT, image_at
 from hansard.formats.parts import (
     AnyPart,
     Audio,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Reading,
     Refusal,
     Text,
@@ -42,7 +42,7 @@ _ID_LENGTH = 32
 _IMAGES = ("image/png", "image/jpeg")
 
 
-class FunctionCall(Struct, tag="function_call"):
+class RealtimeFunctionCall(Struct, tag="function_call"):
     name: str
     arguments: str
     call_id: str | None = None
@@ -54,7 +54,7 @@ class FunctionOutput(Struct, tag="function_call_output"):
     output: str
 
 
-AnyItem = FunctionCall | FunctionOutput
+AnyItem = RealtimeFunctionCall | FunctionOutput
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def _read_piece(piece: Any) -> AnyPart:
         return _read_audio(piece)
     if kind == "input_image" and isinstance(piece.get("image_url"), str):
         return image_at(piece["image_url"])
-    return Other(native=piece, origin=FORMAT)
+    return OtherPart(native=piece, origin=FORMAT)
 
 
 def _read_audio(piece: dict[str, Any]) -> AnyPart:
@@ -115,7 +115,7 @@ def item_id(message_id: str, number: int = 0) -> str:
     return "h_" + hashlib.sha256(id.encode()).hexdigest()[: _ID_LENGTH - 2]
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     items: list[dict[str, Any]] = []
     made: Counter[str] = Counter()
     for entry in entries:
@@ -126,9 +126,9 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(items)
 
 
-def _items(entry: Entry, losses: Losses) -> list[dict[str, Any]]:
+def _items(entry: DialogueEntry, losses: Losses) -> list[dict[str, Any]]:
     if entry.is_json:
-        text = as_text(cast(Other, entry.parts[0]).native)
+        text = as_text(cast(OtherPart, entry.parts[0]).native)
         return [_message(entry, [Text(text)], losses)]
     if entry.side == "tool":
         return [_output(part, entry, losses) for part in entry.parts if isinstance(part, ToolResult)]
@@ -145,16 +145,16 @@ def _items(entry: Entry, losses: Losses) -> list[dict[str, Any]]:
     return [item for item in items if item.get("content", True)]
 
 
-def _message(entry: Entry, parts: Sequence[AnyPart], losses: Losses) -> dict[str, Any]:
+def _message(entry: DialogueEntry, parts: Sequence[AnyPart], losses: Losses) -> dict[str, Any]:
     role = entry.side if entry.side in ("user", "assistant") else "system"
     pieces = [piece for part in parts if (piece := _piece(part, role, entry, losses)) is not None]
     return {"type": "message", "role": role, "content": pieces}
 
 
-def _piece(part: AnyPart, role: str, entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _piece(part: AnyPart, role: str, entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if isinstance(part, Text | Refusal):
         return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
-    if isinstance(part, Image) and role == "user" and part.data and part.media_type in _IMAGES:
+    if isinstance(part, ImagePart) and role == "user" and part.data and part.media_type in _IMAGES:
         return {"type": "input_image", "image_url": data_url(part, "image/png")}
     losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), f"Realtime takes none from the {role}"))
     return None
@@ -164,7 +164,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     return {"type": "function_call", "call_id": part.id, "name": tool_name(part), "arguments": as_text(part.arguments)}
 
 
-def _output(part: ToolResult, entry: Entry, losses: Losses) -> dict[str, Any]:
+def _output(part: ToolResult, entry: DialogueEntry, losses: Losses) -> dict[str, Any]:
     if part.is_error:
         losses.append(Loss(entry.message.id, "is_error", "Realtime cannot say that a result is an error"))
     return {"type": "function_call_output", "call_id": part.id, "output": result_text(part) or NO_OUTPUT}

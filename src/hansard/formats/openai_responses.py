@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.openai_chat import NO_OUTPUT, Breakpoint, image_at
 from hansard.formats.parts import (
     AnyPart,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Part,
     Reading,
     Reasoning,
@@ -111,7 +111,7 @@ class SearchSource(Struct):
     url: str
 
 
-class Search(Struct, tag="search"):
+class SearchAction(Struct, tag="search"):
     query: str | UnsetType = UNSET
     queries: list[str] | UnsetType = UNSET
     sources: list[SearchSource] | UnsetType = UNSET
@@ -128,7 +128,7 @@ class FindInPage(Struct, tag="find_in_page"):
 
 class WebSearchItem(Struct, tag="web_search_call"):
     id: str
-    action: Search | OpenPage | FindInPage
+    action: SearchAction | OpenPage | FindInPage
     status: Literal["in_progress", "searching", "completed", "failed", "incomplete"]
 
 
@@ -212,7 +212,7 @@ def _read_message(item: dict[str, Any]) -> Reading:
 
 def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
     if isinstance(known, HostedItem):
-        return Other(native=item, origin=FORMAT, is_hosted=True)
+        return OtherPart(native=item, origin=FORMAT, is_hosted=True)
     if isinstance(known, ReasoningItem):
         text = "\n".join(each.text for each in known.summary)
         return Reasoning(text, native=item, origin=FORMAT)
@@ -230,7 +230,7 @@ def _read_output(item: dict[str, Any], kind: str) -> ToolResult:
     output = item.get("output")
     if isinstance(output, list):
         parts = [_read_piece(piece) for piece in output]
-        if not any(isinstance(part, Other) for part in parts):
+        if not any(isinstance(part, OtherPart) for part in parts):
             output = parts
     return ToolResult(item["call_id"], "" if output is None else output, native=kind, origin=FORMAT)
 
@@ -241,7 +241,7 @@ def _read_piece(piece: Any) -> AnyPart:
     try:
         known: AnyPiece = msgspec.convert(piece, AnyPiece)
     except msgspec.ValidationError:
-        return Other(native=piece, origin=FORMAT)
+        return OtherPart(native=piece, origin=FORMAT)
     origin: dict[str, Any] = {"native": piece, "origin": FORMAT}
     if isinstance(known, InputText | OutputText):
         # The two differ by the side that says it: text is always written anew.
@@ -251,7 +251,7 @@ def _read_piece(piece: Any) -> AnyPart:
     if isinstance(known, InputImage):
         if known.image_url:
             return image_at(known.image_url, **origin)
-        return Image(file_id=known.file_id, **origin) if known.file_id else Other(native=piece, origin=FORMAT)
+        return ImagePart(file_id=known.file_id, **origin) if known.file_id else OtherPart(native=piece, origin=FORMAT)
     return _read_file(known, origin)
 
 
@@ -260,7 +260,7 @@ def _read_file(known: InputFile, origin: dict[str, Any]) -> AnyPart:
     found = split_data_url(data) if data else None
     media_type, data = found or (None, data)
     if not (data or known.file_url or known.file_id):
-        return Other(**origin)
+        return OtherPart(**origin)
     return Document(
         media_type, data, url=known.file_url or None, file_id=known.file_id, name=known.filename or None, **origin
     )
@@ -269,12 +269,12 @@ def _read_file(known: InputFile, origin: dict[str, Any]) -> AnyPart:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     items: list[dict[str, Any]] = []
     kinds: dict[str, str] = {}
     for entry in entries:
         if entry.is_json:
-            items.append({"role": _role(entry), "content": cast(Other, entry.parts[0]).native})
+            items.append({"role": _role(entry), "content": cast(OtherPart, entry.parts[0]).native})
         elif entry.side == "tool":
             items += [_output(part, entry, kinds, losses) for part in entry.parts if isinstance(part, ToolResult)]
         elif entry.side == "assistant":
@@ -284,24 +284,24 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(_without_lone_ids(_without_lone_reasoning(items, losses)))
 
 
-def _role(entry: Entry) -> str:
+def _role(entry: DialogueEntry) -> str:
     return "user" if entry.side == "tool" else entry.side
 
 
-def _content(parts: Sequence[AnyPart], entry: Entry, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[AnyPart], entry: DialogueEntry, losses: Losses) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and type(part := parts[0]) is Text:
         return part.text
     return [piece for part in parts if (piece := _piece(part, entry, losses)) is not None]
 
 
-def _assistant(entry: Entry, kinds: dict[str, str], losses: Losses) -> list[dict[str, Any]]:
+def _assistant(entry: DialogueEntry, kinds: dict[str, str], losses: Losses) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for part in entry.parts:
         if isinstance(part, ToolCall):
             item = _call(part)
             kinds[part.id] = "custom_tool_call_output" if item["type"] == "custom_tool_call" else "function_call_output"
             items.append(item)
-        elif isinstance(part, Reasoning | Other) and part.origin == FORMAT:
+        elif isinstance(part, Reasoning | OtherPart) and part.origin == FORMAT:
             items.append(cast("dict[str, Any]", part.native))
         elif isinstance(part, Text | Refusal):
             items.append({"role": "assistant", "content": part.text})
@@ -310,12 +310,12 @@ def _assistant(entry: Entry, kinds: dict[str, str], losses: Losses) -> list[dict
     return items
 
 
-def _piece(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None:
+def _piece(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
-    if isinstance(part, Image | Document) and part.origin == FORMAT:
+    if isinstance(part, ImagePart | Document) and part.origin == FORMAT:
         native = cast("dict[str, Any]", part.native)
-        return {"detail": "auto", **native} if isinstance(part, Image) else native
+        return {"detail": "auto", **native} if isinstance(part, ImagePart) else native
     piece = _media(part)
     if piece is None:
         losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "Responses cannot say it"))
@@ -323,7 +323,7 @@ def _piece(part: AnyPart, entry: Entry, losses: Losses) -> dict[str, Any] | None
 
 
 def _media(part: Part) -> dict[str, Any] | None:
-    if isinstance(part, Image):
+    if isinstance(part, ImagePart):
         if url := data_url(part, "image/png"):
             return {"type": "input_image", "detail": "auto", "image_url": url}
         return {"type": "input_image", "detail": "auto", "file_id": part.file_id} if part.file_id else None
@@ -347,7 +347,7 @@ def _call(part: ToolCall) -> dict[str, Any]:
     return {"type": "function_call", "call_id": part.id, "name": tool_name(part), "arguments": as_text(part.arguments)}
 
 
-def _output(part: ToolResult, entry: Entry, kinds: dict[str, str], losses: Losses) -> dict[str, Any]:
+def _output(part: ToolResult, entry: DialogueEntry, kinds: dict[str, str], losses: Losses) -> dict[str, Any]:
     kind = kinds.get(part.id, "function_call_output")
     output = _content(result_parts(part), entry, losses) or NO_OUTPUT
     if part.is_error:

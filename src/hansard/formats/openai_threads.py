@@ -11,7 +11,7 @@ from typing import Any
 
 from hansard.formats import openai_chat, registry
 from hansard.formats.openai_items import BadItem
-from hansard.formats.parts import AnyPart, Image, Refusal, Text, data_url
+from hansard.formats.parts import AnyPart, ImagePart, Refusal, Text, data_url
 from hansard.model import Message
 
 ROLES = ("user", "assistant")
@@ -93,7 +93,7 @@ def _piece(part: AnyPart) -> dict[str, Any] | None:
         return _text(part.text)
     if isinstance(part, Refusal):
         return {"type": "refusal", "refusal": part.text}
-    if not isinstance(part, Image):
+    if not isinstance(part, ImagePart):
         return None
     if url := data_url(part, "image/png"):
         return {"type": "image_url", "image_url": {"url": url, "detail": "auto"}}

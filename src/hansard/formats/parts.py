@@ -2,7 +2,7 @@
 
 A part is a frozen value. One that was read from a provider's content remembers the piece that it was read from, so that
 writing it back in the same format gives that very piece. What a format has no word for, or what is malformed, becomes
-`Other`: kept, shown, never a crash.
+`OtherPart`: kept, shown, never a crash.
 
 As content of the format `parts`, a part is the JSON object of the same fields, with its kind as `type`:
 `{"type": "tool_call", "id": "t1", "name": "weather", "arguments": {"city": "Oslo"}}`.
@@ -45,7 +45,7 @@ class Media(Part, frozen=True):
     name: str | None = None
 
 
-class Image(Media, frozen=True, tag="image"): ...
+class ImagePart(Media, frozen=True, tag="image"): ...
 
 
 class Audio(Media, frozen=True, tag="audio"): ...
@@ -80,14 +80,14 @@ class Refusal(Part, frozen=True, tag="refusal"):
     text: str
 
 
-class Other(Part, frozen=True, tag="other"):
+class OtherPart(Part, frozen=True, tag="other"):
     """What a format has no word for, or what is malformed."""
 
     is_hosted: bool = False
     """A tool that its provider ran itself, well formed: that provider takes it back, and nobody else."""
 
 
-AnyPart = Text | Image | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | Other
+AnyPart = Text | ImagePart | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | OtherPart
 
 
 class Reading(Struct, frozen=True):
@@ -114,16 +114,16 @@ def _part(item: Any) -> AnyPart:
     try:
         part: AnyPart = msgspec.convert(item, AnyPart)
     except msgspec.ValidationError:
-        return Other(native=item, origin=FORMAT)
+        return OtherPart(native=item, origin=FORMAT)
     # What a caller claims to be the native piece is not believed: it would be sent to a provider unchecked.
-    if isinstance(part, Other):
+    if isinstance(part, OtherPart):
         return msgspec.structs.replace(part, is_hosted=False, origin="" if part.origin == "json" else part.origin)
     return msgspec.structs.replace(part, native=None, origin="") if part.origin else part
 
 
 def to_json(part: AnyPart) -> dict[str, Any]:
     """The part as content of the format `parts`; only what we have no word for keeps its native piece."""
-    if isinstance(part, Other):
+    if isinstance(part, OtherPart):
         part = msgspec.structs.replace(part, is_hosted=False)
     else:
         part = msgspec.structs.replace(part, native=None, origin="")
@@ -140,7 +140,7 @@ def result_parts(result: ToolResult) -> list[AnyPart]:
         return [Text(output)] if output.strip() else []
     if isinstance(output, list):
         parts = [_part(item) for item in output]
-        if not any(isinstance(part, Other | ToolCall | ToolResult) for part in parts):
+        if not any(isinstance(part, OtherPart | ToolCall | ToolResult) for part in parts):
             return parts
     return [] if output is None else [Text(as_text(output))]
 

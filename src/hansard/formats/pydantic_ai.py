@@ -12,8 +12,8 @@ from hansard.formats.parts import (
     AnyPart,
     Audio,
     Document,
-    Image,
-    Other,
+    ImagePart,
+    OtherPart,
     Reading,
     Reasoning,
     Text,
@@ -25,14 +25,14 @@ from hansard.formats.parts import (
 FORMAT = "pydantic_ai"
 
 _ERRORS = ("failed", "retried")
-_KINDS: dict[str, type[Image] | type[Audio]] = {"image": Image, "audio": Audio}
+_KINDS: dict[str, type[ImagePart] | type[Audio]] = {"image": ImagePart, "audio": Audio}
 _FROM_URLS = str.maketrans("-_", "+/")
 
 
 def read(content: Any, role: str) -> Reading:
     pieces = content.get("parts") if isinstance(content, dict) else None
     if not isinstance(pieces, list):
-        return Reading([Other(native=content, origin=FORMAT)])
+        return Reading([OtherPart(native=content, origin=FORMAT)])
     if content.get("kind") == "response":
         return Reading([part for piece in pieces for part in _answered(piece)], "assistant")
     said = [piece for piece in pieces if _kind(piece) != "system-prompt"]
@@ -58,7 +58,7 @@ def _answered(piece: Any) -> list[AnyPart]:
         return [ToolCall(piece["tool_call_id"], str(piece.get("tool_name")), arguments or {}, **origin)]
     if kind == "file":
         return [_media(piece.get("content"))]
-    return [Other(**origin)]
+    return [OtherPart(**origin)]
 
 
 def _asked(piece: Any) -> list[AnyPart]:
@@ -71,7 +71,7 @@ def _asked(piece: Any) -> list[AnyPart]:
         return [ToolResult(piece["tool_call_id"], content, is_error=is_error, name=piece.get("tool_name"))]
     if kind in ("retry-prompt", "retry-feedback") and isinstance(content, str):
         return [Text(content)]
-    return [Other(native=piece, origin=FORMAT)]
+    return [OtherPart(native=piece, origin=FORMAT)]
 
 
 def _media(item: Any) -> AnyPart:
@@ -88,4 +88,4 @@ def _media(item: Any) -> AnyPart:
     if isinstance(kind, str) and kind.endswith("-url") and kind != "video-url":
         made = _KINDS.get(kind.removesuffix("-url"), Document)
         return made(media_type, url=item.get("url"), **origin)
-    return Other(**origin)
+    return OtherPart(**origin)

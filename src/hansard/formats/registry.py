@@ -15,9 +15,9 @@ from msgspec import structs
 
 from hansard.errors import ValidationError
 from hansard.formats import dialogue
-from hansard.formats.dialogue import JSON, Dangling, Entry, Loss, Losses, Written
+from hansard.formats.dialogue import JSON, Dangling, DialogueEntry, Loss, Losses, Written
 from hansard.formats.extract import plain_text, tool_links
-from hansard.formats.parts import AnyPart, Other, Reading, Text, ToolResult
+from hansard.formats.parts import AnyPart, OtherPart, Reading, Text, ToolResult
 from hansard.model import Message
 from hansard.shown import shown
 
@@ -42,7 +42,7 @@ _ONLY_READ = {"adk": "adk", "claude.transcript": "claude_transcript", "pydantic_
 class Format(Protocol):
     def read(self, content: Any, role: str) -> Reading: ...
 
-    def write(self, entries: Sequence[Entry], losses: Losses) -> Written: ...
+    def write(self, entries: Sequence[DialogueEntry], losses: Losses) -> Written: ...
 
 
 class Converted(list[Any]):
@@ -74,7 +74,7 @@ def _format(name: str) -> Format:
 
 
 def read(message: Message) -> Reading:
-    """The parts of a message, whatever its format. Never fails: what cannot be understood is `Other`."""
+    """The parts of a message, whatever its format. Never fails: what cannot be understood is `OtherPart`."""
     content, name = message.content, message.format
     if isinstance(content, str):
         if message.metadata and (answered := tool_links(message).results):
@@ -84,12 +84,12 @@ def read(message: Message) -> Reading:
     if name in _MODULES or name in _ONLY_READ:
         return _format(name).read(content, message.role)
     if name in (JSON, ""):
-        return Reading([Other(native=content, origin=JSON)])
+        return Reading([OtherPart(native=content, origin=JSON)])
     return _read_unknown(message)
 
 
 def _read_unknown(message: Message) -> Reading:
-    parts: list[AnyPart] = [Other(native=message.content, origin=message.format)]
+    parts: list[AnyPart] = [OtherPart(native=message.content, origin=message.format)]
     text = plain_text(message)
     return Reading([Text(text), *parts] if text else parts)
 
@@ -124,7 +124,7 @@ def convert_readings(
         raise ValidationError(f"dangling is {shown(dangling)}: one of 'drop', 'close', 'keep'")
     target = format_named(format)
     losses: Losses = []
-    entries: list[Entry] = []
+    entries: list[DialogueEntry] = []
     for message, reading in readings:
         if reading.parts and dialogue.passes(reading.parts[0]):
             entries.append(dialogue.passing(message, reading))
@@ -138,7 +138,7 @@ def convert_readings(
     return Converted(written.items, system=written.system, losses=losses)
 
 
-def _unwrapped(entry: Entry) -> Entry:
+def _unwrapped(entry: DialogueEntry) -> DialogueEntry:
     return entry if entry.native is None else structs.replace(entry, native=None)
 
 

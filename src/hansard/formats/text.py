@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hansard.formats.dialogue import Entry, Loss, Losses, Written
-from hansard.formats.parts import AnyPart, Other, Reading, Refusal, Text, ToolCall, ToolResult, as_text, result_text
+from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
+from hansard.formats.parts import AnyPart, OtherPart, Reading, Refusal, Text, ToolCall, ToolResult, as_text, result_text
 
 FORMAT = "text"
 
@@ -14,10 +14,10 @@ FORMAT = "text"
 def read(content: Any, role: str) -> Reading:
     if isinstance(content, str):
         return Reading([Text(content)])
-    return Reading([Other(native=content, origin=FORMAT)])
+    return Reading([OtherPart(native=content, origin=FORMAT)])
 
 
-def write(entries: Sequence[Entry], losses: Losses) -> Written:
+def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     lines = []
     for entry in entries:
         said = "\n".join(filter(None, (_text(part, entry, losses) for part in entry.parts)))
@@ -26,14 +26,14 @@ def write(entries: Sequence[Entry], losses: Losses) -> Written:
     return Written(lines)
 
 
-def _text(part: AnyPart, entry: Entry, losses: Losses) -> str:
+def _text(part: AnyPart, entry: DialogueEntry, losses: Losses) -> str:
     if isinstance(part, Text | Refusal):
         return part.text
     if isinstance(part, ToolCall):
         return f"[call {part.name} {as_text(part.arguments)}]"
     if isinstance(part, ToolResult):
         return f"[result {result_text(part)}]"
-    if isinstance(part, Other) and entry.is_json:
+    if isinstance(part, OtherPart) and entry.is_json:
         return as_text(part.native)
     losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "text cannot say it"))
     return ""

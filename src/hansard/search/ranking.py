@@ -15,13 +15,13 @@ from math import log
 from typing import NamedTuple
 
 from hansard.analysis import Clause, Match, Query, Terms, analyse, searchable
-from hansard.analysis.queries import Row
+from hansard.analysis.queries import Phrase
 
 K1 = 1.2
 B = 0.75
 
 
-class Ranked(NamedTuple):
+class RankedMatch(NamedTuple):
     """A match and how well it fits."""
 
     score: float
@@ -30,44 +30,44 @@ class Ranked(NamedTuple):
     """The share of the query's weight that the message has, from 0 to 1."""
 
 
-def ranked(query: Query, found: Sequence[Match]) -> list[Ranked]:
+def ranked(query: Query, found: Sequence[Match]) -> list[RankedMatch]:
     """The matches with their scores, the best first, the newer first where they are equal."""
     clauses = query.wanted
-    texts = [_Text(analyse(searchable(match.message)), clauses) for match in found]
+    texts = [_TextStats(analyse(searchable(match.message)), clauses) for match in found]
     weights = _weights(texts, len(clauses))
     average = sum(text.length for text in texts) / max(1, len(texts))
     made = [_ranked(match, text, weights, average) for match, text in zip(found, texts, strict=True)]
     return sorted(made, key=lambda each: (each.score, each.match.position), reverse=True)
 
 
-def _weights(texts: Sequence[_Text], clauses: int) -> list[float]:
+def _weights(texts: Sequence[_TextStats], clauses: int) -> list[float]:
     """The inverse document frequency of each clause: above zero even for one that every text has."""
     counts = [sum(text.times[at] > 0 for text in texts) for at in range(clauses)]
     return [log(1 + (len(texts) + 1) / (count + 0.5)) for count in counts]
 
 
-def _ranked(match: Match, text: _Text, weights: list[float], average: float) -> Ranked:
+def _ranked(match: Match, text: _TextStats, weights: list[float], average: float) -> RankedMatch:
     length = text.length / average if average else 1.0
     damping = K1 * (1 - B + B * length)
     score = covered = 0.0
     for weight, times in zip(weights, text.times, strict=True):
         score += weight * times * (K1 + 1) / (times + damping)
         covered += weight if times else 0.0
-    return Ranked(round(score, 6), match, covered / sum(weights))
+    return RankedMatch(round(score, 6), match, covered / sum(weights))
 
 
-class _Text:
+class _TextStats:
     """How long one message is and how often it has each clause; its words are not kept."""
 
     __slots__ = ("length", "times")
 
     def __init__(self, terms: Terms, clauses: Sequence[Clause]) -> None:
         self.length = len(terms.words)
-        words = _Words(terms)
+        words = _TermCounts(terms)
         self.times = [words.times(clause) for clause in clauses]
 
 
-class _Words:
+class _TermCounts:
     """The terms of one text, counted once for all clauses: a clause then costs about the same in a long text."""
 
     def __init__(self, terms: Terms) -> None:
@@ -79,7 +79,7 @@ class _Words:
         """How often the text has the clause; once, where it has only another way to write it."""
         return sum(map(self._times, clause.rows)) or int(any(map(self._has_otherwise, clause.rows)))
 
-    def _times(self, row: Row) -> int:
+    def _times(self, row: Phrase) -> int:
         first = row.parts[0]
         if len(row.parts) > 1:
             return sum(1 for _ in row.places(self._row)) if first in self._counts else 0
@@ -87,7 +87,7 @@ class _Words:
             return sum(self._counts[word] for word in _beginning(self._words, first))
         return self._counts[first]
 
-    def _has_otherwise(self, row: Row) -> bool:
+    def _has_otherwise(self, row: Phrase) -> bool:
         if len(row.parts) > 1:
             return False
         found = next(_beginning(self._others, row.parts[0]), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from hansard.analysis import Query, Word, spans
-from hansard.analysis.queries import Row
+from hansard.analysis.queries import Phrase
 from hansard.search.hits import Snippet
 
 Span = tuple[int, int]
@@ -69,7 +69,7 @@ class _Words:
                 forms.setdefault(form, []).append(at)
         return forms
 
-    def places(self, row: Row) -> Iterator[int]:
+    def places(self, row: Phrase) -> Iterator[int]:
         """The words that a row is made of, wherever it stands."""
         if len(row.parts) > 1:
             for terms, owners in self._readings:

@@ -114,7 +114,7 @@ def numbers_of(data: bytes) -> array[float]:
     return numbers
 
 
-class Row(Struct, frozen=True, array_like=True, gc=False):
+class VectorRow(Struct, frozen=True, array_like=True, gc=False):
     """The vector of one message."""
 
     seq: int
@@ -123,26 +123,26 @@ class Row(Struct, frozen=True, array_like=True, gc=False):
     vector: bytes
 
 
-class _Chunk(Struct, array_like=True):
-    rows: list[Row]
+class _VectorChunk(Struct, array_like=True):
+    rows: list[VectorRow]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Chunk).decode
+_decode = msgspec.msgpack.Decoder(_VectorChunk).decode
 
 
-def pack(rows: Iterable[Row]) -> bytes:
-    return _encode(_Chunk(sorted(rows, key=lambda row: row.seq)))
+def pack(rows: Iterable[VectorRow]) -> bytes:
+    return _encode(_VectorChunk(sorted(rows, key=lambda row: row.seq)))
 
 
-def unpack(value: object, where: str) -> list[Row]:
+def unpack(value: object, where: str) -> list[VectorRow]:
     try:
         return _decode(value).rows  # type: ignore[arg-type]
     except (msgspec.DecodeError, TypeError) as error:
         raise Corrupt(f"the vectors of {where} cannot be read: run `hansard reindex`", where=where) from error
 
 
-def scores(rows: Sequence[Row], query: bytes) -> list[float]:
+def scores(rows: Sequence[VectorRow], query: bytes) -> list[float]:
     """How near each vector is to the query's: 1 for the same direction, 0 for none of it."""
     if not rows:
         return []

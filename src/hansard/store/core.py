@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from hansard.store.embedder_task import Embeddings
-    from hansard.store.titles import Titles
+    from hansard.store.titles import TitleWriter
 
 Clock = Callable[[], datetime]
 Titler = Callable[[Sequence[Message]], str | Awaitable[str | None] | None]
@@ -37,7 +37,7 @@ class View:
         backend: Backend,
         limits: Limits,
         clock: Clock,
-        titles: Titles | None,
+        titles: TitleWriter | None,
         *,
         tenant: str,
         user: str | None = None,

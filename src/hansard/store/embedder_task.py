@@ -30,7 +30,7 @@ from hansard.contract.types import Context, ConversationQuery, RecordWrite
 from hansard.errors import Closed, Conflict, NotFound, TimedOut, Unavailable
 from hansard.model import Conversation, Message, to_micros
 from hansard.search import vectors
-from hansard.search.vectors import CHUNK, Embedder, Row
+from hansard.search.vectors import CHUNK, Embedder, VectorRow
 from hansard.store import vector_records
 from hansard.store.core import View
 
@@ -68,7 +68,7 @@ class Refresh(Struct):
     key: Key
     number: int
     revision: int
-    kept: list[Row]
+    kept: list[VectorRow]
     lacking: list[tuple[Message, str]]
     is_changed: bool
     is_part: bool = False
@@ -335,7 +335,7 @@ class Embeddings:
         (record,) = await self._backend.get_records(context, [(self._namespace(id), vector_records.key_of(number))])
         rows = vectors.unpack(record.value, f"conversation {id!r}") if record is not None else []
         known = {row.seq: row for row in rows if len(row.vector) == 4 * self.embedder.dimensions}
-        kept: list[Row] = []
+        kept: list[VectorRow] = []
         lacking: list[tuple[Message, str]] = []
         leases = [0]
         async for stored in self._messages(context, id, number):
@@ -381,7 +381,7 @@ class Embeddings:
             return
         tenant, id = refresh.key
         fresh = [
-            Row(message.seq, message.id, vectors.digest_of(text), vector)
+            VectorRow(message.seq, message.id, vectors.digest_of(text), vector)
             for (message, text), vector in zip(refresh.lacking, made, strict=True)
         ]
         rows = [*refresh.kept, *fresh]

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from hansard import codec, rules
 from hansard.assembly import projection, reader, selection, tokens, window
 from hansard.assembly.explanation import Decision, Prompt
-from hansard.assembly.selection import Chosen, Options
+from hansard.assembly.selection import Chosen, PromptOptions
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
 from hansard.assembly.window import Closing
@@ -38,11 +38,11 @@ _STAND_IN = 48_000
 """Bytes. Where base64 is text and no picture, that is more than most budgets have."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class PromptRequest(Struct, frozen=True, kw_only=True):
     """What a caller of `assemble_prompt` wants, checked."""
 
     conversation_id: str
-    options: Options
+    options: PromptOptions
     branch: str | None = None
     scope: MessageScope | None = None
     since: datetime | None = None
@@ -100,7 +100,7 @@ def _with_stand_ins(message: Message) -> Message:
     return structs.replace(message, content=codec.restore(message.content, message.blobs, zeros))
 
 
-async def assemble(view: View, asked: Asked) -> Prompt:
+async def assemble(view: View, asked: PromptRequest) -> Prompt:
     context = view.context()
     conversation = await view.backend.get_conversation(context, asked.conversation_id)
     if conversation is None:
@@ -133,12 +133,12 @@ async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T],
     return await aside(function, *args) if len(messages) > _MANY else function(*args)
 
 
-def _nothing(asked: Asked) -> Chosen:
+def _nothing(asked: PromptRequest) -> Chosen:
     return selection.choose([], asked.options, None)
 
 
 async def _written(
-    view: View, context: Context, asked: Asked, chosen: Chosen, summary: Summary | None, problems: list[str]
+    view: View, context: Context, asked: PromptRequest, chosen: Chosen, summary: Summary | None, problems: list[str]
 ) -> Prompt:
     readings = chosen.readings
     messages = chosen.messages
@@ -164,7 +164,7 @@ async def _written(
     )
 
 
-def _of_summary(summary: Summary | None, options: Options) -> list[Decision]:
+def _of_summary(summary: Summary | None, options: PromptOptions) -> list[Decision]:
     if summary is None:
         return []
     cost = selection.summary_tokens(summary, options.counter)
@@ -192,11 +192,11 @@ def _summarizable(loaded: Sequence[Message], decisions: Sequence[Decision], thre
 
 
 async def _rolled(
-    view: View, asked: Asked, conversation: Conversation, branch: str, until: int, problems: list[str]
+    view: View, asked: PromptRequest, conversation: Conversation, branch: str, until: int, problems: list[str]
 ) -> Summary | None:
     """The newer summary; None when it is written in the background, by somebody else, or not at all."""
     assert asked.summarizer is not None
-    task = summaries.Task(
+    task = summaries.SummaryTask(
         conversation.id,
         branch,
         until,
@@ -217,7 +217,7 @@ async def _rolled(
         return None
 
 
-def _begin(view: View, task: summaries.Task) -> None:
+def _begin(view: View, task: summaries.SummaryTask) -> None:
     """Summarizes while the caller goes on. The view keeps the task until it has ended, or the store is closed."""
 
     async def work() -> None:
@@ -234,7 +234,7 @@ def _begin(view: View, task: summaries.Task) -> None:
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-class Window(Struct, frozen=True):
+class WindowRequest(Struct, frozen=True):
     """A window that was asked for, checked: by messages, turns or tokens."""
 
     messages: int | None = None
@@ -244,7 +244,7 @@ class Window(Struct, frozen=True):
     counter: TokenCounter = DEFAULT_COUNTER
 
 
-async def in_window(view: View, conversation_id: str, branch: str | None, asked: Window) -> list[Message]:
+async def in_window(view: View, conversation_id: str, branch: str | None, asked: WindowRequest) -> list[Message]:
     context = view.context()
     branch_reader = BranchReader(view, context, conversation_id, MessageQuery(branch=branch))
     found, more = await _newest(branch_reader, asked)
@@ -265,7 +265,7 @@ async def in_window(view: View, conversation_id: str, branch: str | None, asked:
     return await read_query.with_blobs(view, context, kept, "inline")
 
 
-async def _newest(branch_reader: BranchReader, asked: Window) -> tuple[list[Message], bool]:
+async def _newest(branch_reader: BranchReader, asked: WindowRequest) -> tuple[list[Message], bool]:
     """Newest first, as far back as the window may reach, and whether there is more."""
     if asked.messages is not None:
         return await branch_reader.older(None, asked.messages)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hansard.assembly.window import Closing
     from hansard.formats.dialogue import Dangling
     from hansard.formats.registry import Converted, Target
-    from hansard.store.summaries import Task
+    from hansard.store.summaries import SummaryTask
 
 
 class PromptMethods(StorePart):
@@ -51,7 +51,7 @@ class PromptMethods(StorePart):
         checks.only_one(messages=messages, turns=turns, tokens=tokens)
         if messages is None and turns is None and tokens is None:
             messages = 20
-        asked = prompt_builder.Window(
+        asked = prompt_builder.WindowRequest(
             checks.optional_count(messages, "messages", least=1),
             checks.optional_count(turns, "turns", least=1),
             checks.optional_count(tokens, "tokens", least=1),
@@ -104,7 +104,7 @@ class PromptMethods(StorePart):
             *checks.texts(agent_aliases, "agent_aliases"),
             *projection.aliases_of(checks.items(channels, "channels", "channels")),
         ]
-        options = selection.Options(
+        options = selection.PromptOptions(
             view=projection.viewpoint(agent, checks.optional_text(agent_name, "agent_name"), aliases),
             # toolpack has no least budget: with 0 it gives the newest message alone.
             token_budget=checks.count(token_budget, "token_budget", least=1 if compat is None else -checks.MOST),
@@ -115,7 +115,7 @@ class PromptMethods(StorePart):
             counter=remembering(counter),
         )
         text = checks.optional_text(system, "system")
-        asked = prompt_builder.Asked(
+        asked = prompt_builder.PromptRequest(
             conversation_id=checks.id_of(conversation_id, "conversation_id", self.limits),
             options=selection.with_reserved(options, text, _definitions(tools)),
             branch=checks.optional_id(branch, "branch", self.limits),
@@ -215,9 +215,9 @@ class PromptMethods(StorePart):
         timeout: float,
         counter: TokenCounter | None,
         in_metadata: bool,
-    ) -> Task:
+    ) -> SummaryTask:
         from hansard.assembly.tokens import remembering
-        from hansard.store.summaries import Task
+        from hansard.store.summaries import SummaryTask
 
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()
@@ -227,7 +227,7 @@ class PromptMethods(StorePart):
         name = checks.optional_id(branch, "branch", self.limits) or conversation.branch
         newest = MessageQuery(branch=name, newest_first=True, limit=checks.count(keep, "keep", least=0) + 1)
         taken = await self._backend.get_messages(context, id, newest)
-        return Task(
+        return SummaryTask(
             id,
             name,
             taken.messages[-1].seq if len(taken.messages) > keep else 0,

@@ -38,7 +38,7 @@ from hansard.executor import aside
 from hansard.limits import Limits
 from hansard.model import Conversation, Message
 from hansard.search import Hit, Hits, ranking, scan, tokens, vectors
-from hansard.search.vectors import Row
+from hansard.search.vectors import VectorRow
 from hansard.store import checks, read_query, vector_records
 from hansard.store.core import View
 from hansard.store.embedder_task import Embeddings, vectors_of
@@ -235,7 +235,7 @@ _ASKING = 20.0
 logger = logging.getLogger("hansard.embeddings")
 
 
-class Candidate(Struct, frozen=True, order=True):
+class SearchCandidate(Struct, frozen=True, order=True):
     score: float
     seq: int
     id: str
@@ -258,7 +258,7 @@ async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int =
     settled = await embeddings.settle(view.tenant, _SETTLING)
     shared = structs.replace(context, user=None)
     conversations: dict[str, Conversation] = {}
-    best: list[Candidate] = []
+    best: list[SearchCandidate] = []
     seen = 0
     async for conversation in scan.conversations(view.backend, context, lookup):
         conversations[conversation.id] = conversation
@@ -281,17 +281,17 @@ def embeddings_of(view: View) -> Embeddings:
     return view.embeddings
 
 
-def _take(best: list[Candidate], rows: list[Row], vector: bytes, conversation_id: str) -> None:
+def _take(best: list[SearchCandidate], rows: list[VectorRow], vector: bytes, conversation_id: str) -> None:
     usable = [row for row in rows if len(row.vector) == len(vector)]
     for row, score in zip(usable, vectors.scores(usable, vector), strict=True):
         if score > 0:
-            candidate = Candidate(score, row.seq, row.id, row.digest, conversation_id)
+            candidate = SearchCandidate(score, row.seq, row.id, row.digest, conversation_id)
             (heappush if len(best) < _CANDIDATES else heappushpop)(best, candidate)
 
 
 async def _there(
-    view: View, context: Context, lookup: Lookup, candidates: list[Candidate]
-) -> AsyncIterator[tuple[Candidate, Message]]:
+    view: View, context: Context, lookup: Lookup, candidates: list[SearchCandidate]
+) -> AsyncIterator[tuple[SearchCandidate, Message]]:
     """Those that are still what their vectors were made of, and pass the filters; in order, looked up in batches."""
     lines = Lines(view, context, lookup)
     for at in range(0, len(candidates), _BATCH):
@@ -302,8 +302,8 @@ async def _there(
 
 
 def _believed(
-    candidates: Sequence[Candidate], messages: Mapping[tuple[str, str], Message], excluded: Sequence[Clause]
-) -> list[Candidate]:
+    candidates: Sequence[SearchCandidate], messages: Mapping[tuple[str, str], Message], excluded: Sequence[Clause]
+) -> list[SearchCandidate]:
     """Those whose messages say what was embedded, and have nothing that is excluded."""
     found = []
     for each in candidates:
@@ -332,8 +332,8 @@ class Lines:
         self._all_branches = lookup.all_branches
         self._alone: dict[str, bool] = {}
 
-    async def find(self, candidates: Sequence[Candidate]) -> dict[tuple[str, str], Message]:
-        wanted: dict[str, list[Candidate]] = {}
+    async def find(self, candidates: Sequence[SearchCandidate]) -> dict[tuple[str, str], Message]:
+        wanted: dict[str, list[SearchCandidate]] = {}
         for each in candidates:
             wanted.setdefault(each.conversation_id, []).append(each)
         found: dict[tuple[str, str], Message] = {}
@@ -342,7 +342,7 @@ class Lines:
                 found[id, message.id] = message
         return found
 
-    async def _of(self, id: str, candidates: Sequence[Candidate]) -> list[Message]:
+    async def _of(self, id: str, candidates: Sequence[SearchCandidate]) -> list[Message]:
         if self._all_branches or await self._is_alone(id):
             ids = [each.id for each in candidates]
             found = await self._backend.find_messages(self._context, id, ids)

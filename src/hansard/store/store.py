@@ -27,7 +27,7 @@ from hansard.store.messages import MessageMethods
 from hansard.store.prompts import PromptMethods
 from hansard.store.records import Records
 from hansard.store.search import SearchMethods
-from hansard.store.titles import Titles, first_words
+from hansard.store.titles import TitleWriter, first_words
 from hansard.store.transfers import TransferMethods
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Store(
     ) -> None:
         limits = limits or Limits()
         titler = first_words if auto_title is True else auto_title or None
-        titles = None if titler is None else Titles(titler)
+        titles = None if titler is None else TitleWriter(titler)
         view = View(backend, limits, clock, titles, tenant=checks.id_of(tenant, "tenant", limits))
         if embedder is not None:
             from hansard.store.embedder_task import keeping

@@ -32,7 +32,7 @@ _SLACK = timedelta(minutes=1)
 logger = logging.getLogger("hansard.summaries")
 
 
-class Task(Struct, frozen=True):
+class SummaryTask(Struct, frozen=True):
     """A summary to write: of which branch, up to where, by whom."""
 
     conversation_id: str
@@ -56,7 +56,7 @@ async def latest(view: View, context: Context, conversation: Conversation, branc
     return summaries.latest(found, branch, branches)
 
 
-async def roll(view: View, task: Task, *, total: float | None = None) -> Summary | None:
+async def roll(view: View, task: SummaryTask, *, total: float | None = None) -> Summary | None:
     """Brings the summary up to `until_seq`, chunk by chunk, each building on the last.
 
     None when there was nothing to do, or when another process is at it. `total` seconds end it after a chunk.
@@ -86,7 +86,7 @@ async def roll(view: View, task: Task, *, total: float | None = None) -> Summary
     return done
 
 
-async def rebuild(view: View, task: Task) -> list[Summary]:
+async def rebuild(view: View, task: SummaryTask) -> list[Summary]:
     """Writes all summaries of a branch anew, from its first message. Stored only once all of them are there.
 
     They reach at least as far as the one in use, which would be used further otherwise.
@@ -114,7 +114,7 @@ class _Made(Struct, frozen=True):
     last_id: str
 
 
-async def _next(view: View, task: Task, previous: Summary | None) -> _Made | None:
+async def _next(view: View, task: SummaryTask, previous: Summary | None) -> _Made | None:
     """The summary that covers the next chunk after `previous`; None when there is none."""
     begin = previous.to_seq if previous is not None else 0
     if begin >= task.until_seq:
@@ -152,7 +152,7 @@ async def _next(view: View, task: Task, previous: Summary | None) -> _Made | Non
     return _Made(summary, [message.seq for message in read], read[-1].id)
 
 
-async def _check(view: View, task: Task, made: _Made) -> None:
+async def _check(view: View, task: SummaryTask, made: _Made) -> None:
     """Raises where one of the messages was deleted meanwhile: it must not live on in a summary."""
     above: int = made.seqs[0] - 1
     for at in range(0, len(made.seqs), _CHUNK):
@@ -185,7 +185,7 @@ def _bounded(messages: Sequence[Message]) -> list[Message]:
     return list(messages)
 
 
-async def _asked(task: Task, request: SummaryRequest) -> str | None:
+async def _asked(task: SummaryTask, request: SummaryRequest) -> str | None:
     """The verified answer; the previous text where nobody said a word since."""
     if not request.transcript:
         return request.previous
@@ -236,7 +236,7 @@ def _now() -> float:
 class _Lease:
     """The right to summarize a branch, for a while. Nobody else writes its summary as long as it is renewed."""
 
-    def __init__(self, view: View, task: Task) -> None:
+    def __init__(self, view: View, task: SummaryTask) -> None:
         self._view = view
         self._task = task
         self._key = codec.digest(task.conversation_id, task.branch)
@@ -283,7 +283,7 @@ class _NoLease:
 
 
 @asynccontextmanager
-async def _lease(view: View, task: Task) -> AsyncIterator[_Lease | _NoLease | None]:
+async def _lease(view: View, task: SummaryTask) -> AsyncIterator[_Lease | _NoLease | None]:
     """The lease, or None when somebody else has it."""
     if not view.backend.capabilities.records or not view.backend.capabilities.keeps:
         yield _NoLease()

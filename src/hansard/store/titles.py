@@ -21,7 +21,7 @@ _MOST_SETTLED = 10_000
 _TRIES = 5
 
 
-class Titles:
+class TitleWriter:
     """Gives titles, and remembers which conversations need none: those cost no read again."""
 
     def __init__(self, titler: Titler) -> None:

@@ -18,7 +18,7 @@ from hansard.formats import registry
 from hansard.model import Message, Summary
 from hansard.store import read_query
 from hansard.store.core import View
-from hansard.store.prompt_builder import Asked, BranchReader
+from hansard.store.prompt_builder import BranchReader, PromptRequest
 from hansard.store.summaries import answer_of
 
 ROLLS = ("hansard", "toolpack")
@@ -33,7 +33,7 @@ class _Memory(msgspec.Struct):
     revision: int = 0
 
 
-async def assemble(view: View, asked: Asked) -> Prompt:
+async def assemble(view: View, asked: PromptRequest) -> Prompt:
     context = view.context()
     agent_id = asked.options.view.agent_id or ""
     memory = await _recall(view, context, asked.conversation_id)
@@ -56,7 +56,7 @@ async def assemble(view: View, asked: Asked) -> Prompt:
     )
 
 
-async def _load(view: View, context: Context, asked: Asked, rolls: list[Roll]) -> list[Message]:
+async def _load(view: View, context: Context, asked: PromptRequest, rolls: list[Roll]) -> list[Message]:
     query = MessageQuery(branch=asked.branch, scope=asked.scope, since=asked.since, sort="time")
     reader = BranchReader(view, context, asked.conversation_id, query)
     hidden = {id for roll in rolls for id in roll.covers}
@@ -72,12 +72,12 @@ async def _load(view: View, context: Context, asked: Asked, rolls: list[Roll]) -
     return toolpack.seen(whole, seen, asked.max_turns)
 
 
-def _is_in_view(roll: Roll, asked: Asked) -> bool:
+def _is_in_view(roll: Roll, asked: PromptRequest) -> bool:
     return asked.scope in (None, roll.scope) and (asked.since is None or roll.at >= asked.since)
 
 
 async def _shortened(
-    view: View, context: Context, asked: Asked, memory: _Memory, messages: list[Message], problems: list[str]
+    view: View, context: Context, asked: PromptRequest, memory: _Memory, messages: list[Message], problems: list[str]
 ) -> list[Message]:
     """The older half as a summary; without a summarizer, or where it fails, the newest messages only."""
     newest = messages[-asked.summary_threshold :] if asked.summary_threshold else messages
@@ -113,7 +113,7 @@ async def _recall(view: View, context: Context, conversation_id: str) -> _Memory
     return _Memory(whole, record.revision)
 
 
-async def _remember(view: View, context: Context, asked: Asked, memory: _Memory, roll: Roll) -> str | None:
+async def _remember(view: View, context: Context, asked: PromptRequest, memory: _Memory, roll: Roll) -> str | None:
     """Keeps the summary beside the messages, and what it hides in a record. Says what went wrong, if something did."""
     id = asked.conversation_id
     conversation = await view.backend.get_conversation(context, id)

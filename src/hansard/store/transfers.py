@@ -14,7 +14,7 @@ from hansard.store.core import StorePart, View
 if TYPE_CHECKING:
     from hansard.transfer.export import Choice
     from hansard.transfer.format import Lines
-    from hansard.transfer.target import Target
+    from hansard.transfer.target import TransferTarget
 
 
 class TransferMethods(StorePart):
@@ -101,12 +101,12 @@ def _view_of(store: object) -> View:
     return store._view
 
 
-def _target(view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> Target:
-    from hansard.transfer.target import Target
+def _target(view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> TransferTarget:
+    from hansard.transfer.target import TransferTarget
 
     checks.function(progress, "progress")
     conflict = checks.one_of(on_conflict, ("skip", "error"), "on_conflict")
-    return Target(view, conflict, progress, verify=checks.flag(verify, "verify"))
+    return TransferTarget(view, conflict, progress, verify=checks.flag(verify, "verify"))
 
 
 async def copy_tenants(

@@ -17,7 +17,7 @@ from hansard.errors import Conflict, HansardError, Unavailable
 from hansard.ids import new_id
 from hansard.model import Record
 from hansard.search import vectors
-from hansard.search.vectors import CHUNK, Row
+from hansard.search.vectors import CHUNK, VectorRow
 from hansard.store.core import after_a_write
 
 VECTORS = ("hansard", "vectors")
@@ -51,7 +51,7 @@ async def place_of(backend: Backend, context: Context, embedder: str) -> int:
     return LONG_AGO
 
 
-async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[Row]]:
+async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[VectorRow]]:
     """The vectors of a conversation, chunk by chunk."""
     async for record in _records(backend, context, namespace(id, embedder)):
         if record.key != STATE:

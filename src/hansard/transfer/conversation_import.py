@@ -20,7 +20,7 @@ from hansard.errors import ConversationNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, Summary
 from hansard.transfer.export import BYTES, Numbered, Numbers, as_numbered, numbered
 from hansard.transfer.format import encode, fingerprint
-from hansard.transfer.target import Target
+from hansard.transfer.target import TransferTarget
 
 
 class _Piece(Struct, frozen=True):
@@ -32,7 +32,7 @@ _NOTHING = _Piece()
 
 
 class ConversationImport:
-    def __init__(self, target: Target, given: Numbered) -> None:
+    def __init__(self, target: TransferTarget, given: Numbered) -> None:
         self._target = target
         self._backend = target.backend
         self._given = given

@@ -6,19 +6,19 @@ from hansard.errors import ValidationError
 from hansard.model import Report
 from hansard.store.core import View
 from hansard.transfer.conversation_import import ConversationImport
-from hansard.transfer.export import Choice, Numbered, Source
-from hansard.transfer.target import Target, put_records
+from hansard.transfer.export import Choice, Numbered, TransferSource
+from hansard.transfer.target import TransferTarget, put_records
 
 _PASSES = 3
 
 
-async def copy(source: View, target: Target, choice: Choice) -> Report:
+async def copy(source: View, target: TransferTarget, choice: Choice) -> Report:
     """Copies what was chosen. What the target holds already, and is the same, is passed over."""
     if source.backend is target.backend and source.tenant == target.view.tenant:
         raise ValidationError("the source and the target are the same store")
     target.warn()
     before = await target.evictions()
-    reader = Source(source, choice)
+    reader = TransferSource(source, choice)
     await reader.check()
     async for id in reader.conversations():
         await _Copied(reader, target, id).copy()
@@ -31,7 +31,7 @@ async def copy(source: View, target: Target, choice: Choice) -> Report:
 class _Copied:
     """One conversation. A pass copies it as it is; the next one adds what was written meanwhile."""
 
-    def __init__(self, source: Source, target: Target, id: str) -> None:
+    def __init__(self, source: TransferSource, target: TransferTarget, id: str) -> None:
         self._source = source
         self._target = target
         self._id = id

@@ -41,7 +41,7 @@ async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
 class Export:
     def __init__(self, view: View, choice: Choice) -> None:
         self._view = view
-        self._source = Source(view, choice)
+        self._source = TransferSource(view, choice)
         self._seal = Seal()
         self._written_blobs: set[bytes] = set()
         self._total = EofLine()
@@ -138,7 +138,7 @@ def _checked_last(rows: Sequence[Row], after: int, id: str) -> int:
 
 
 class Choice(Struct, frozen=True):
-    """Which conversations are meant, checked. Records come along: see `Source.records`."""
+    """Which conversations are meant, checked. Records come along: see `TransferSource.records`."""
 
     conversation_ids: tuple[str, ...] | None = None
     user_id: str | None = None
@@ -149,7 +149,7 @@ class Choice(Struct, frozen=True):
         return self.conversation_ids is None and self.user_id is None and self.agent_id is None
 
 
-class Source:
+class TransferSource:
     def __init__(self, view: View, choice: Choice) -> None:
         self._view = view
         self._backend = view.backend

@@ -38,13 +38,13 @@ from hansard.transfer.format import (
     decode,
     decode_header,
 )
-from hansard.transfer.target import Target, put_records
+from hansard.transfer.target import TransferTarget, put_records
 
 _MOST_ROWS = 50_000
 _MOST_BYTES = 256_000_000
 
 
-async def import_lines(target: Target, source: Lines) -> Report:
+async def import_lines(target: TransferTarget, source: Lines) -> Report:
     """Stores what the lines hold. A path is read as a file."""
     target.warn()
     before = await target.evictions()
@@ -59,7 +59,7 @@ async def import_lines(target: Target, source: Lines) -> Report:
 class Import:
     """One pass over a file. The lines since the last seal wait until it has held."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TransferTarget) -> None:
         self._target = target
         self._seal = Seal()
         self._number = 0

@@ -18,7 +18,7 @@ _KNOWN_BLOBS = 50_000
 _KEEP = timedelta(days=1)
 
 
-class Target:
+class TransferTarget:
     def __init__(self, view: View, on_conflict: OnConflict, progress: Progress | None, *, verify: bool) -> None:
         self.view = view
         self.backend = view.backend
@@ -120,7 +120,7 @@ class Target:
 _TRIES = 3
 
 
-async def put_records(target: Target, owner: str | None, records: Sequence[Record]) -> None:
+async def put_records(target: TransferTarget, owner: str | None, records: Sequence[Record]) -> None:
     """Stores those that the target lacks; those that are the same are passed over, others are conflicts."""
     if target.view.user is not None and owner != target.view.user:
         raise Denied("these records lie in another space than the user's, and a user's view writes only there")
@@ -133,7 +133,7 @@ async def put_records(target: Target, owner: str | None, records: Sequence[Recor
     target.moved()
 
 
-async def _put(context: Context, target: Target, records: Sequence[Record]) -> None:
+async def _put(context: Context, target: TransferTarget, records: Sequence[Record]) -> None:
     alive = [record for record in records if rules.is_alive(record, context.now)]
     for _ in range(_TRIES):
         there = await _find(context, target, alive)
@@ -151,11 +151,11 @@ async def _put(context: Context, target: Target, records: Sequence[Record]) -> N
             target.conflict(_name(context, record), "the target holds another one")
 
 
-async def _find(context: Context, target: Target, records: Sequence[Record]) -> list[Record | None]:
+async def _find(context: Context, target: TransferTarget, records: Sequence[Record]) -> list[Record | None]:
     return await target.backend.get_records(context, [(record.namespace, record.key) for record in records])
 
 
-async def _write(context: Context, target: Target, records: list[Record]) -> bool:
+async def _write(context: Context, target: TransferTarget, records: list[Record]) -> bool:
     """False when somebody wrote one of them since it was looked for. Drops from `records` what cannot be stored."""
     try:
         if records:
@@ -169,7 +169,7 @@ async def _write(context: Context, target: Target, records: list[Record]) -> boo
     return True
 
 
-async def _drop_orphans(context: Context, target: Target, records: list[Record]) -> None:
+async def _drop_orphans(context: Context, target: TransferTarget, records: list[Record]) -> None:
     orphans = [
         record
         for record in records
@@ -183,7 +183,7 @@ async def _drop_orphans(context: Context, target: Target, records: list[Record])
         target.lose(_name(context, record), f"its conversation {record.conversation_id!r} is not in the target")
 
 
-async def _verify(context: Context, target: Target, records: Sequence[Record]) -> None:
+async def _verify(context: Context, target: TransferTarget, records: Sequence[Record]) -> None:
     for record, theirs in zip(records, await _find(context, target, records), strict=True):
         if theirs is None or _text(theirs) != _text(record):
             target.lose(_name(context, record), "what was stored differs", verified=False)

@@ -16,7 +16,7 @@ from tests.wait import until
 
 from hansard import connect, sync
 from hansard.analysis import Clause, Lookup, Query
-from hansard.analysis.queries import Row
+from hansard.analysis.queries import Phrase
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Context, ConversationQuery
 from hansard.errors import (
@@ -322,7 +322,7 @@ def test_a_tenants_key_searches_and_imports_without_being_an_operators(
 
 
 def test_terms_that_nobody_typed_are_not_sent() -> None:
-    made_up = Query("red", ((Clause((Row(('" OR owner: "x',)),)),),))
+    made_up = Query("red", ((Clause((Phrase(('" OR owner: "x',)),)),),))
     with serving() as api:
 
         async def play() -> None:

@@ -20,7 +20,7 @@ from google.adk.sessions import Session
 from google.genai import types
 
 from hansard.adapters.adk.events import events_of
-from hansard.adapters.adk.sessions import Place, kept_in
+from hansard.adapters.adk.sessions import SessionKey, kept_in
 from hansard.adapters.history import value_of
 from hansard.analysis import Match, analyse, parse_query, relaxed, searchable, shortened
 from hansard.errors import NotFound, ValidationError
@@ -73,7 +73,7 @@ class AdkMemoryService(BaseMemoryService):
         for record in known:
             if record is not None:
                 said.pop(record.key, None)
-        home = await self._home(Place(app_name, user_id, session_id)) if session_id else None
+        home = await self._home(SessionKey(app_name, user_id, session_id)) if session_id else None
         batch = []
         for id, event in said.items():
             stands = await self._stands(user_id, home, id)
@@ -116,7 +116,7 @@ class AdkMemoryService(BaseMemoryService):
     def _records(self, user_id: str) -> Records:
         return self._store.user(user_id).records
 
-    async def _home(self, place: Place) -> str | None:
+    async def _home(self, place: SessionKey) -> str | None:
         """The conversation of a session."""
         record = await self._store.records.get(place.namespace, place.id)
         return kept_in(record).conversation_id if record is not None else None

@@ -43,7 +43,7 @@ _BEHIND = 64
 _NAMES = uuid.UUID("a3b51f5e-24d0-4f0e-8f0c-5ac7b3f3f0ad")
 
 
-class Kept(msgspec.Struct, frozen=True):
+class AdkSessionRecord(msgspec.Struct, frozen=True):
     """What a session's record holds."""
 
     conversation_id: str
@@ -54,7 +54,7 @@ class Kept(msgspec.Struct, frozen=True):
     """Keys of the state whose value is what an event says, and the event: its text is kept once."""
 
 
-class Place(NamedTuple):
+class SessionKey(NamedTuple):
     """Whose session it is. Other users and apps may have one of the same id."""
 
     app: str
@@ -66,14 +66,14 @@ class Place(NamedTuple):
         return (SESSIONS, self.app, self.user)
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     conversation: Conversation
-    kept: Kept
+    kept: AdkSessionRecord
     is_new: bool = False
     """It has no record yet: others began it."""
 
 
-class Mark(NamedTuple):
+class SessionOrigin(NamedTuple):
     """What a session that was loaded or made here remembers of its conversation."""
 
     version: int
@@ -95,25 +95,25 @@ class AdkSessionService(BaseSessionService):
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
-        place = Place(app_name, user_id, (session_id or "").strip() or str(uuid.uuid4()))
+        place = SessionKey(app_name, user_id, (session_id or "").strip() or str(uuid.uuid4()))
         if await self._find(place) is not None:
             raise AlreadyExistsError(f"Session with id {place.id} already exists.")
         conversation = await self._create(place)
         given = scoped(plain(state or {}))
         await self._merge(self._store.records, APP_STATE, app_name, given.app)
         await self._merge(self._of_user(user_id), USER_STATE, app_name, given.user)
-        kept = Kept(conversation.id, given.session)
+        kept = AdkSessionRecord(conversation.id, given.session)
         try:
             await self._put(place, kept, 0)
         except Conflict as error:
             raise AlreadyExistsError(f"Session with id {place.id} already exists.") from error
         state = merged(given.session, *await self._shared(app_name, user_id))
-        return self._session(place, Found(conversation, kept), state, [])
+        return self._session(place, FoundSession(conversation, kept), state, [])
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        place = Place(app_name, user_id, session_id.strip())
+        place = SessionKey(app_name, user_id, session_id.strip())
         # The version first: what is said after it was read makes the session stale, not blind.
         found = await self._find(place) if place.id and user_id else None
         if found is None:
@@ -133,20 +133,20 @@ class AdkSessionService(BaseSessionService):
         shared: dict[str, tuple[Delta, Delta]] = {}
         sessions = []
         async for record in self._store.records.iter(where, exact=user_id is not None):
-            place, kept = Place(app_name, record.namespace[2], record.key), kept_in(record)
+            place, kept = SessionKey(app_name, record.namespace[2], record.key), kept_in(record)
             conversation = await self._store.get_conversation(kept.conversation_id)
             if conversation is None:
                 continue
             if place.user not in shared:
                 shared[place.user] = await self._shared(app_name, place.user)
             state = merged(await self._state(kept), *shared[place.user])
-            sessions.append(self._session(place, Found(conversation, kept), state, []))
+            sessions.append(self._session(place, FoundSession(conversation, kept), state, []))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes the conversation; what the app and the user have in common with other sessions stays."""
-        place = Place(app_name, user_id, session_id.strip())
+        place = SessionKey(app_name, user_id, session_id.strip())
         found = await self._find(place) if place.id and user_id else None
         if found is not None:
             await self._store.delete_conversation(found.conversation.id)
@@ -157,7 +157,7 @@ class AdkSessionService(BaseSessionService):
     async def append_event(self, session: Session, event: Event) -> Event:
         if event.partial:
             return event
-        place = Place(session.app_name, session.user_id, session.id)
+        place = SessionKey(session.app_name, session.user_id, session.id)
         mark = _marked(session) or await self._look_up(place, session)
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
@@ -165,22 +165,22 @@ class AdkSessionService(BaseSessionService):
         # What is stored now was not in the session; what was stored before may be, or not.
         is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
-            _mark(session, Mark(version, mark.conversation_id))
+            _mark(session, SessionOrigin(version, mark.conversation_id))
         session.last_update_time = max(session.last_update_time, message.created_at.timestamp())
         return event if is_known else self._commit_event_to_session(session, event)
 
     # Sessions
 
-    async def _find(self, place: Place) -> Found | None:
+    async def _find(self, place: SessionKey) -> FoundSession | None:
         """The session: ADK's own, or a conversation of that id which others began for the same user, or for nobody."""
         record = await self._store.records.get(place.namespace, place.id)
-        kept = kept_in(record) if record is not None else Kept(place.id)
+        kept = kept_in(record) if record is not None else AdkSessionRecord(place.id)
         conversation = await self._store.get_conversation(kept.conversation_id)
         if conversation is None or (record is None and not _is_open_to(conversation, place)):
             return None
-        return Found(conversation, kept, is_new=record is None)
+        return FoundSession(conversation, kept, is_new=record is None)
 
-    async def _create(self, place: Place) -> Conversation:
+    async def _create(self, place: SessionKey) -> Conversation:
         id = place.id
         if await self._store.get_conversation(id) is not None:
             id = str(uuid.uuid5(_NAMES, "/".join(place)))
@@ -190,7 +190,7 @@ class AdkSessionService(BaseSessionService):
         except (Conflict, ConversationNotFound) as error:
             raise AlreadyExistsError(f"Session with id {place.id} already exists.") from error
 
-    def _session(self, place: Place, found: Found, state: Delta, events: list[Event]) -> Session:
+    def _session(self, place: SessionKey, found: FoundSession, state: Delta, events: list[Event]) -> Session:
         conversation = found.conversation
         last = conversation.last_message_at or conversation.created_at
         session = Session(
@@ -201,10 +201,10 @@ class AdkSessionService(BaseSessionService):
             events=events,
             last_update_time=last.timestamp(),
         )
-        _mark(session, Mark(conversation.version, conversation.id, found.is_new))
+        _mark(session, SessionOrigin(conversation.version, conversation.id, found.is_new))
         return session
 
-    async def _look_up(self, place: Place, session: Session) -> Mark:
+    async def _look_up(self, place: SessionKey, session: Session) -> SessionOrigin:
         """For a session that was not loaded here: only its time tells whether it is stale."""
         found = await self._find(place)
         if found is None:
@@ -212,11 +212,11 @@ class AdkSessionService(BaseSessionService):
         conversation = found.conversation
         if conversation.last_message_at and conversation.last_message_at.timestamp() > session.last_update_time:
             raise _stale(place)
-        return Mark(conversation.version, conversation.id, found.is_new)
+        return SessionOrigin(conversation.version, conversation.id, found.is_new)
 
     # Events
 
-    async def _append_whole(self, place: Place, mark: Mark, row: Message) -> tuple[Message, int | None]:
+    async def _append_whole(self, place: SessionKey, mark: SessionOrigin, row: Message) -> tuple[Message, int | None]:
         """Appends, and comes to an end also when the caller is cancelled, who hears of it only then."""
         try:
             return await self._append(place, mark, row)
@@ -228,7 +228,7 @@ class AdkSessionService(BaseSessionService):
                 raise cancelled from error
             raise
 
-    async def _append(self, place: Place, mark: Mark, row: Message) -> tuple[Message, int | None]:
+    async def _append(self, place: SessionKey, mark: SessionOrigin, row: Message) -> tuple[Message, int | None]:
         """The event as it is stored, and the version that it made; none when it was stored before."""
         try:
             appended = await self._store.append(
@@ -281,7 +281,7 @@ class AdkSessionService(BaseSessionService):
 
     # State
 
-    async def _caught_up(self, place: Place, kept: Kept, read: Sequence[Message]) -> Kept:
+    async def _caught_up(self, place: SessionKey, kept: AdkSessionRecord, read: Sequence[Message]) -> AdkSessionRecord:
         """The state with the changes of every event that it has not followed yet."""
         behind = [message for message in read if message.seq > kept.applied]
         if not read or read[0].seq > kept.applied + 1:
@@ -291,11 +291,11 @@ class AdkSessionService(BaseSessionService):
             return await self._follow(place, kept.conversation_id, behind)
         return kept
 
-    async def _follow(self, place: Place, conversation_id: str, messages: Sequence[Message]) -> Kept:
+    async def _follow(self, place: SessionKey, conversation_id: str, messages: Sequence[Message]) -> AdkSessionRecord:
         """Brings the records up to these messages; what another has done already is not done again."""
         while True:
             record = await self._store.records.get(place.namespace, place.id)
-            kept = kept_in(record) if record is not None else Kept(conversation_id)
+            kept = kept_in(record) if record is not None else AdkSessionRecord(conversation_id)
             state, said = dict(kept.state), dict(kept.said)
             for message in messages:
                 if message.seq > kept.applied and (delta := delta_of(message)):
@@ -311,14 +311,14 @@ class AdkSessionService(BaseSessionService):
                     await self._merge(self._of_user(place.user), USER_STATE, place.app, change.user)
             if not messages or messages[-1].seq <= kept.applied:
                 return kept
-            kept = Kept(conversation_id, state, messages[-1].seq, said)
+            kept = AdkSessionRecord(conversation_id, state, messages[-1].seq, said)
             try:
                 await self._put(place, kept, record.revision if record is not None else 0)
             except Conflict:
                 continue
             return kept
 
-    async def _state(self, kept: Kept, read: Sequence[Message] = ()) -> Delta:
+    async def _state(self, kept: AdkSessionRecord, read: Sequence[Message] = ()) -> Delta:
         """The session's own state. What an event said that is gone is gone from it too."""
         if not kept.said:
             return kept.state
@@ -332,7 +332,7 @@ class AdkSessionService(BaseSessionService):
                 state[key] = texts[id]
         return state
 
-    async def _put(self, place: Place, kept: Kept, revision: int) -> None:
+    async def _put(self, place: SessionKey, kept: AdkSessionRecord, revision: int) -> None:
         await self._store.records.put(
             place.namespace,
             place.id,
@@ -362,23 +362,27 @@ class AdkSessionService(BaseSessionService):
             return
 
 
-def kept_in(record: Record) -> Kept:
-    return value_of(record, Kept)
+def kept_in(record: Record) -> AdkSessionRecord:
+    return value_of(record, AdkSessionRecord)
 
 
-def _is_open_to(conversation: Conversation, place: Place) -> bool:
+def _is_open_to(conversation: Conversation, place: SessionKey) -> bool:
     return conversation.user_id in (None, place.user) and conversation.metadata.get("adk_app") in (None, place.app)
 
 
-def _mark(session: Session, mark: Mark) -> None:
+def _mark(session: Session, mark: SessionOrigin) -> None:
     session._storage_update_marker = f"{mark.version}{'+' if mark.is_new else ''} {mark.conversation_id}"
 
 
-def _marked(session: Session) -> Mark | None:
+def _marked(session: Session) -> SessionOrigin | None:
     version, _, conversation_id = (session._storage_update_marker or "").partition(" ")
     number = version.removesuffix("+")
-    return Mark(int(number), conversation_id, number != version) if number.isdecimal() and conversation_id else None
+    return (
+        SessionOrigin(int(number), conversation_id, number != version)
+        if number.isdecimal() and conversation_id
+        else None
+    )
 
 
-def _stale(place: Place) -> StaleSessionError:
+def _stale(place: SessionKey) -> StaleSessionError:
     return StaleSessionError(f"Session {place.id} has changed since it was loaded: load it again.")

@@ -22,7 +22,7 @@ _LARGEST = 2_000_000
 """Bytes of JSON beyond which it is, too: messages may hold files."""
 
 
-class Window(NamedTuple):
+class CachedWindow(NamedTuple):
     version: int
     created_at: datetime
     """The conversation's: one that was deleted and begun anew may have the same version."""
@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
 class Windows:
     def __init__(self) -> None:
-        self._windows: Cache[str, Window] = Cache(_SESSIONS)
+        self._windows: Cache[str, CachedWindow] = Cache(_SESSIONS)
 
     def get(self, conversation: Conversation, wanted: int | None) -> Sequence[Message] | None:
         """The newest messages, or all, if they are known as they are now."""
@@ -44,7 +44,7 @@ class Windows:
 
     def keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
         size = sum(map(_size, messages)) if len(messages) <= _LONGEST else 0
-        self._put(conversation.id, Window(conversation.version, conversation.created_at, wanted, messages, size))
+        self._put(conversation.id, CachedWindow(conversation.version, conversation.created_at, wanted, messages, size))
 
     def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
         """A message was appended at the version `before`, and made it `after`."""
@@ -56,7 +56,7 @@ class Windows:
             window = window._replace(version=after, messages=messages[len(gone) :], size=size)
             self._put(conversation_id, window)
 
-    def _put(self, id: str, window: Window) -> None:
+    def _put(self, id: str, window: CachedWindow) -> None:
         # What is still being written changes without a new version.
         is_small = len(window.messages) <= _LONGEST and window.size <= _LARGEST
         if is_small and all(message.status != "in_progress" for message in window.messages):

@@ -33,8 +33,8 @@ from claude_agent_sdk import (
 
 from hansard.adapters.claude import side_entries as beside
 from hansard.adapters.claude.entries import Entry, is_said, own, row_of, uuid_of, without_halves
-from hansard.adapters.claude.sessions import Counts, Known, Sessions, bound, puts, undoing
-from hansard.adapters.claude.side_entries import Beside
+from hansard.adapters.claude.sessions import LoadedSession, SessionCounts, Sessions, bound, puts, undoing
+from hansard.adapters.claude.side_entries import SideEntry
 from hansard.adapters.history import settled
 from hansard.errors import Conflict, ConversationNotFound, NotFound, ValidationError
 from hansard.model import Message, Record, to_micros
@@ -53,11 +53,11 @@ _WAITING = 8
 """Prompts that may wait for the message that says them."""
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Entries to append: the messages of them, and what is written beside those."""
 
     rows: list[Message]
-    counts: Counts
+    counts: SessionCounts
     writes: list[Put]
     undo: list[Put | Delete]
     """What takes the writes back."""
@@ -65,7 +65,7 @@ class Batch(NamedTuple):
 
 class Listed(NamedTuple):
     key: SessionKey
-    known: Known
+    known: LoadedSession
     mtime: int
     """In milliseconds, different for every session of a project."""
 
@@ -171,14 +171,14 @@ class ClaudeSessionStore:
             listed.append(Listed(key, known, mtime))
         return listed
 
-    async def _written_at(self, known: Known) -> int | None:
+    async def _written_at(self, known: LoadedSession) -> int | None:
         """When the main transcript was written last, in microseconds; None when there is none."""
         conversation = await self._store.get_conversation(known.session.conversation_id)
         if conversation is None or not (conversation.message_count or known.counts.entries):
             return None
         return to_micros(max(known.updated_at or conversation.updated_at, conversation.updated_at))
 
-    async def _summary(self, key: SessionKey, known: Known) -> SessionSummaryEntry:
+    async def _summary(self, key: SessionKey, known: LoadedSession) -> SessionSummaryEntry:
         """The SDK's summary, which tells of the first things in a transcript and of the newest of each kind."""
         id, counts = known.session.conversation_id, known.counts
         rows = list(await self._store.get_messages(id, limit=_HEAD))
@@ -202,7 +202,7 @@ class ClaudeSessionStore:
     # Appending
 
     async def _append_from(
-        self, key: SessionKey, known: Known, entries: list[Entry], rows: dict[int, Message], *, is_fresh: bool
+        self, key: SessionKey, known: LoadedSession, entries: list[Entry], rows: dict[int, Message], *, is_fresh: bool
     ) -> bool:
         """Appends to the session as it was read or, unless `is_fresh`, is remembered; False when it has changed since.
 
@@ -229,7 +229,7 @@ class ClaudeSessionStore:
         if now is None:
             self._sessions.forget(key)
             return False
-        self._sessions.remember(key, Known(known.session, batch.counts, now.revision))
+        self._sessions.remember(key, LoadedSession(known.session, batch.counts, now.revision))
         return True
 
     async def _written(self, writes: Iterable[Put | Delete]) -> Record | None:
@@ -239,7 +239,9 @@ class ClaudeSessionStore:
         except Conflict:
             return None
 
-    async def _write_both(self, key: SessionKey, known: Known, batch: Batch, writes: list[Put]) -> Record | None:
+    async def _write_both(
+        self, key: SessionKey, known: LoadedSession, batch: EntryBatch, writes: list[Put]
+    ) -> Record | None:
         """Messages and records in one commit. The messages may be refused alone: then the records are taken back."""
         beside_it = asyncio.create_task(self._written(writes))
         try:
@@ -251,7 +253,7 @@ class ClaudeSessionStore:
             raise
         return await beside_it
 
-    async def _take_back(self, key: SessionKey, before: Known, batch: Batch, now: Record) -> None:
+    async def _take_back(self, key: SessionKey, before: LoadedSession, batch: EntryBatch, now: Record) -> None:
         """Undoes the records of a batch whose messages were refused, unless somebody has gone on from them."""
         with suppress(Conflict):
             await self._store.records.write([*undoing(key, before, now), *batch.undo])
@@ -272,7 +274,9 @@ class ClaudeSessionStore:
                 seen.add(name)
         return new
 
-    async def _main(self, key: SessionKey, new: list[Entry], made: dict[int, Message], known: Known) -> Batch:
+    async def _main(
+        self, key: SessionKey, new: list[Entry], made: dict[int, Message], known: LoadedSession
+    ) -> EntryBatch:
         counts = known.counts
         rows = {id(entry): made[id(entry)] for entry in new if id(entry) in made}
         asked = [row for row in rows.values() if row.role == "user"]
@@ -283,11 +287,11 @@ class ClaudeSessionStore:
             counts, more = await self._put_beside(key, new, rows, known._replace(counts=counts))
             writes += more
             undo += [Delete(put.namespace, put.key) for put in more]
-        return Batch(list(rows.values()), counts, writes, undo)
+        return EntryBatch(list(rows.values()), counts, writes, undo)
 
     async def _put_beside(
-        self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], known: Known
-    ) -> tuple[Counts, list[Put]]:
+        self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], known: LoadedSession
+    ) -> tuple[SessionCounts, list[Put]]:
         """The entries that are no messages, with references to what they quote."""
         counts, owner = known.counts, known.session.conversation_id
         last = await self._store.get_messages(owner, last=1) if not rows else []
@@ -310,7 +314,7 @@ class ClaudeSessionStore:
         )
         return after, made
 
-    async def _referring(self, owner: str, placed: list[Beside], rows: list[Message]) -> list[Beside]:
+    async def _referring(self, owner: str, placed: list[SideEntry], rows: list[Message]) -> list[SideEntry]:
         asked = [row for row in rows if row.role == "user"]
         placed = [beside.referring(each, asked) for each in placed]
         if not any(beside.unquoted(each) for each in placed):
@@ -319,7 +323,7 @@ class ClaudeSessionStore:
         return [beside.referring(each, earlier) for each in placed]
 
     async def _kept_waiting(
-        self, key: SessionKey, counts: Counts, asked: Sequence[Message]
+        self, key: SessionKey, counts: SessionCounts, asked: Sequence[Message]
     ) -> tuple[list[Put], list[Put | Delete]]:
         """Entries that repeated a prompt before it became a message: now there is one to refer to."""
         if not counts.waiting or not asked:
@@ -335,14 +339,14 @@ class ClaudeSessionStore:
                 undo.append(_rewritten(record, record.value))
         return made, undo
 
-    def _beneath(self, key: SessionKey, entries: list[Entry], known: Known) -> Batch:
+    def _beneath(self, key: SessionKey, entries: list[Entry], known: LoadedSession) -> EntryBatch:
         path = key["subpath"]
         place = (SUBAGENTS, key["project_key"], key["session_id"], path)
         first, id = known.counts.subagents.get(path, 0), known.session.conversation_id
         writes = [Put(place, _number(number), entry, conversation_id=id) for number, entry in enumerate(entries, first)]
         writes += [Put(_uuids(key), name, True, conversation_id=id) for entry in entries if (name := uuid_of(entry))]
         subagents = {**known.counts.subagents, path: first + len(entries)}
-        return Batch([], msgspec.structs.replace(known.counts, subagents=subagents), writes, [])
+        return EntryBatch([], msgspec.structs.replace(known.counts, subagents=subagents), writes, [])
 
 
 def _rewritten(record: Record, value: Any) -> Put:

@@ -35,14 +35,14 @@ _REMEMBERED = 256
 AnyKey = SessionKey | SessionListSubkeysKey
 
 
-class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClaudeSessionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a session's record holds."""
 
     conversation_id: str
     stamp: str
 
 
-class Counts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class SessionCounts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is counted of a session."""
 
     entries: int = 0
@@ -55,11 +55,11 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Their subpaths, and how many entries each has."""
 
 
-class Known(NamedTuple):
+class LoadedSession(NamedTuple):
     """A session as it was read, or is to be made."""
 
-    session: Session
-    counts: Counts
+    session: ClaudeSessionRecord
+    counts: SessionCounts
     revision: int = 0
     """Of the counts; 0 when nothing is stored yet."""
     updated_at: datetime | None = None
@@ -70,18 +70,18 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._remembered: Cache[tuple[str, str], Known] = Cache(_REMEMBERED)
+        self._remembered: Cache[tuple[str, str], LoadedSession] = Cache(_REMEMBERED)
 
     # Reading
 
-    async def get(self, key: AnyKey) -> Known | None:
+    async def get(self, key: AnyKey) -> LoadedSession | None:
         """As it is now."""
         before = self.remembered(key)
         session = before.session if before is not None else await self._session(key)
         while session is not None:
             record = await self._store.records.get(_counts(key), session.stamp)
             if record is not None:
-                known = Known(session, value_of(record, Counts), record.revision, record.updated_at)
+                known = LoadedSession(session, value_of(record, SessionCounts), record.revision, record.updated_at)
                 self.remember(key, known)
                 return known
             # Deleted, and perhaps begun anew.
@@ -92,11 +92,11 @@ class Sessions:
         self.forget(key)
         return None
 
-    async def _session(self, key: AnyKey) -> Session | None:
+    async def _session(self, key: AnyKey) -> ClaudeSessionRecord | None:
         record = await self._store.records.get((SESSIONS, key["project_key"]), key["session_id"])
-        return value_of(record, Session) if record is not None else None
+        return value_of(record, ClaudeSessionRecord) if record is not None else None
 
-    async def iter(self, project_key: str) -> AsyncIterator[tuple[SessionKey, Known]]:
+    async def iter(self, project_key: str) -> AsyncIterator[tuple[SessionKey, LoadedSession]]:
         async for record in self._store.records.iter((SESSIONS, project_key), exact=True):
             key: SessionKey = {"project_key": project_key, "session_id": record.key}
             known = await self.get(key)
@@ -105,11 +105,11 @@ class Sessions:
 
     # Memory
 
-    def remembered(self, key: AnyKey) -> Known | None:
+    def remembered(self, key: AnyKey) -> LoadedSession | None:
         """As it was written or read last, here."""
         return self._remembered.peek((key["project_key"], key["session_id"]))
 
-    def remember(self, key: AnyKey, known: Known) -> None:
+    def remember(self, key: AnyKey, known: LoadedSession) -> None:
         self._remembered.put((key["project_key"], key["session_id"]), known)
 
     def forget(self, key: AnyKey) -> None:
@@ -117,7 +117,7 @@ class Sessions:
 
     # Beginning
 
-    async def begin(self, key: SessionKey) -> Known:
+    async def begin(self, key: SessionKey) -> LoadedSession:
         """A new session in its conversation: the one of that id, unless another project has it."""
         claim = {"claude_project": key["project_key"]}
         id = await bound(self._store, key["session_id"])
@@ -129,7 +129,7 @@ class Sessions:
             conversation = await self._create(id, claim)
         elif conversation.metadata.get("claude_project") is None:
             await self._store.update_conversation(id, metadata=claim)
-        return Known(Session(conversation.id, uuid.uuid4().hex), Counts())
+        return LoadedSession(ClaudeSessionRecord(conversation.id, uuid.uuid4().hex), SessionCounts())
 
     async def _create(self, id: str, claim: dict[str, str]) -> Conversation:
         try:
@@ -145,7 +145,7 @@ class Sessions:
 # Writing
 
 
-def puts(key: SessionKey, before: Known, counts: Counts) -> list[Put]:
+def puts(key: SessionKey, before: LoadedSession, counts: SessionCounts) -> list[Put]:
     """Moves a session on from what was read; the counts come first. A new one is made."""
     session, revision = before.session, before.revision
     id = session.conversation_id
@@ -156,7 +156,7 @@ def puts(key: SessionKey, before: Known, counts: Counts) -> list[Put]:
     return written
 
 
-def undoing(key: SessionKey, before: Known, now: Record) -> list[Put | Delete]:
+def undoing(key: SessionKey, before: LoadedSession, now: Record) -> list[Put | Delete]:
     """Takes back what `puts` wrote, unless somebody has gone on from it."""
     if before.revision == 0:
         session = Delete((SESSIONS, key["project_key"]), key["session_id"], 1)

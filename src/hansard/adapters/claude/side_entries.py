@@ -36,7 +36,7 @@ class Quote(msgspec.Struct, frozen=True, array_like=True):
     ending: str = ""
 
 
-class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
+class SideEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the record of an entry holds."""
 
     entry: Entry
@@ -45,35 +45,35 @@ class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
     quotes: dict[str, Quote] = {}
 
 
-def read(record: Record) -> Beside:
-    return value_of(record, Beside)
+def read(record: Record) -> SideEntry:
+    return value_of(record, SideEntry)
 
 
-def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> Iterator[Beside]:
+def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> Iterator[SideEntry]:
     """The entries of a batch that are no messages, each with its place. `rows` are those that are, by `id(entry)`."""
     leading: list[Entry] = []
     after = ""
     for entry in entries:
         row = rows.get(id(entry))
         if row is None and after:
-            yield Beside(entry, after=after)
+            yield SideEntry(entry, after=after)
         elif row is None:
             leading.append(entry)
         else:
-            yield from (Beside(each, before=row.id) for each in leading)
+            yield from (SideEntry(each, before=row.id) for each in leading)
             leading, after = [], row.id
-    yield from (Beside(each, after=last) for each in leading)
+    yield from (SideEntry(each, after=last) for each in leading)
 
 
 # --- quotations -------------------------------------------------------------------------------------------------------
 
 
-def unquoted(beside: Beside) -> list[str]:
+def unquoted(beside: SideEntry) -> list[str]:
     """The fields that may quote a message, and hold their text still."""
     return [name for name in QUOTING if isinstance(beside.entry.get(name), str) and beside.entry[name]]
 
 
-def referring(beside: Beside, rows: Sequence[Message]) -> Beside:
+def referring(beside: SideEntry, rows: Sequence[Message]) -> SideEntry:
     """The entry with references in place of what it quotes of these messages. The newest is looked at first."""
     quotes = dict(beside.quotes)
     for name in unquoted(beside):
@@ -107,7 +107,7 @@ def _forms(text: str) -> tuple[str, str]:
     return text, text.replace("\n", " ").strip()
 
 
-def quoting(beside: Beside, rows: Mapping[str, Message]) -> Entry:
+def quoting(beside: SideEntry, rows: Mapping[str, Message]) -> Entry:
     """The entry with its quotations. What is gone is empty."""
     if not beside.quotes:
         return beside.entry
@@ -127,7 +127,7 @@ def _said(quote: Quote, rows: Mapping[str, Message]) -> str:
 
 
 def merged(
-    rows: Sequence[Message], beside: Sequence[Beside], session_id: str, quoted: Sequence[Message] = ()
+    rows: Sequence[Message], beside: Sequence[SideEntry], session_id: str, quoted: Sequence[Message] = ()
 ) -> Iterator[Entry]:
     """Messages in their order, with the entries beside them, and where to go on from.
 
@@ -150,10 +150,10 @@ def merged(
         yield {"type": "last-prompt", "lastPrompt": "", "leafUuid": leaf, "sessionId": session_id}
 
 
-def _slots(rows: Sequence[Message], beside: Iterable[Beside]) -> list[list[Beside]]:
+def _slots(rows: Sequence[Message], beside: Iterable[SideEntry]) -> list[list[SideEntry]]:
     """What comes before each message, and after the last. Without its message, an entry stays with its forerunner."""
     places = {row.id: number for number, row in enumerate(rows)}
-    slots: list[list[Beside]] = [[] for _ in range(len(rows) + 1)]
+    slots: list[list[SideEntry]] = [[] for _ in range(len(rows) + 1)]
     place = 0
     for each in beside:
         if each.after in places:

@@ -49,7 +49,7 @@ class Shared(msgspec.Struct, frozen=True):
     tail: int = 0
 
 
-class Kept(msgspec.Struct, frozen=True):
+class FlowRecord(msgspec.Struct, frozen=True):
     """What a flow's record holds."""
 
     method: str
@@ -59,15 +59,15 @@ class Kept(msgspec.Struct, frozen=True):
     """Fields of the state that repeat what a message says, and the message: its text is kept once."""
 
 
-class Told(NamedTuple):
+class HistoryMessage(NamedTuple):
     row: Message
     message: State
 
 
-class Home:
+class PersistenceStore:
     """The store of a persistence. CrewAI copies a persistence through JSON, and finds its home again by the key."""
 
-    known: ClassVar[WeakValueDictionary[str, Home]] = WeakValueDictionary()
+    known: ClassVar[WeakValueDictionary[str, PersistenceStore]] = WeakValueDictionary()
 
     def __init__(self, store: Store, call: Call) -> None:
         self.store = store
@@ -83,20 +83,20 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     home: str = ""
     user_id: str | None = None
     agent_id: str | None = None
-    _home: Home | None = PrivateAttr(default=None)
+    _home: PersistenceStore | None = PrivateAttr(default=None)
 
     @classmethod
     def over(
         cls, store: Store, call: Call, user_id: str | None = None, agent_id: str | None = None
     ) -> HansardFlowPersistence:
-        home = Home(store, call)
+        home = PersistenceStore(store, call)
         made = cls(home=home.key, user_id=user_id, agent_id=agent_id)
         made._home = home
         return made
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._home = Home.known.get(self.home)
+        self._home = PersistenceStore.known.get(self.home)
 
     @property
     def _store(self) -> Store:
@@ -149,7 +149,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
             shared = await self._share(id, messages, known)
             quotes = await self._quotes(id, state)
             state = {name: value for name, value in state.items() if name != MESSAGES and name not in quotes}
-        value = msgspec.to_builtins(Kept(method, state, shared, quotes))
+        value = msgspec.to_builtins(FlowRecord(method, state, shared, quotes))
         batch: list[Put | Delete] = [Put((FLOWS,), id, value, conversation_id=id)]
         if waiting is not None:
             batch.append(Put((PENDING,), id, waiting, conversation_id=id))
@@ -174,9 +174,9 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     async def _clear(self, id: str) -> None:
         await self._store.records.delete((PENDING,), id)
 
-    async def _kept(self, id: str) -> Kept | None:
+    async def _kept(self, id: str) -> FlowRecord | None:
         record = await self._store.records.get((FLOWS,), id)
-        return value_of(record, Kept) if record is not None else None
+        return value_of(record, FlowRecord) if record is not None else None
 
     async def _quotes(self, id: str, state: State) -> dict[str, str]:
         """Which fields of a state repeat one of the newest messages, such as `last_user_message`."""
@@ -242,25 +242,25 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         return [row async for row in self._store.iter_messages(id)]
 
 
-def _told(rows: Sequence[Message]) -> list[Told]:
+def _told(rows: Sequence[Message]) -> list[HistoryMessage]:
     """The history as CrewAI's messages, each with the row that it comes from."""
     told = []
     for row in rows:
         if row.format == FORMAT and _is_message(row.content):
-            told.append(Told(row, row.content))
+            told.append(HistoryMessage(row, row.content))
         else:
-            told += [Told(row, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
+            told += [HistoryMessage(row, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
     return told
 
 
-def _heard(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[Told]:
+def _heard(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[HistoryMessage]:
     """The history as the state has heard it: results that came later stand behind its end, not behind their calls."""
     after = next((at for at, row in enumerate(rows) if row.seq > tail), len(rows))
     later = _told([*answered(rows[:after], FORMAT), *answered(rows[after:], FORMAT)])
     return max(_told(answered(rows, FORMAT)), later, key=lambda told: _common(told, messages))
 
 
-def _cut(told: Sequence[Told], same: int) -> int:
+def _cut(told: Sequence[HistoryMessage], same: int) -> int:
     """How many of the first messages a branch can have, and nothing else: results may stand before other calls."""
     seqs = [each.row.seq for each in told]
     while 0 < same < len(told) and max(seqs[:same]) >= min(seqs[same:]):
@@ -313,7 +313,7 @@ def _digest(messages: Sequence[State]) -> str:
     return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
 
 
-def _common(told: Sequence[Told], messages: Sequence[State]) -> int:
+def _common(told: Sequence[HistoryMessage], messages: Sequence[State]) -> int:
     count = 0
     for left, right in zip(told, messages, strict=False):
         if left.message != right:

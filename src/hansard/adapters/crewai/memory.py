@@ -30,7 +30,7 @@ PLACES = "crewai-memory-places"
 SETTINGS = "crewai-memory-settings"
 
 
-class Found(NamedTuple):
+class StoredMemory(NamedTuple):
     memory: MemoryRecord
     namespace: tuple[str, ...]
     vector: Sequence[float]
@@ -173,7 +173,7 @@ class HansardMemoryStorage:
         await self._drop(unreachable)
         return len(unreachable)
 
-    async def _drop(self, unreachable: Iterable[Found]) -> None:
+    async def _drop(self, unreachable: Iterable[StoredMemory]) -> None:
         batch: list[Put | Delete] = []
         for each in unreachable:
             batch += [Delete(each.namespace, each.memory.id), Delete((PLACES,), each.memory.id)]
@@ -202,13 +202,13 @@ class HansardMemoryStorage:
                 await self._store.records.write(batch)
                 is_done = True
 
-    async def _by_id(self, ids: Sequence[str]) -> list[Found]:
+    async def _by_id(self, ids: Sequence[str]) -> list[StoredMemory]:
         places = await self._store.records.get_many([((PLACES,), id) for id in dict.fromkeys(ids)]) if ids else []
         where = [(tuple(place.value), place.key) for place in places if place is not None]
         stored = await self._store.records.get_many(where) if where else []
         return [_found(record) for record in stored if record is not None]
 
-    async def _scan(self, scope_prefix: str | None) -> AsyncIterator[Found]:
+    async def _scan(self, scope_prefix: str | None) -> AsyncIterator[StoredMemory]:
         async for record in self._store.records.iter((MEMORIES, *_labels(scope_prefix))):
             yield _found(record)
 
@@ -254,9 +254,9 @@ def _packed(memory: MemoryRecord, vector: Sequence[float]) -> bytes:
     return msgspec.msgpack.encode([memory.model_dump(mode="json"), array("f", vector).tobytes()])
 
 
-def _found(record: Record) -> Found:
+def _found(record: Record) -> StoredMemory:
     fields, data = msgspec.msgpack.decode(record.value, type=tuple[dict[str, Any], bytes])
-    return Found(MemoryRecord.model_validate(fields), record.namespace, array("f", data), record.revision)
+    return StoredMemory(MemoryRecord.model_validate(fields), record.namespace, array("f", data), record.revision)
 
 
 def _fits(memory: MemoryRecord, categories: list[str] | None, metadata: dict[str, Any] | None) -> bool:

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from hansard.adapters.langgraph.messages import FORMAT, draft_of, id_of
 from hansard.adapters.langgraph.records import Saved
-from hansard.adapters.langgraph.references import Place
-from hansard.adapters.langgraph.threads import Line, Runs, Thread, runs_of
+from hansard.adapters.langgraph.references import HistoryPosition
+from hansard.adapters.langgraph.threads import Runs, StateMessages, Thread, runs_of
 from hansard.model import Message
 
 MESSAGES = "messages"
@@ -56,7 +56,7 @@ def with_heard(config: RunnableConfig, heard: Heard | None) -> RunnableConfig:
     return {**config, "configurable": {**config["configurable"], HEARD: heard}}
 
 
-def heard_of(id: str, saved: Saved, branch: str, line: Line) -> Heard | None:
+def heard_of(id: str, saved: Saved, branch: str, line: StateMessages) -> Heard | None:
     """What others have said since a checkpoint that holds its messages; None where that is nothing."""
     if branch != saved.branch:
         return Heard(id, branch, line.runs, line.newest, is_all=True)
@@ -103,7 +103,7 @@ def is_nameless(row: Message) -> bool:
     return row.format == FORMAT and id_of(row) == row.id
 
 
-def recall(thread: Thread, rows: Iterable[Message], line: Line, messages: Sequence[BaseMessage]) -> None:
+def recall(thread: Thread, rows: Iterable[Message], line: StateMessages, messages: Sequence[BaseMessage]) -> None:
     """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
 
     An ordinary channel gives an id to each message that the delta channel kept without one. Such a message is the first
@@ -119,8 +119,8 @@ def recall(thread: Thread, rows: Iterable[Message], line: Line, messages: Sequen
         same = [place for place in nameless if draft is not None and _is_same(place, draft.version.message)]
         if draft is not None and same:
             nameless.remove(same[0])
-            thread.add([Place(draft.version, same[0].seq, same[0].row_id)])
+            thread.add([HistoryPosition(draft.version, same[0].seq, same[0].row_id)])
 
 
-def _is_same(place: Place, message: BaseMessage) -> bool:
+def _is_same(place: HistoryPosition, message: BaseMessage) -> bool:
     return {**place.version.message.__dict__, "id": None} == {**message.__dict__, "id": None}

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 from msgspec import structs
 
-from hansard.adapters.langgraph.messages import Draft, draft_of, versions_of
-from hansard.adapters.langgraph.references import Place
-from hansard.adapters.langgraph.threads import Line, Runs, Said, Thread
+from hansard.adapters.langgraph.messages import MessageDraft, draft_of, versions_of
+from hansard.adapters.langgraph.references import HistoryPosition
+from hansard.adapters.langgraph.threads import LatestState, Runs, StateMessages, Thread
 from hansard.ids import new_id
 from hansard.model import Message
 from hansard.store import Store
@@ -31,12 +31,17 @@ class Placed(NamedTuple):
     """
 
     runs: Runs | None
-    new: list[Place]
-    said: Said | None = None
+    new: list[HistoryPosition]
+    said: LatestState | None = None
 
 
 async def placed(
-    store: Store, thread_id: str, thread: Thread, messages: Sequence[BaseMessage], said: Said | None, fork: Fork | None
+    store: Store,
+    thread_id: str,
+    thread: Thread,
+    messages: Sequence[BaseMessage],
+    said: LatestState | None,
+    fork: Fork | None,
 ) -> Placed | None:
     """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored.
 
@@ -45,7 +50,7 @@ async def placed(
     before = thread.branch
     if fork is not None and fork.source is not None:
         thread.turn_to(fork.source)
-    known = thread.line if thread.line.begins(messages) else Line()
+    known = thread.line if thread.line.begins(messages) else StateMessages()
     if not known or known is not thread.line:
         thread.index()
     rest = messages[len(known) :]
@@ -85,20 +90,20 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
     return Placed(None, [_place(draft, row) for draft, row in stored])
 
 
-def _named(draft: Draft) -> Draft:
+def _named(draft: MessageDraft) -> MessageDraft:
     """The draft of a message that has an id: one that has none gets that of its row. So it is recognised later."""
     if draft.version.id is not None:
         return draft
     id, content = new_id(), draft.row.content
     named = {**content, "data": {**content["data"], "id": id}}
     row = structs.replace(draft.row, id=id, content=named)
-    return Draft(row, versions_of(row)[0])
+    return MessageDraft(row, versions_of(row)[0])
 
 
-def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> list[Place | None]:
+def _places(thread: Thread, messages: Sequence[BaseMessage], known: StateMessages) -> list[HistoryPosition | None]:
     """Where each message lies. A row is taken once, and only as a whole: reading it gives all of its parts."""
     used: set[tuple[int, int]] = set()
-    found: list[Place | None] = []
+    found: list[HistoryPosition | None] = []
     for message in messages:
         place = thread.find(message, used, known.seqs)
         if place is not None:
@@ -107,14 +112,20 @@ def _places(thread: Thread, messages: Sequence[BaseMessage], known: Line) -> lis
     return [place if place is None or _is_whole(found, at, place) else None for at, place in enumerate(found)]
 
 
-def _is_whole(found: Sequence[Place | None], at: int, place: Place) -> bool:
+def _is_whole(found: Sequence[HistoryPosition | None], at: int, place: HistoryPosition) -> bool:
     first = at - place.part
     parts = found[max(first, 0) : first + place.parts]
     return [(each.seq, each.part) for each in parts if each] == [(place.seq, part) for part in range(place.parts)]
 
 
 async def _leave_what_is_gone(
-    store: Store, thread_id: str, thread: Thread, known: Line, places: Iterable[Place | None], *, is_fork: bool
+    store: Store,
+    thread_id: str,
+    thread: Thread,
+    known: StateMessages,
+    places: Iterable[HistoryPosition | None],
+    *,
+    is_fork: bool,
 ) -> None:
     """A new branch, when the newest rows of the old one are not in the state any more."""
     last = max((place for place in places if place), key=lambda place: place.seq, default=None)
@@ -133,8 +144,8 @@ async def _leave_what_is_gone(
 
 
 async def _stored(
-    store: Store, thread_id: str, thread: Thread, drafts: Sequence[Draft]
-) -> tuple[list[tuple[Draft, Message]], int]:
+    store: Store, thread_id: str, thread: Thread, drafts: Sequence[MessageDraft]
+) -> tuple[list[tuple[MessageDraft, Message]], int]:
     """Appends what is new, and looks for what others have said since the graph last looked."""
     if not drafts:
         return [], 0
@@ -150,11 +161,11 @@ async def _stored(
     return list(zip(drafts, rows, strict=True)), appended.version
 
 
-def _place(draft: Draft, row: Message) -> Place:
-    return Place(draft.version, row.seq, row.id)
+def _place(draft: MessageDraft, row: Message) -> HistoryPosition:
+    return HistoryPosition(draft.version, row.seq, row.id)
 
 
-def _said_on(said: Said | None, thread: Thread, version: int, *, is_new: bool) -> Said | None:
+def _said_on(said: LatestState | None, thread: Thread, version: int, *, is_new: bool) -> LatestState | None:
     """What is said now, if nobody else has written since what was said before."""
     if said is None or said.branch != thread.branch or thread.unheard:
         return None

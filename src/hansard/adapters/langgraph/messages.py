@@ -77,14 +77,14 @@ def message_of(item: Any) -> BaseMessage | None:
         return None
 
 
-class Draft(NamedTuple):
+class MessageDraft(NamedTuple):
     """A message that is to be stored: its row, and the version that the row will be read as."""
 
     row: Message
     version: Version
 
 
-def draft_of(message: BaseMessage) -> Draft | None:
+def draft_of(message: BaseMessage) -> MessageDraft | None:
     """None when the row could not be read as the very same message: an artifact that is not JSON, say."""
     if isinstance(message, RemoveMessage):
         return None
@@ -94,7 +94,7 @@ def draft_of(message: BaseMessage) -> Draft | None:
         version = Version(message_from(native))
     except (ValidationError, ValueError, TypeError):
         return None
-    return Draft(row, version) if version.is_exactly(message) else None
+    return MessageDraft(row, version) if version.is_exactly(message) else None
 
 
 def native_of(message: BaseMessage) -> dict[str, Any]:

@@ -19,9 +19,17 @@ from msgspec import Struct
 from hansard.adapters.langgraph import records
 from hansard.adapters.langgraph.forms import WRITES
 from hansard.adapters.langgraph.messages import FORMAT, message_from, versions_of
-from hansard.adapters.langgraph.records import Saved, TaskWrites, Write
-from hansard.adapters.langgraph.references import Blob, Extraction, Marked, Place, placeholder, replaced, settle
-from hansard.adapters.langgraph.threads import Line, Thread, line_of
+from hansard.adapters.langgraph.records import Saved, TaskWrite, TaskWrites
+from hansard.adapters.langgraph.references import (
+    Extraction,
+    HistoryPosition,
+    Marked,
+    SerializedValue,
+    placeholder,
+    replaced,
+    settle,
+)
+from hansard.adapters.langgraph.threads import StateMessages, Thread, line_of
 from hansard.errors import Corrupt
 from hansard.model import Message, Record
 from hansard.store import Store
@@ -113,7 +121,7 @@ class _History:
     def __init__(self, rows: Mapping[int, Message]) -> None:
         self._thread = Thread("")
         self._texts: dict[int, list[bytes]] = {}
-        self._places: dict[int, list[Place]] = {}
+        self._places: dict[int, list[HistoryPosition]] = {}
         for seq, row in rows.items():
             line = line_of([(row, versions_of(row))])
             self._thread.add(line.places())
@@ -122,30 +130,31 @@ class _History:
 
     def saved(self, old: _OldSaved) -> Saved:
         fields = {name: getattr(old, name) for name in Saved.__struct_fields__}
-        fields["metadata"] = Blob(*self._joined(old.metadata))
+        fields["metadata"] = SerializedValue(*self._joined(old.metadata))
         fields["values"] = {name: self._blob(blob) for name, blob in old.values.items()}
         fields["tasks"] = tuple(map(self.task, old.tasks))
         return Saved(**fields)
 
     def task(self, old: _OldTask) -> TaskWrites:
-        writes = [Write(write.idx, write.channel, self._blob(write.blob)) for write in old.writes]
+        writes = [TaskWrite(write.idx, write.channel, self._blob(write.blob)) for write in old.writes]
         return TaskWrites(old.task_path, old.task_id, tuple(writes))
 
-    def _blob(self, old: _OldBlob) -> Blob:
+    def _blob(self, old: _OldBlob) -> SerializedValue:
         tag, data = self._joined(old)
         if tag != "msgpack":
-            return Blob(tag, data)
+            return SerializedValue(tag, data)
         extraction = _TreeExtraction(self._thread.place_of)
         try:
             packed = _pack(replaced(_unpack(data), extraction.leaf))
         except (Marked, RecursionError, ormsgpack.MsgpackDecodeError, ormsgpack.MsgpackEncodeError):
-            return Blob(tag, data)  # As in `dump`; or a serializer of the user's own has the same tag.
+            return SerializedValue(tag, data)  # As in `dump`; or a serializer of the user's own has the same tag.
         if not extraction.entries:
-            return Blob(tag, data)
+            return SerializedValue(tag, data)
         seqs = dict.fromkeys(piece[0] for piece in old.pieces if not isinstance(piece, bytes))
         referred = [place for seq in seqs for place in self._places.get(seq, ())]
         return settle(
-            Blob(tag, packed, tuple(extraction.entries)), lambda id: self._thread.places(id) if id else referred
+            SerializedValue(tag, packed, tuple(extraction.entries)),
+            lambda id: self._thread.places(id) if id else referred,
         )
 
     def _joined(self, old: _OldBlob) -> tuple[str, bytes]:
@@ -159,7 +168,7 @@ class _History:
         return text if len(text) == size else b" " * size
 
 
-def _texts(row: Message, line: Line) -> Iterator[bytes]:
+def _texts(row: Message, line: StateMessages) -> Iterator[bytes]:
     """The texts of a row, in the order in which references count them."""
     is_own = row.format == FORMAT and isinstance(row.content, dict) and isinstance(row.content.get("data"), dict)
     said = [row.content["data"]] if is_own else [version.message.__dict__ for version in line.versions]

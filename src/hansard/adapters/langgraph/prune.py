@@ -13,16 +13,16 @@ from msgspec import structs
 from hansard.adapters.langgraph import records
 from hansard.adapters.langgraph.delta import MESSAGES
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
-from hansard.adapters.langgraph.reader import Found, Reader
+from hansard.adapters.langgraph.reader import CheckpointReader, LoadedCheckpoint
 from hansard.adapters.langgraph.records import Saved
 from hansard.errors import Conflict, ValidationError
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
-Places = dict[tuple[tuple[str, ...], str], Found]
+Places = dict[tuple[tuple[str, ...], str], LoadedCheckpoint]
 
 
-async def prune(store: Store, reader: Reader, thread_id: str, strategy: str) -> None:
+async def prune(store: Store, reader: CheckpointReader, thread_id: str, strategy: str) -> None:
     if strategy not in ("keep_latest", "delete"):
         raise ValidationError(f"strategy is {strategy!r}: one of 'keep_latest', 'delete'")
     is_done = False
@@ -34,7 +34,7 @@ async def prune(store: Store, reader: Reader, thread_id: str, strategy: str) -> 
         await _delete_all(store, (WRITES, thread_id))
 
 
-async def delete_runs(store: Store, reader: Reader, run_ids: set[str]) -> set[str]:
+async def delete_runs(store: Store, reader: CheckpointReader, run_ids: set[str]) -> set[str]:
     """Deletes the checkpoints of these runs; gives the threads that they were of."""
     if not run_ids:
         return set()
@@ -49,11 +49,13 @@ async def delete_runs(store: Store, reader: Reader, run_ids: set[str]) -> set[st
     return touched
 
 
-def _newest(every: Iterable[Found]) -> dict[tuple[str, ...], Found]:
+def _newest(every: Iterable[LoadedCheckpoint]) -> dict[tuple[str, ...], LoadedCheckpoint]:
     return {found.namespace: found for found in sorted(every, key=lambda found: found.id)}
 
 
-async def _keep_only(store: Store, reader: Reader, every: list[Found], kept: list[Found]) -> bool:
+async def _keep_only(
+    store: Store, reader: CheckpointReader, every: list[LoadedCheckpoint], kept: list[LoadedCheckpoint]
+) -> bool:
     """False when a checkpoint was put meanwhile: it may rest on what would go."""
     places: Places = {(found.namespace, found.id): found for found in every}
     staying = {(found.namespace, found.id) for found in kept}
@@ -78,11 +80,13 @@ async def _keep_only(store: Store, reader: Reader, every: list[Found], kept: lis
     return True
 
 
-def _ancestors_needed(places: Places, reader: Reader, found: Found) -> set[tuple[tuple[str, ...], str]]:
+def _ancestors_needed(
+    places: Places, reader: CheckpointReader, found: LoadedCheckpoint
+) -> set[tuple[tuple[str, ...], str]]:
     """The ancestors from whose writes the delta channels of a checkpoint are rebuilt."""
     wanted = set(reader.metadata(found).get("counters_since_delta_snapshot") or ()) - _held(found)
     needed = set()
-    at: Found | None = found
+    at: LoadedCheckpoint | None = found
     while wanted and at is not None and at.saved.parent is not None:
         place = (found.namespace, at.saved.parent)
         at = places.get(place)
@@ -92,7 +96,7 @@ def _ancestors_needed(places: Places, reader: Reader, found: Found) -> set[tuple
     return needed
 
 
-def _held(found: Found) -> set[str]:
+def _held(found: LoadedCheckpoint) -> set[str]:
     return {*found.saved.values, *found.saved.homes, *([MESSAGES] if found.saved.runs is not None else [])}
 
 
@@ -116,7 +120,7 @@ def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterabl
             yield _put(found, structs.replace(found.saved, values=values, homes=homes))
 
 
-def _put(found: Found, saved: Saved) -> Put:
+def _put(found: LoadedCheckpoint, saved: Saved) -> Put:
     return Put(found.namespace, found.id, records.pack(saved), found.revision, conversation_id=found.thread_id)
 
 

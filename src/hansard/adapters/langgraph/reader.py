@@ -24,9 +24,18 @@ from hansard.adapters.langgraph.delta import MESSAGES, Heard
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.messages import FORMAT, id_of
 from hansard.adapters.langgraph.records import TaskWrites
-from hansard.adapters.langgraph.references import Blob
-from hansard.adapters.langgraph.rows import Rows
-from hansard.adapters.langgraph.threads import Known, Line, Runs, Said, Thread, Threads, line_of, runs_of
+from hansard.adapters.langgraph.references import SerializedValue
+from hansard.adapters.langgraph.rows import HistoryRows
+from hansard.adapters.langgraph.threads import (
+    KnownCheckpoint,
+    LatestState,
+    Runs,
+    StateMessages,
+    Thread,
+    ThreadCache,
+    line_of,
+    runs_of,
+)
 from hansard.adapters.langgraph.versions import Version, copied
 from hansard.contract.types import RecordQuery
 from hansard.model import Conversation, Message, Record
@@ -38,7 +47,7 @@ NO_CHECKPOINT = "00000000-0000-0000-0000-000000000000"
 _PAGE = 100
 
 
-class Found:
+class LoadedCheckpoint:
     """A checkpoint's record, read."""
 
     def __init__(self, record: Record) -> None:
@@ -50,17 +59,17 @@ class Found:
         self.namespace = record.namespace
 
 
-class Reader:
+class CheckpointReader:
     """Reads checkpoints in one call of the saver; each row of the history is read once."""
 
-    def __init__(self, store: Store, serde: SerializerProtocol, threads: Threads) -> None:
+    def __init__(self, store: Store, serde: SerializerProtocol, threads: ThreadCache) -> None:
         self._store = store
         self._serde = serde
         self._threads = threads
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, HistoryRows] = {}
 
-    def rows(self, thread_id: str) -> Rows:
-        return self._rows.setdefault(thread_id, Rows(self._store, thread_id))
+    def rows(self, thread_id: str) -> HistoryRows:
+        return self._rows.setdefault(thread_id, HistoryRows(self._store, thread_id))
 
     # One checkpoint
 
@@ -74,18 +83,20 @@ class Reader:
             record = page.items[0] if page.items else None
         if record is None:
             return await self._before_the_first(thread_id) if id is None and not ns else None
-        found = Found(record)
+        found = LoadedCheckpoint(record)
         separate = await self._separate(found)
-        self._threads.know(thread_id, ns, found.id, Known(found.saved, found.revision))
+        self._threads.know(thread_id, ns, found.id, KnownCheckpoint(found.saved, found.revision))
         self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
         return await self._tuple(found, separate, is_newest=id is None, is_kept=True)
 
-    async def refresh(self, thread_id: str, ns: str, id: str, known: Known, tasks: dict[str, TaskWrites]) -> bool:
+    async def refresh(
+        self, thread_id: str, ns: str, id: str, known: KnownCheckpoint, tasks: dict[str, TaskWrites]
+    ) -> bool:
         """Reads a checkpoint that others have changed, and writes of theirs beside it. False when it is gone."""
         record = await self._store.records.get(records.namespace(CHECKPOINTS, thread_id, ns), id)
         if record is None:
             return False
-        found = Found(record)
+        found = LoadedCheckpoint(record)
         known.saved, known.revision = found.saved, found.revision
         for task in await self._separate(found):
             ours = tasks.get(task.task_id)
@@ -114,24 +125,24 @@ class Reader:
         metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
         return CheckpointTuple(config_of(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
 
-    async def whole(self, found: Found) -> CheckpointTuple:
+    async def whole(self, found: LoadedCheckpoint) -> CheckpointTuple:
         """The checkpoint as it was when it was put."""
         return await self._tuple(found, await self._separate(found))
 
-    async def tasks(self, found: Found) -> list[TaskWrites]:
+    async def tasks(self, found: LoadedCheckpoint) -> list[TaskWrites]:
         """The writes of a checkpoint, with whole messages in place of references."""
         tasks = records.all_tasks(found.saved.tasks, await self._separate(found))
         blobs = [write.blob for task in tasks for write in task.writes]
         rows = await self._referred(found.thread_id, found.saved.branch, blobs)
         return [records.changed(task, lambda blob: references.detach(blob, rows)) for task in tasks]
 
-    async def _separate(self, found: Found) -> list[TaskWrites]:
+    async def _separate(self, found: LoadedCheckpoint) -> list[TaskWrites]:
         place = records.namespace(WRITES, found.thread_id, found.ns)
         scan = self._store.records.iter(place, key_prefix=f"{found.id}.", exact=True)
         return [records.read_task(record) async for record in scan]
 
     async def _tuple(
-        self, found: Found, separate: Sequence[TaskWrites], *, is_newest: bool = False, is_kept: bool = False
+        self, found: LoadedCheckpoint, separate: Sequence[TaskWrites], *, is_newest: bool = False, is_kept: bool = False
     ) -> CheckpointTuple:
         saved = found.saved
         tasks = records.all_tasks(saved.tasks, separate)
@@ -159,16 +170,18 @@ class Reader:
             pending_writes=[(task_id, write.channel, next(loaded)) for task_id, write in writes],
         )
 
-    async def load(self, thread_id: str, branch: str | None, blobs: Sequence[Blob]) -> list[Any]:
+    async def load(self, thread_id: str, branch: str | None, blobs: Sequence[SerializedValue]) -> list[Any]:
         """The values of blobs, with the messages of the history that they refer to."""
         rows = await self._referred(thread_id, branch, blobs)
         return [references.load(self._serde, blob, rows) for blob in blobs]
 
-    async def _referred(self, thread_id: str, branch: str | None, blobs: Sequence[Blob]) -> Mapping[int, list[Version]]:
+    async def _referred(
+        self, thread_id: str, branch: str | None, blobs: Sequence[SerializedValue]
+    ) -> Mapping[int, list[Version]]:
         wanted = dict(row for blob in blobs for row in references.rows_in(blob))
         return await self.rows(thread_id).messages(branch, wanted) if wanted else {}
 
-    async def _homes(self, found: Found) -> dict[str, Blob]:
+    async def _homes(self, found: LoadedCheckpoint) -> dict[str, SerializedValue]:
         """Every value of the checkpoint, from the records that hold them."""
         values = dict(found.saved.values)
         ids = list(dict.fromkeys(found.saved.homes.values()))
@@ -179,7 +192,9 @@ class Reader:
                 values[name] = homes[id][name]
         return values
 
-    async def _messages(self, found: Found, *, is_newest: bool, is_kept: bool) -> tuple[list[Any], Heard | None]:
+    async def _messages(
+        self, found: LoadedCheckpoint, *, is_newest: bool, is_kept: bool
+    ) -> tuple[list[Any], Heard | None]:
         """The messages of a checkpoint, and which of them others have said since."""
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
         heard: Heard | None = None
@@ -194,7 +209,7 @@ class Reader:
                 thread.hear(branch, line)
         return line.messages(), heard
 
-    async def _newest_line(self, found: Found, conversation: Conversation) -> Line:
+    async def _newest_line(self, found: LoadedCheckpoint, conversation: Conversation) -> StateMessages:
         """The messages of the newest checkpoint, and what others have said since."""
         thread_id, saved, branch = found.thread_id, found.saved, conversation.branch
         said = self._threads.said(thread_id)
@@ -212,7 +227,7 @@ class Reader:
             line = _line(rows, answered(lines, FORMAT))
             # What is still being written changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
-            said = Said(conversation.version, found.id, branch, line) if is_settled else None
+            said = LatestState(conversation.version, found.id, branch, line) if is_settled else None
         before = self._threads.get(thread_id)
         if before is None or before.head <= found.id:
             thread = Thread(branch, line)
@@ -222,7 +237,7 @@ class Reader:
             self._threads.say(thread_id, said)
         return line
 
-    async def _heard_since(self, found: Found) -> Heard | None:
+    async def _heard_since(self, found: LoadedCheckpoint) -> Heard | None:
         """What others have said since a thread's newest checkpoint, whose messages are a delta channel."""
         thread_id, saved = found.thread_id, found.saved
         conversation = await self._store.get_conversation(thread_id)
@@ -239,7 +254,7 @@ class Reader:
         await self._remember(found, conversation, heard)
         return heard if more or is_all else None
 
-    async def _remember(self, found: Found, conversation: Conversation, heard: Heard) -> None:
+    async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, heard: Heard) -> None:
         """Remembers the thread of a newest checkpoint whose messages are a delta channel."""
         thread = self._threads.get(found.thread_id)
         if thread is None or (thread.branch != heard.branch and thread.head <= found.id):
@@ -250,10 +265,10 @@ class Reader:
             thread.head = max(thread.head, found.id)
             thread.add((await self.heard_line(found.thread_id, heard.branch, heard.runs)).places())
 
-    def line(self, thread_id: str, rows: Sequence[Message]) -> Line:
+    def line(self, thread_id: str, rows: Sequence[Message]) -> StateMessages:
         return _line(self.rows(thread_id), rows)
 
-    async def heard_line(self, thread_id: str, branch: str | None, runs: Runs) -> Line:
+    async def heard_line(self, thread_id: str, branch: str | None, runs: Runs) -> StateMessages:
         rows = self.rows(thread_id)
         return _line(rows, answered(_unknown((), await rows.runs(branch, runs)), FORMAT))
 
@@ -280,21 +295,21 @@ class Reader:
             if limit is None or each.id < limit:
                 yield await self.whole(each)
 
-    async def _descending(self, place: tuple[str, ...], before: str | None) -> AsyncIterator[Found]:
+    async def _descending(self, place: tuple[str, ...], before: str | None) -> AsyncIterator[LoadedCheckpoint]:
         scan = RecordQuery(prefix=place, exact=True)
         cursor = cursors.of_record(Record(place, before, None), scan) if before else None
         while True:
             page = await self._store.records.scan(place, exact=True, order="desc", after=cursor, limit=_PAGE)
             for record in page.items:
-                yield Found(record)
+                yield LoadedCheckpoint(record)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    async def everything(self, prefix: tuple[str, ...]) -> list[Found]:
-        return [Found(record) async for record in self._store.records.iter(prefix)]
+    async def everything(self, prefix: tuple[str, ...]) -> list[LoadedCheckpoint]:
+        return [LoadedCheckpoint(record) async for record in self._store.records.iter(prefix)]
 
-    def metadata(self, found: Found) -> dict[str, Any]:
+    def metadata(self, found: LoadedCheckpoint) -> dict[str, Any]:
         return cast("dict[str, Any]", references.load(self._serde, found.saved.metadata, {}))
 
     # Delta channels
@@ -313,7 +328,7 @@ class Reader:
             said = await self.heard_line(thread_id, heard.branch, heard.runs)
             writes[MESSAGES].append(delta.write_of(said.messages(), is_all=heard.is_all))
         wanted: str | None = id
-        child: Found | None = None
+        child: LoadedCheckpoint | None = None
         async for each in self._descending(place, None):
             if wanted is not None and each.id != wanted:
                 continue
@@ -330,7 +345,7 @@ class Reader:
                 history[name]["seed"] = seeds[name]
         return history
 
-    async def heard_before(self, found: Found) -> list[PendingWrite]:
+    async def heard_before(self, found: LoadedCheckpoint) -> list[PendingWrite]:
         """What others said between the parent of a checkpoint and the checkpoint."""
         saved = found.saved
         if not saved.heard and not saved.is_all_heard:
@@ -359,7 +374,7 @@ def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]
     return unknown
 
 
-def _line(rows: Rows, lines: Sequence[Message]) -> Line:
+def _line(rows: HistoryRows, lines: Sequence[Message]) -> StateMessages:
     return line_of((row, rows.versions(row)) for row in lines)
 
 

@@ -19,23 +19,23 @@ import msgspec
 from msgspec import Struct
 
 from hansard.adapters.langgraph.forms import FORM, SIGN, WRITES, form_of
-from hansard.adapters.langgraph.references import Blob
+from hansard.adapters.langgraph.references import SerializedValue
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Record
 
 T = TypeVar("T")
 
 
-class Write(Struct, frozen=True, array_like=True):
+class TaskWrite(Struct, frozen=True, array_like=True):
     idx: int
     channel: str
-    blob: Blob
+    blob: SerializedValue
 
 
 class TaskWrites(Struct, frozen=True, array_like=True):
     task_path: str
     task_id: str
-    writes: tuple[Write, ...]
+    writes: tuple[TaskWrite, ...]
 
 
 class Saved(Struct, frozen=True, array_like=True):
@@ -43,8 +43,8 @@ class Saved(Struct, frozen=True, array_like=True):
 
     parent: str | None
     body: dict[str, Any]
-    metadata: Blob
-    values: dict[str, Blob] = {}
+    metadata: SerializedValue
+    values: dict[str, SerializedValue] = {}
     homes: dict[str, str] = {}
     """Channels whose value lies in the record of another checkpoint."""
     tasks: tuple[TaskWrites, ...] = ()
@@ -133,7 +133,7 @@ def checkpoint_ns(names: Sequence[str]) -> str:
 # --- writes -----------------------------------------------------------------------------------------------------------
 
 
-def merged(first: Iterable[Write], second: Iterable[Write]) -> tuple[Write, ...]:
+def merged(first: Iterable[TaskWrite], second: Iterable[TaskWrite]) -> tuple[TaskWrite, ...]:
     """The writes of one task, given twice: the first stays, except for special writes, which have negative places."""
     found = {write.idx: write for write in first}
     for write in second:
@@ -152,7 +152,7 @@ def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> l
     return sorted(tasks.values(), key=lambda task: (task.task_path, task.task_id))
 
 
-def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[Blob], Blob]) -> Saved:
+def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[SerializedValue], SerializedValue]) -> Saved:
     """A superseded checkpoint with its writes in it, and every blob of it changed."""
     return msgspec.structs.replace(
         saved,
@@ -161,13 +161,13 @@ def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[Blob]
     )
 
 
-def changed(task: TaskWrites, change: Callable[[Blob], Blob]) -> TaskWrites:
+def changed(task: TaskWrites, change: Callable[[SerializedValue], SerializedValue]) -> TaskWrites:
     """The writes of a task with every blob changed."""
-    writes = tuple(Write(write.idx, write.channel, change(write.blob)) for write in task.writes)
+    writes = tuple(TaskWrite(write.idx, write.channel, change(write.blob)) for write in task.writes)
     return TaskWrites(task.task_path, task.task_id, writes)
 
 
-def rewritten(record: Record, change: Callable[[Blob], Blob]) -> bytes | None:
+def rewritten(record: Record, change: Callable[[SerializedValue], SerializedValue]) -> bytes | None:
     """The value of a record of a checkpoint or of writes with every blob changed; None when it stays the same."""
     before: Saved | TaskWrites
     after: Saved | TaskWrites

@@ -1,10 +1,10 @@
 """Values of channels and writes, with references in place of the messages in them.
 
 Before a value is serialized, each message in it is replaced by a placeholder: an empty message of the same class, whose
-content is a marker with a number. The number points into the entries of the `Blob`. An entry refers to a row of the
-history; where the message has no row yet, it holds the message. When the row exists, only the entry is written anew:
-the bytes of the serializer stay as they are. So a checkpoint holds no copy of a message of the history, and what is
-deleted there is gone from it.
+content is a marker with a number. The number is an index into the entries of the `SerializedValue`. An entry refers to
+a row of the history, or holds the message itself if it has no row yet. When the row exists, only the entry is
+rewritten; the serializer's bytes stay as they are. So a checkpoint holds no copy of a message of the history, and a
+message that is deleted there is gone from the checkpoint too.
 
 Pairs such as `("user", "Hello")` and objects with a role stand for messages: of these the content is replaced. A plain
 string is never replaced, whatever it says.
@@ -36,14 +36,14 @@ _SAYING = frozenset(("content", "tool_calls", "tool_call_id"))
 
 Row = tuple[int, str, int]
 """The seq and the id of a row, and which of its messages: a row of another format may be several."""
-Find = Callable[[BaseMessage], "Place | None"]
-Candidates = Callable[[str | None], Iterable["Place"]]
+Find = Callable[[BaseMessage], "HistoryPosition | None"]
+Candidates = Callable[[str | None], Iterable["HistoryPosition"]]
 """Returns the places of the messages that have an id; for None, of those that may have been written without one."""
 Leaf = Callable[[Any], Any]
 """Returns what a value is replaced by, or the value itself."""
 
 
-class Place(NamedTuple):
+class HistoryPosition(NamedTuple):
     """Where a message lies in the history: which part of a row, of how many."""
 
     version: Version
@@ -53,19 +53,19 @@ class Place(NamedTuple):
     parts: int = 1
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class MessageReference(Struct, frozen=True, array_like=True):
     """A message of a value: a row and the fields that differ from it, or the whole message, as JSON."""
 
     row: Row | None
     json: str = ""
 
 
-class Blob(Struct, frozen=True, array_like=True):
+class SerializedValue(Struct, frozen=True, array_like=True):
     """A value as the serializer wrote it, and the messages that were taken out before."""
 
     tag: str
     data: bytes
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[MessageReference, ...] = ()
 
 
 def is_sharing(serde: SerializerProtocol) -> bool:
@@ -73,49 +73,49 @@ def is_sharing(serde: SerializerProtocol) -> bool:
     return type(serde) is JsonPlusSerializer
 
 
-def dump(serde: SerializerProtocol, value: Any, find: Find | None) -> Blob:
+def dump(serde: SerializerProtocol, value: Any, find: Find | None) -> SerializedValue:
     """Serializes a value. `find` looks up messages in the history; None leaves them in the value."""
     extraction = Extraction(find) if find is not None else None
     try:
         slim = replaced(value, extraction.leaf) if extraction is not None else value
     except (Marked, RecursionError):
         slim, extraction = value, None
-    return Blob(*serde.dumps_typed(slim), tuple(extraction.entries) if extraction is not None else ())
+    return SerializedValue(*serde.dumps_typed(slim), tuple(extraction.entries) if extraction is not None else ())
 
 
-def load(serde: SerializerProtocol, blob: Blob, rows: Mapping[int, Sequence[Version]]) -> Any:
+def load(serde: SerializerProtocol, blob: SerializedValue, rows: Mapping[int, Sequence[Version]]) -> Any:
     """The value of a blob. A message whose row is gone is empty, except for its id."""
     value = serde.loads_typed((blob.tag, blob.data))
     return replaced(value, _Restoration(blob.entries, rows).leaf) if blob.entries else value
 
 
-def rows_in(blob: Blob) -> Iterator[tuple[int, str]]:
+def rows_in(blob: SerializedValue) -> Iterator[tuple[int, str]]:
     """The rows that a blob refers to."""
     return (entry.row[:2] for entry in blob.entries if entry.row is not None)
 
 
-def settle(blob: Blob, candidates: Candidates) -> Blob:
+def settle(blob: SerializedValue, candidates: Candidates) -> SerializedValue:
     """Refers to the rows that messages of a blob have got since it was written."""
     if all(entry.row is not None for entry in blob.entries):
         return blob
-    return Blob(blob.tag, blob.data, tuple(_settled(entry, candidates) for entry in blob.entries))
+    return SerializedValue(blob.tag, blob.data, tuple(_settled(entry, candidates) for entry in blob.entries))
 
 
-def detach(blob: Blob, rows: Mapping[int, Sequence[Version]]) -> Blob:
+def detach(blob: SerializedValue, rows: Mapping[int, Sequence[Version]]) -> SerializedValue:
     """The same value with whole messages in place of references."""
-    return Blob(blob.tag, blob.data, tuple(_detached(entry, rows) for entry in blob.entries))
+    return SerializedValue(blob.tag, blob.data, tuple(_detached(entry, rows) for entry in blob.entries))
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _entry_at(place: Place, message: BaseMessage) -> Entry:
+def _entry_at(place: HistoryPosition, message: BaseMessage) -> MessageReference:
     # A delta channel keeps messages without an id, whose rows have one.
     changes = "" if message.id is not None else codec.encode({"data": {"id": None}})
-    return Entry((place.seq, place.row_id, place.part), changes)
+    return MessageReference((place.seq, place.row_id, place.part), changes)
 
 
-def _settled(entry: Entry, candidates: Candidates) -> Entry:
+def _settled(entry: MessageReference, candidates: Candidates) -> MessageReference:
     if entry.row is not None:
         return entry
     native = _native(entry)
@@ -123,7 +123,7 @@ def _settled(entry: Entry, candidates: Candidates) -> Entry:
     return min(found, key=lambda each: len(each.json), default=entry)
 
 
-def _entry_like(native: dict[str, Any], place: Place) -> Entry | None:
+def _entry_like(native: dict[str, Any], place: HistoryPosition) -> MessageReference | None:
     """Refers to a row that says the same as a message; the id may be new, or the message a chunk. Else None."""
     row = native_of(place.version.message)
     mine, theirs = native["data"], row["data"]
@@ -133,10 +133,10 @@ def _entry_like(native: dict[str, Any], place: Place) -> Entry | None:
         return None
     is_exact = not changed and native["type"] == row["type"]
     json = "" if is_exact else codec.encode({"type": native["type"], "data": changed})
-    return Entry((place.seq, place.row_id, place.part), json)
+    return MessageReference((place.seq, place.row_id, place.part), json)
 
 
-def _message(entry: Entry, rows: Mapping[int, Sequence[Version]]) -> BaseMessage | None:
+def _message(entry: MessageReference, rows: Mapping[int, Sequence[Version]]) -> BaseMessage | None:
     """The message of an entry; None where its row is gone."""
     if entry.row is None:
         return message_from(_native(entry))
@@ -153,12 +153,12 @@ def _message(entry: Entry, rows: Mapping[int, Sequence[Version]]) -> BaseMessage
     return message_from({"type": changes.get("type", native["type"]), "data": kept})
 
 
-def _detached(entry: Entry, rows: Mapping[int, Sequence[Version]]) -> Entry:
+def _detached(entry: MessageReference, rows: Mapping[int, Sequence[Version]]) -> MessageReference:
     message = _message(entry, rows) if entry.row is not None else None
-    return entry if message is None else Entry(None, codec.encode(native_of(message)))
+    return entry if message is None else MessageReference(None, codec.encode(native_of(message)))
 
 
-def _native(entry: Entry) -> dict[str, Any]:
+def _native(entry: MessageReference) -> dict[str, Any]:
     return cast("dict[str, Any]", codec.decode(entry.json, "a message of a checkpoint"))
 
 
@@ -174,7 +174,7 @@ class Extraction:
 
     def __init__(self, find: Find) -> None:
         self._find = find
-        self.entries: list[Entry] = []
+        self.entries: list[MessageReference] = []
 
     def leaf(self, value: Any) -> Any:
         kind = type(value)
@@ -196,7 +196,7 @@ class Extraction:
             draft = draft_of(message)
             if draft is None:
                 return None
-            self.entries.append(Entry(None, codec.encode(draft.row.content)))
+            self.entries.append(MessageReference(None, codec.encode(draft.row.content)))
         return len(self.entries) - 1
 
     def _without_content(self, value: Any) -> Any:
@@ -215,7 +215,7 @@ class Extraction:
 class _Restoration:
     """Puts messages back into a value."""
 
-    def __init__(self, entries: Sequence[Entry], rows: Mapping[int, Sequence[Version]]) -> None:
+    def __init__(self, entries: Sequence[MessageReference], rows: Mapping[int, Sequence[Version]]) -> None:
         self._entries = entries
         self._rows = rows
 

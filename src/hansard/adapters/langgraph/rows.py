@@ -15,7 +15,7 @@ _GAP = 8
 """Rows between two runs that are read over: cheaper than asking twice."""
 
 
-class Rows:
+class HistoryRows:
     """Messages of one conversation by seq, each read once."""
 
     def __init__(self, store: Store, conversation_id: str) -> None:

@@ -28,9 +28,9 @@ from hansard.adapters.history import settled
 from hansard.adapters.langgraph import prune, records
 from hansard.adapters.langgraph.delta import HEARD, HEARD_TASK, heard_in, with_heard
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
-from hansard.adapters.langgraph.reader import Found, Reader, config_of, place_of
-from hansard.adapters.langgraph.threads import Threads
-from hansard.adapters.langgraph.writer import Writer
+from hansard.adapters.langgraph.reader import CheckpointReader, LoadedCheckpoint, config_of, place_of
+from hansard.adapters.langgraph.threads import ThreadCache
+from hansard.adapters.langgraph.writer import CheckpointWriter
 from hansard.store import Store
 
 
@@ -41,15 +41,15 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         super().__init__(serde=serde)
         self._store = store
         self._call = call
-        self._threads = Threads()
+        self._threads = ThreadCache()
 
     @property
-    def _reader(self) -> Reader:
-        return Reader(self._store, self.serde, self._threads)
+    def _reader(self) -> CheckpointReader:
+        return CheckpointReader(self._store, self.serde, self._threads)
 
     @property
-    def _writer(self) -> Writer:
-        return Writer(self._store, self.serde, self._threads, self._reader)
+    def _writer(self) -> CheckpointWriter:
+        return CheckpointWriter(self._store, self.serde, self._threads, self._reader)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Versions are numbers from 1 on; those of a thread that another saver began stay the texts they are."""
@@ -168,7 +168,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
                 await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
                 kept[task.task_id] = task
 
-    async def _copy_heard(self, found: Found, place: tuple[str, ...]) -> None:
+    async def _copy_heard(self, found: LoadedCheckpoint, place: tuple[str, ...]) -> None:
         """Copies what others said before a checkpoint, as a write of its parent: so it becomes a part of the copy."""
         writes, parent = await self._reader.heard_before(found), found.saved.parent
         if writes and parent is not None:

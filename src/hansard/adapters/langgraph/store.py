@@ -50,7 +50,7 @@ VECTORS = "langgraph-store-vectors"
 Vectors = dict[tuple[Namespace, str], list[list[float]]]
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class StoredItem(msgspec.Struct, frozen=True, array_like=True):
     """An item as its record holds it. A read that renews its life changes the record: then `updated_at` is here."""
 
     value: dict[str, Any]
@@ -341,11 +341,11 @@ def _queries(ops: Iterable[Op]) -> list[str]:
     return list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
 
 
-def _kept(record: Record) -> Kept:
-    return value_of(record, Kept)
+def _kept(record: Record) -> StoredItem:
+    return value_of(record, StoredItem)
 
 
-def _times(record: Record, kept: Kept) -> tuple[datetime, datetime]:
+def _times(record: Record, kept: StoredItem) -> tuple[datetime, datetime]:
     return record.created_at, record.updated_at if kept.updated_at is None else from_micros(kept.updated_at)
 
 

@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
 from hansard.adapters.langgraph.records import Saved, TaskWrites, changed
-from hansard.adapters.langgraph.references import Place, settle
+from hansard.adapters.langgraph.references import HistoryPosition, settle
 from hansard.adapters.langgraph.versions import Version, begin
 from hansard.cache import Cache
 from hansard.model import Message
@@ -36,7 +36,7 @@ _Place = tuple[str, str, str]
 """Thread, namespace, checkpoint."""
 
 
-class Line:
+class StateMessages:
     """Messages of a state, one behind the other, and where they lie in the history. It is never changed."""
 
     def __init__(
@@ -77,9 +77,9 @@ class Line:
             self._weight = sum(version.weight for version in self.versions)
         return self._weight
 
-    def and_more(self, places: Sequence[Place]) -> Line:
+    def and_more(self, places: Sequence[HistoryPosition]) -> StateMessages:
         seqs, versions = [place.seq for place in places], [place.version for place in places]
-        line = Line(
+        line = StateMessages(
             [*self.versions, *versions],
             [*self.seqs, *seqs],
             [*self.row_ids, *(place.row_id for place in places)],
@@ -90,7 +90,7 @@ class Line:
             line._numbers = _numbered(versions, dict(self._numbers), len(self))
         return line
 
-    def at(self, key: str) -> Iterator[Place]:
+    def at(self, key: str) -> Iterator[HistoryPosition]:
         """The messages of a key."""
         if self._numbers is None:
             self._numbers = _numbered(self.versions, {}, 0)
@@ -99,18 +99,18 @@ class Line:
     def row_id(self, seq: int) -> str:
         return self.row_ids[self.seqs.index(seq)]
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[HistoryPosition]:
         """Where each message lies."""
         return map(self._place, range(len(self)))
 
-    def _place(self, number: int) -> Place:
+    def _place(self, number: int) -> HistoryPosition:
         seqs, seq = self.seqs, self.seqs[number]
         first, end = number, number + 1
         while first and seqs[first - 1] == seq:
             first -= 1
         while end < len(seqs) and seqs[end] == seq:
             end += 1
-        return Place(self.versions[number], seq, self.row_ids[number], number - first, end - first)
+        return HistoryPosition(self.versions[number], seq, self.row_ids[number], number - first, end - first)
 
 
 def _numbered(versions: Iterable[Version], numbers: _Numbers, begin: int) -> _Numbers:
@@ -120,7 +120,7 @@ def _numbered(versions: Iterable[Version], numbers: _Numbers, begin: int) -> _Nu
     return numbers
 
 
-def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> Line:
+def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> StateMessages:
     versions: list[Version] = []
     seqs: list[int] = []
     row_ids: list[str] = []
@@ -128,7 +128,7 @@ def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> Line:
         versions += made
         seqs += [row.seq] * len(made)
         row_ids += [row.id] * len(made)
-    return Line(versions, seqs, row_ids)
+    return StateMessages(versions, seqs, row_ids)
 
 
 def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]:
@@ -151,26 +151,26 @@ def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]
 class Thread:
     """A thread's root graph: the branch that it writes to, and which messages of it lie there."""
 
-    def __init__(self, branch: str, line: Line | None = None) -> None:
+    def __init__(self, branch: str, line: StateMessages | None = None) -> None:
         self.branch = branch
         self.is_owned = True
         """False for a conversation that others began for nobody."""
         self.head: str = ""
-        self.line = line or Line()
+        self.line = line or StateMessages()
         """The messages of the state that was read or put last."""
         self.tail = self.line.newest
         """The newest row of the branch that is known of."""
         self.unheard: list[int] = []
         """Rows before it that others have written while the graph ran, and that are in no state of it yet."""
-        self._pinned: deque[tuple[str, Line]] = deque(maxlen=_PINNED)
-        self._places: dict[str, list[Place]] = {}
-        self._indexed: list[Line] = []
+        self._pinned: deque[tuple[str, StateMessages]] = deque(maxlen=_PINNED)
+        self._places: dict[str, list[HistoryPosition]] = {}
+        self._indexed: list[StateMessages] = []
 
     @property
     def weight(self) -> int:
         return self.line.weight + sum(line.weight for _, line in self._pinned if line is not self.line)
 
-    def hear(self, branch: str, line: Line) -> None:
+    def hear(self, branch: str, line: StateMessages) -> None:
         """The messages of an older checkpoint, from which a run may go on."""
         self._pinned.append((branch, line))
 
@@ -183,7 +183,7 @@ class Thread:
     def turn_to(self, branch: str) -> None:
         """Goes on with another branch: what lies on this one need not lie there."""
         if branch != self.branch:
-            self.branch, self.line, self.unheard = branch, Line(), []
+            self.branch, self.line, self.unheard = branch, StateMessages(), []
             self._places, self._indexed = {}, []
 
     def split(self, branch: str, reached: int) -> None:
@@ -203,17 +203,17 @@ class Thread:
                 self.add(line.places())
         self._indexed = lines
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[HistoryPosition]) -> None:
         for place in places:
             known = self._places.setdefault(key_of(place.version.message), [])
             if all(each.seq != place.seq or each.part != place.part for each in known):
                 known.append(place)
 
-    def place_of(self, message: BaseMessage) -> Place | None:
+    def place_of(self, message: BaseMessage) -> HistoryPosition | None:
         """Where this very message lies; None for one that is not stored, or has been edited since."""
         return next((place for place in self.places(key_of(message)) if place.version.is_exactly(message)), None)
 
-    def places(self, key: str) -> Iterable[Place]:
+    def places(self, key: str) -> Iterable[HistoryPosition]:
         """Where messages of a key lie, in whatever version."""
         return chain(self._places.get(key, ()), self.line.at(key))
 
@@ -221,7 +221,9 @@ class Thread:
         """The writes of a task with references to the rows of the messages in them."""
         return changed(task, lambda blob: settle(blob, lambda id: self.places(id) if id else ()))
 
-    def find(self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]) -> Place | None:
+    def find(
+        self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]
+    ) -> HistoryPosition | None:
         """Where this very message lies; None for a new or an edited one, or where it lies is taken."""
         for place in self._places.get(key_of(message), ()):
             if (place.seq, place.part) not in used and place.seq not in known and place.version.is_exactly(message):
@@ -234,7 +236,7 @@ def key_of(message: BaseMessage) -> str:
     return message.id or f"@{message.content}"
 
 
-class Said(NamedTuple):
+class LatestState(NamedTuple):
     """The messages of a thread's newest checkpoint, at a version of the conversation.
 
     Reading rows and making messages of them costs more than copying messages. While the version is the same, so are the
@@ -244,27 +246,27 @@ class Said(NamedTuple):
     version: int
     head: str
     branch: str
-    line: Line
+    line: StateMessages
 
     def is_at(self, version: int, head: str, branch: str | None) -> bool:
         return (self.version, self.head, self.branch) == (version, head, branch)
 
 
-class Known(Struct):
+class KnownCheckpoint(Struct):
     """A checkpoint that was put or read lately, and the revision of its record."""
 
     saved: Saved
     revision: int
 
 
-class Threads:
+class ThreadCache:
     """The threads and checkpoints that were used last, a bounded number of each."""
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._checkpoints: Cache[_Place, Known] = Cache(_CHECKPOINTS)
+        self._checkpoints: Cache[_Place, KnownCheckpoint] = Cache(_CHECKPOINTS)
         self._tasks: Cache[_Place, dict[str, TaskWrites]] = Cache(_CHECKPOINTS)
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, LatestState] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored just now."""
         self._unsettled: dict[str, dict[tuple[tuple[str, ...], str], None]] = {}
@@ -296,20 +298,20 @@ class Threads:
         more = sum(said.weight for line, said in lines if said is not line)
         return more + sum(thread.weight for thread in self._threads.values())
 
-    def said(self, thread_id: str) -> Said | None:
+    def said(self, thread_id: str) -> LatestState | None:
         return self._said.get(thread_id)
 
-    def say(self, thread_id: str, said: Said | None) -> None:
+    def say(self, thread_id: str, said: LatestState | None) -> None:
         """Remembers it as long as the thread."""
         if said is not None and thread_id in self._threads:
             self._said[thread_id] = said
         else:
             self._said.pop(thread_id, None)
 
-    def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> Known | None:
+    def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> KnownCheckpoint | None:
         return self._checkpoints.peek((thread_id, checkpoint_ns, id)) if id else None
 
-    def know(self, thread_id: str, checkpoint_ns: str, id: str, known: Known) -> None:
+    def know(self, thread_id: str, checkpoint_ns: str, id: str, known: KnownCheckpoint) -> None:
         self._checkpoints.put((thread_id, checkpoint_ns, id), known)
 
     def tasks(self, thread_id: str, checkpoint_ns: str, id: str) -> dict[str, TaskWrites]:

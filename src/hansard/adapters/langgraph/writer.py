@@ -24,10 +24,10 @@ from hansard.adapters.langgraph.delta import MESSAGES
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.history_sync import Fork, Placed, noted, placed
 from hansard.adapters.langgraph.messages import is_messages, messages_in
-from hansard.adapters.langgraph.reader import NO_CHECKPOINT, Reader, place_of
-from hansard.adapters.langgraph.records import Saved, TaskWrites, Write
-from hansard.adapters.langgraph.references import Blob
-from hansard.adapters.langgraph.threads import Known, Thread, Threads
+from hansard.adapters.langgraph.reader import NO_CHECKPOINT, CheckpointReader, place_of
+from hansard.adapters.langgraph.records import Saved, TaskWrite, TaskWrites
+from hansard.adapters.langgraph.references import SerializedValue
+from hansard.adapters.langgraph.threads import KnownCheckpoint, Thread, ThreadCache
 from hansard.adapters.langgraph.versions import copied
 from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Record
@@ -38,16 +38,16 @@ from hansard.store.records import Delete, Put
 class Fold(NamedTuple):
     """What the writes of a checkpoint are folded with when the next one is put."""
 
-    settle: Callable[[Blob], Blob]
+    settle: Callable[[SerializedValue], SerializedValue]
     """Refers to the rows that messages have got with it."""
-    dump: Callable[[str], Blob]
+    dump: Callable[[str], SerializedValue]
     """Serializes a value of the next one, given its channel."""
 
 
-class Writer:
+class CheckpointWriter:
     """Writes checkpoints, and the writes of tasks, in one call of the saver."""
 
-    def __init__(self, store: Store, serde: SerializerProtocol, threads: Threads, reader: Reader) -> None:
+    def __init__(self, store: Store, serde: SerializerProtocol, threads: ThreadCache, reader: CheckpointReader) -> None:
         self._store = store
         self._serde = serde
         self._threads = threads
@@ -190,14 +190,14 @@ class Writer:
     def _values(
         self,
         parent_id: str | None,
-        parent: Known | None,
+        parent: KnownCheckpoint | None,
         checkpoint: Checkpoint,
         new_versions: ChannelVersions,
         thread: Thread,
         shared: Placed | None,
     ) -> dict[str, Any]:
         """Values that are new, and where the others lie."""
-        own: dict[str, Blob] = {}
+        own: dict[str, SerializedValue] = {}
         homes: dict[str, str] = {}
         for name, value in checkpoint["channel_values"].items():
             if name == MESSAGES and shared is not None and shared.runs is not None:
@@ -210,17 +210,19 @@ class Writer:
                 homes[name] = home
         return {"values": own, "homes": homes}
 
-    async def _write(self, place: tuple[str, ...], id: str, saved: Saved, parent: Known | None, fold: Fold) -> None:
+    async def _write(
+        self, place: tuple[str, ...], id: str, saved: Saved, parent: KnownCheckpoint | None, fold: Fold
+    ) -> None:
         """Stores a checkpoint and folds the writes of its parent, in one step."""
         if parent is None or saved.parent is None:
             written = await self._store.records.write([_put(place, id, saved)])
         else:
             saved, written = await self._write_and_fold(place, id, saved, saved.parent, parent, fold)
         assert written[0] is not None
-        self._threads.know(place[1], records.checkpoint_ns(place), id, Known(saved, written[0].revision))
+        self._threads.know(place[1], records.checkpoint_ns(place), id, KnownCheckpoint(saved, written[0].revision))
 
     async def _write_and_fold(
-        self, place: tuple[str, ...], id: str, saved: Saved, parent_id: str, parent: Known, fold: Fold
+        self, place: tuple[str, ...], id: str, saved: Saved, parent_id: str, parent: KnownCheckpoint, fold: Fold
     ) -> tuple[Saved, list[Record | None]]:
         thread_id, ns = place[1], records.checkpoint_ns(place)
         tasks = dict(self._threads.tasks(thread_id, ns, parent_id))
@@ -252,7 +254,9 @@ class Writer:
                 await self._delete_late(thread_id, ns, parent_id, late)
             return saved, written
 
-    async def _settle_subgraphs(self, thread_id: str, shared: Placed | None, settle: Callable[[Blob], Blob]) -> None:
+    async def _settle_subgraphs(
+        self, thread_id: str, shared: Placed | None, settle: Callable[[SerializedValue], SerializedValue]
+    ) -> None:
         """Lets the records of subgraphs refer to the rows that their messages have got in the root graph's state."""
         places = self._threads.unsettled(thread_id) if shared is not None and shared.new else []
         if not places:
@@ -304,7 +308,7 @@ class Writer:
         id = config["configurable"]["checkpoint_id"]
         thread = self._threads.get(thread_id)
         made = tuple(
-            Write(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value, thread))
+            TaskWrite(WRITES_IDX_MAP.get(channel, idx), channel, self._dump(value, thread))
             for idx, (channel, value) in enumerate(writes)
         )
         place, key = records.namespace(WRITES, thread_id, ns), f"{id}.{task_id}"
@@ -343,13 +347,13 @@ class Writer:
                 first = records.read_task(stored).writes if stored else ()
                 merged = TaskWrites(task.task_path, task.task_id, records.merged(first, task.writes))
 
-    def _dump(self, value: Any, thread: Thread | None) -> Blob:
+    def _dump(self, value: Any, thread: Thread | None) -> SerializedValue:
         if not self._is_sharing:
             return references.dump(self._serde, value, None)
         return references.dump(self._serde, value, thread.place_of if thread is not None else lambda _: None)
 
 
-def _rehomed(saved: Saved, parent: Known | None, dump: Callable[[str], Blob]) -> Saved:
+def _rehomed(saved: Saved, parent: KnownCheckpoint | None, dump: Callable[[str], SerializedValue]) -> Saved:
     """The checkpoint after others have changed its parent: what lay in older ones may lie elsewhere, or be gone."""
     homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
     own = {name: dump(name) for name in saved.homes if name not in homes}
@@ -374,7 +378,7 @@ def _parent(config: RunnableConfig) -> str | None:
     return None if id == NO_CHECKPOINT else id
 
 
-def _has_version_of(parent: Known | None, checkpoint: Checkpoint, channel: str) -> bool:
+def _has_version_of(parent: KnownCheckpoint | None, checkpoint: Checkpoint, channel: str) -> bool:
     """Whether a channel has the version that the parent has.
 
     LangGraph names no new versions when it copies a checkpoint, and the copy's parent is the parent of the original.
@@ -384,7 +388,7 @@ def _has_version_of(parent: Known | None, checkpoint: Checkpoint, channel: str) 
     return version is not None and before.get(channel) == version
 
 
-def _home(parent_id: str | None, parent: Known | None, channel: str) -> str | None:
+def _home(parent_id: str | None, parent: KnownCheckpoint | None, channel: str) -> str | None:
     """The checkpoint whose record holds the value that the parent has."""
     if parent is None:
         return None

@@ -49,7 +49,7 @@ _PAGE = 100
 _HOMES = 10_000
 
 
-class Kept(msgspec.Struct, frozen=True):
+class AdapterRecord(msgspec.Struct, frozen=True):
     """What a conversation's record holds."""
 
     version: int
@@ -145,7 +145,9 @@ class HansardConversationStore(ConversationStore):
             # Somebody else has said something since: what was read before is stale.
             begun = kept.revision if kept is not None else conversation.created_at.isoformat()
             updated = conversation.updated_at
-            record = _record_of(conversation, kept or Kept(0, None, "", updated, _USAGE.dump_python(RunUsage())))
+            record = _record_of(
+                conversation, kept or AdapterRecord(0, None, "", updated, _USAGE.dump_python(RunUsage()))
+            )
             record = replace(record, head_id=head_id, revision=f"{begun}+{head_id}", updated_at=updated)
         self._remember(conversation.id, [row_id(id) for id in (record.head_id, *record.branches) if id is not None])
         return record
@@ -154,9 +156,9 @@ class HansardConversationStore(ConversationStore):
         for id in ids:
             self._homes.put(id, conversation_id)
 
-    async def _kept(self, conversation_id: str) -> Kept | None:
+    async def _kept(self, conversation_id: str) -> AdapterRecord | None:
         record = await self._store.records.get((RECORDS,), conversation_id)
-        kept = value_of(record, Kept) if record is not None else None
+        kept = value_of(record, AdapterRecord) if record is not None else None
         if kept is None or kept.deferred is None:
             return kept
         return structs.replace(kept, deferred=await self._with_calls(conversation_id, kept.deferred))
@@ -281,7 +283,7 @@ class HansardConversationStore(ConversationStore):
         entries = [Put((ENTRIES, each), id, None, conversation_id=id) for each in ids]
         while True:
             stored = await self._store.records.get((RECORDS,), id)
-            if stored is not None and value_of(stored, Kept).version > version:
+            if stored is not None and value_of(stored, AdapterRecord).version > version:
                 await self._store.records.write(entries)
                 return
             put = Put((RECORDS,), id, value, stored.revision if stored is not None else 0, conversation_id=id)
@@ -306,7 +308,7 @@ class HansardConversationStore(ConversationStore):
         await self._store.delete_conversation(conversation_id)
 
 
-def _record_of(conversation: Conversation, kept: Kept) -> ConversationRecord:
+def _record_of(conversation: Conversation, kept: AdapterRecord) -> ConversationRecord:
     return ConversationRecord(
         conversation_id=conversation.id,
         head_id=kept.head_id,
@@ -321,8 +323,8 @@ def _record_of(conversation: Conversation, kept: Kept) -> ConversationRecord:
     )
 
 
-def _kept_of(record: ConversationRecord, version: int) -> Kept:
-    return Kept(
+def _kept_of(record: ConversationRecord, version: int) -> AdapterRecord:
+    return AdapterRecord(
         version,
         record.head_id,
         record.revision,

@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
 
 from hansard.adapters.history import reading_of
 from hansard.formats.dialogue import side_of
-from hansard.formats.parts import AnyPart, Audio, Image, Media, Refusal, Text, ToolCall, ToolResult
+from hansard.formats.parts import AnyPart, Audio, ImagePart, Media, Refusal, Text, ToolCall, ToolResult
 from hansard.model import Message, Usage
 
 FORMAT = "pydantic_ai"
@@ -156,5 +156,5 @@ def _user_content(part: AnyPart) -> UserContent | None:
         return BinaryContent(data, media_type=part.media_type or "application/octet-stream")
     if not part.url:
         return None
-    kind = ImageUrl if isinstance(part, Image) else AudioUrl if isinstance(part, Audio) else DocumentUrl
+    kind = ImageUrl if isinstance(part, ImagePart) else AudioUrl if isinstance(part, Audio) else DocumentUrl
     return kind(part.url, media_type=part.media_type)

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from hansard import codec, ids
 from hansard.agents.capture import fields, streaming_message, turns
-from hansard.agents.capture.outbox import Counts, Ledger
-from hansard.agents.capture.spool import Entry, Spool
+from hansard.agents.capture.outbox import Counts, Outbox
+from hansard.agents.capture.spool import Spool, SpooledMessage
 from hansard.agents.capture.stream_reader import Listener
 from hansard.agents.capture.streaming_message import Pace
 from hansard.agents.capture.trace import current_trace_id
@@ -62,7 +62,7 @@ class Capture:
         self._blocked = blocked
         self._pace = Pace(interval=interval, lease=lease, idle=idle)
         folder = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
-        self._ledger = Ledger(store, timeout=checks.seconds(timeout, "timeout"), spool=folder)
+        self._ledger = Outbox(store, timeout=checks.seconds(timeout, "timeout"), spool=folder)
 
     @property
     def counts(self) -> Counts:
@@ -138,14 +138,14 @@ class Capture:
 
     # A turn
 
-    async def _begin(self, inbound: Inbound | None) -> Entry | None:
+    async def _begin(self, inbound: Inbound | None) -> SpooledMessage | None:
         """Records what was said, and prepares the reply. None: this turn is not recorded."""
         if inbound is None:
             self.counts.skipped += 1
             return None
         given = inbound.id
         id = ids.message_id() if given is None else turns.id_text(given)
-        entry = Entry(
+        entry = SpooledMessage(
             conversation_id=turns.id_text(inbound.conversation_id),
             message=fields.readable(turns.as_message(inbound, id), self.store.limits),
             user_id=None if inbound.user_id is None else turns.id_text(inbound.user_id),
@@ -163,7 +163,7 @@ class Capture:
         )
         return structs.replace(entry, message=reply)
 
-    async def _answer(self, turn: Entry, result: Any) -> None:
+    async def _answer(self, turn: SpooledMessage, result: Any) -> None:
         reply = self._read_reply(result)
         if reply is not None:
             message = fields.readable(turns.with_reply(turn.message, reply), self.store.limits)
@@ -177,7 +177,7 @@ class Capture:
             return turns.plain_reply(result)
         return found if found is None or isinstance(found, Reply) else turns.plain_reply(found)
 
-    async def _listen(self, turn: Entry | None, result: Any) -> AsyncIterator[Any]:
+    async def _listen(self, turn: SpooledMessage | None, result: Any) -> AsyncIterator[Any]:
         """The pieces of a reply as they come, heard on the way."""
         if not hasattr(type(result), "__aiter__"):
             # Not a stream after all.

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from hansard import rules
 from hansard.agents import delivery
-from hansard.agents.capture.spool import Entry, Home, Spool
+from hansard.agents.capture.spool import Spool, SpooledMessage, SpoolView
 from hansard.executor import aside
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
@@ -47,7 +47,7 @@ class Counts(Struct):
     """Messages that are neither in the store nor in the spool."""
 
 
-class Ledger:
+class Outbox:
     """The store as a capture writes to it."""
 
     def __init__(self, store: Store, *, timeout: float, spool: Spool | None) -> None:
@@ -55,14 +55,14 @@ class Ledger:
         self.counts = Counts()
         self._timeout = timeout
         self._spool = spool
-        self._home = Home(store.tenant_id, store.user_id)
+        self._home = SpoolView(store.tenant_id, store.user_id)
         self._replaying = asyncio.Lock()
         self._retry = delivery.Retry(_FIRST_PAUSE, _LONGEST_PAUSE, is_behind=spool is not None)
         """Behind while something may wait in the spool: at first, what a process before us left."""
         self._retrying: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[bool] | None = None
 
-    async def append(self, entry: Entry, *, final: bool = True) -> Appended | None:
+    async def append(self, entry: SpooledMessage, *, final: bool = True) -> Appended | None:
         """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
         if self._retry.is_behind and not await self._catch_up():
             if final:
@@ -80,7 +80,7 @@ class Ledger:
             self.counts.repeated += 1
         return appended
 
-    async def update(self, entry: Entry, *, final: bool) -> Outcome:
+    async def update(self, entry: SpooledMessage, *, final: bool) -> Outcome:
         """Brings a stored message into this state."""
         if self._retry.is_behind and not await self._catch_up():
             if final:
@@ -115,7 +115,7 @@ class Ledger:
 
     # Inside
 
-    async def _append(self, entry: Entry) -> Appended:
+    async def _append(self, entry: SpooledMessage) -> Appended:
         return await self.store.append(
             entry.conversation_id,
             [entry.message],
@@ -124,7 +124,7 @@ class Ledger:
             branch=entry.branch,
         )
 
-    async def _missed(self, entry: Entry, error: Exception, *, final: bool) -> Outcome:
+    async def _missed(self, entry: SpooledMessage, error: Exception, *, final: bool) -> Outcome:
         if delivery.is_refusal(error):
             self.counts.refused += 1
             logger.error("message %r of %r is refused: %s", entry.message.id, entry.conversation_id, error)
@@ -136,7 +136,7 @@ class Ledger:
             await self._keep(entry)
         return "failed"
 
-    async def _keep(self, entry: Entry) -> None:
+    async def _keep(self, entry: SpooledMessage) -> None:
         if self._spool is None:
             self.counts.lost += 1
             return
@@ -191,7 +191,7 @@ class Ledger:
             await aside(spool.done, batch)
         return not spool.is_waiting(self._home)
 
-    async def _put(self, entry: Entry) -> Outcome:
+    async def _put(self, entry: SpooledMessage) -> Outcome:
         """Stores a spooled message in its state, whatever of it is stored already."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -215,7 +215,7 @@ def _is_open(stored: Status, spooled: Status) -> bool:
 class Writing:
     """One streamed message in the ledger: appended once, then updated."""
 
-    def __init__(self, ledger: Ledger, entry: Entry) -> None:
+    def __init__(self, ledger: Outbox, entry: SpooledMessage) -> None:
         self._ledger = ledger
         self._entry = entry
         self._created_at = entry.message.created_at
@@ -236,7 +236,7 @@ class Writing:
         elif await self._ledger.update(entry, final=final) == "refused":
             self._is_over = True
 
-    async def _begin(self, entry: Entry, *, final: bool) -> None:
+    async def _begin(self, entry: SpooledMessage, *, final: bool) -> None:
         appended = await self._ledger.append(entry, final=final)
         if appended is None:
             self._is_tried = True

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.model import Status, Usage
 
 
-class Answer(Struct, frozen=True):
+class SdkReply(Struct, frozen=True):
     """A provider's answer: its content in the words of its format, and what it cost."""
 
     content: Any
@@ -59,7 +59,7 @@ def named(usage: Usage | None, model: Any) -> Usage | None:
     return msgspec.structs.replace(usage, model=model)
 
 
-def answer_of(result: Any) -> Answer | None:
+def answer_of(result: Any) -> SdkReply | None:
     """A Chat Completion, an Anthropic message or a Response; None for anything else."""
     model = field_of(result, "model")
     usage = named(usage_of(field_of(result, "usage")), model)
@@ -72,18 +72,18 @@ def answer_of(result: Any) -> Answer | None:
     blocks = field_of(result, "content")
     if isinstance(blocks, list) and field_of(result, "stop_reason") is not None:
         blocked = field_of(result, "stop_reason") == "refusal"
-        return Answer(blocks_of(blocks), "anthropic", usage, "blocked" if blocked else "complete")
+        return SdkReply(blocks_of(blocks), "anthropic", usage, "blocked" if blocked else "complete")
     items = field_of(result, "output")
     if isinstance(items, list) and field_of(result, "object") == "response":
-        return Answer([plain(item) for item in items], "openai.responses", usage)
+        return SdkReply([plain(item) for item in items], "openai.responses", usage)
     return None
 
 
-def _chat_answer(message: dict[str, Any], usage: Usage | None, status: Status) -> Answer:
+def _chat_answer(message: dict[str, Any], usage: Usage | None, status: Status) -> SdkReply:
     said = {key: value for key, value in message.items() if value not in (None, [])}
     if set(said) <= {"role", "content"} and isinstance(said.get("content"), str):
-        return Answer(said["content"], "text", usage, status)
-    return Answer({"role": "assistant", "content": None, **said}, "openai.chat", usage, status)
+        return SdkReply(said["content"], "text", usage, status)
+    return SdkReply({"role": "assistant", "content": None, **said}, "openai.chat", usage, status)
 
 
 def blocks_of(blocks: list[Any]) -> list[Any]:

@@ -34,7 +34,7 @@ SUFFIX = ".spool"
 _MOST = 100_000_000
 
 
-class Home(Struct, frozen=True):
+class SpoolView(Struct, frozen=True):
     """Whose messages: the view that they were written through."""
 
     tenant: str
@@ -45,7 +45,7 @@ class Home(Struct, frozen=True):
         return hashlib.sha256(f"{self.tenant}\0{self.user or ''}\0{self.user is None}".encode()).hexdigest()[:16]
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SpooledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message on its way into a conversation."""
 
     conversation_id: str
@@ -56,18 +56,18 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Line(Struct, frozen=True, omit_defaults=True):
-    home: Home
-    entry: Entry
+    home: SpoolView
+    entry: SpooledMessage
 
 
-class Batch(Struct, frozen=True):
+class SpooledFile(Struct, frozen=True):
     """A file of the spool, to be replayed from its beginning and then removed."""
 
     path: Path
-    entries: list[Entry]
+    entries: list[SpooledMessage]
 
 
-class _File:
+class _OpenSpoolFile:
     """A file that this process holds."""
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -98,12 +98,12 @@ class Spool:
         self.folder = Path(folder)
         self.max_bytes = checks.count(max_bytes, "max_bytes")
         self._lock = threading.Lock()
-        self._writing: dict[str, _File] = {}
+        self._writing: dict[str, _OpenSpoolFile] = {}
         """The file that is written now, by home."""
-        self._held: dict[Path, _File] = {}
+        self._held: dict[Path, _OpenSpoolFile] = {}
         """Files of ours that wait to be replayed."""
 
-    def add(self, home: Home, entry: Entry) -> None:
+    def add(self, home: SpoolView, entry: SpooledMessage) -> None:
         """Keeps an entry. An `OSError` when the disk or the spool is full, or the folder cannot be written."""
         line = msgspec.json.encode(_Line(home, entry)) + b"\n"
         with self._lock:
@@ -112,12 +112,12 @@ class Spool:
             file = self._writing.get(home.name) or self._create(home)
             file.append(line)
 
-    def is_waiting(self, home: Home) -> bool:
+    def is_waiting(self, home: SpoolView) -> bool:
         """Whether this process has anything to replay: of its own, or taken over from one that died."""
         with self._lock:
             return home.name in self._writing or any(path.name.startswith(home.name) for path in self._held)
 
-    def take(self, home: Home) -> Iterator[Batch]:
+    def take(self, home: SpoolView) -> Iterator[SpooledFile]:
         """What waits, oldest first. Call `done` for each batch that was replayed; others are taken again later."""
         with self._lock:
             if (file := self._writing.pop(home.name, None)) is not None:
@@ -127,9 +127,9 @@ class Spool:
             with self._lock:
                 is_ours = path in self._held or self._take_over(path)
             if is_ours:
-                yield Batch(path, self._entries(path, home))
+                yield SpooledFile(path, self._entries(path, home))
 
-    def done(self, batch: Batch) -> None:
+    def done(self, batch: SpooledFile) -> None:
         """The batch is stored: its file goes."""
         with self._lock:
             file = self._held.pop(batch.path)
@@ -146,16 +146,16 @@ class Spool:
 
     # Files
 
-    def _paths(self, home: Home) -> Iterator[Path]:
+    def _paths(self, home: SpoolView) -> Iterator[Path]:
         return (path for path in self.folder.glob(f"{home.name}-*{SUFFIX}") if _size(path))
 
     def _bytes(self) -> int:
         return sum(map(_size, self.folder.glob(f"*{SUFFIX}")))
 
-    def _create(self, home: Home) -> _File:
+    def _create(self, home: SpoolView) -> _OpenSpoolFile:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{ids.new_id(home.name + '-')}{SUFFIX}"
-        file = _File(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600))
+        file = _OpenSpoolFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600))
         fcntl.flock(file.fd, fcntl.LOCK_EX)
         folder = os.open(self.folder, os.O_RDONLY)
         try:
@@ -178,12 +178,12 @@ class Spool:
         except OSError:
             is_there = False
         if is_there:
-            self._held[path] = _File(path, fd)
+            self._held[path] = _OpenSpoolFile(path, fd)
         else:
             os.close(fd)
         return is_there
 
-    def _entries(self, path: Path, home: Home) -> list[Entry]:
+    def _entries(self, path: Path, home: SpoolView) -> list[SpooledMessage]:
         *lines, unfinished = path.read_bytes().split(b"\n")
         if unfinished:
             logger.warning("the last line of %s was not finished by its writer, and is left out", path)

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import structs
 
 from hansard.agents.capture import fields, sdk_replies, turns
-from hansard.agents.capture.outbox import Ledger, Writing
-from hansard.agents.capture.spool import Entry
-from hansard.agents.capture.streaming_message import Pace, Pen
+from hansard.agents.capture.outbox import Outbox, Writing
+from hansard.agents.capture.spool import SpooledMessage
+from hansard.agents.capture.streaming_message import Pace, StreamingMessage
 from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
@@ -21,13 +21,15 @@ _TOLD = ("format", "sources", "usage", "trace_id", "participant", "mentions", "m
 class Listener:
     """Hears the pieces of one reply. `hear` never waits and never fails."""
 
-    def __init__(self, ledger: Ledger, turn: Entry, pace: Pace, read: ReadChunk | None, reply: ReadReply) -> None:
+    def __init__(
+        self, ledger: Outbox, turn: SpooledMessage, pace: Pace, read: ReadChunk | None, reply: ReadReply
+    ) -> None:
         self._ledger = ledger
         self._message = turn.message
         self._read = read
         self._reply = reply
         self._writing = Writing(ledger, turn)
-        self._pen = Pen(self._writing, turn.message, pace)
+        self._pen = StreamingMessage(self._writing, turn.message, pace)
         self._usage: Usage | None = None
         self._last: Reply | None = None
         """What the agent itself says of its reply."""

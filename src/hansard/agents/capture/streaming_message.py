@@ -45,7 +45,7 @@ class Pace(Struct, frozen=True, kw_only=True):
             raise ValidationError(f"lease is {self.lease}: it must be longer than interval, {self.interval}")
 
 
-class Pen:
+class StreamingMessage:
     """Give it pieces with `add`, and end the message with `end`: nothing is lost by either being called late."""
 
     def __init__(self, put: Put, message: Message, pace: Pace) -> None:

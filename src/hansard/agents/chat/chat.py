@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from hansard import ids, rules
 from hansard.agents import delivery
-from hansard.agents.capture.streaming_message import Pace, Pen, all_ended
+from hansard.agents.capture.streaming_message import Pace, StreamingMessage, all_ended
 from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.chat import tools as tooling
 from hansard.agents.chat.fallback_store import Stores, Synced
@@ -268,7 +268,7 @@ class _Round:
         self._streaming = streaming
         self._is_stored = False
         message = Message("assistant", "", id=ids.message_id(), participant=chat._agent, trace_id=current_trace_id())
-        self._pen = Pen(self._put, message, chat._pace)
+        self._pen = StreamingMessage(self._put, message, chat._pace)
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         try:

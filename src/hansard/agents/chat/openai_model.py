@@ -47,7 +47,7 @@ class OpenAIModel:
         chunks = await self._client.chat.completions.create(
             model=self.name, messages=list(prompt.messages), stream=True, **asked, **self._options
         )
-        heard = _Heard(self.name)
+        heard = _StreamedReply(self.name)
         async with chunks:
             async for chunk in chunks:
                 if text := heard.take(chunk):
@@ -55,7 +55,7 @@ class OpenAIModel:
         yield heard.answer()
 
 
-class _Heard:
+class _StreamedReply:
     """The pieces of a stream, put together."""
 
     def __init__(self, model: str) -> None:

@@ -20,7 +20,7 @@ _BYTES_A_MS = 48
 """PCM of 16 bits at 24 kHz, as the API sends it by default."""
 
 
-class Item(Struct):
+class RealtimeItem(Struct):
     """What the events have said of an item so far."""
 
     id: str

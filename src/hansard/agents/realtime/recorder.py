@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from hansard import formats
 from hansard.agents.capture import sdk_replies
-from hansard.agents.realtime.items import Item, plain_event
-from hansard.agents.realtime.session_items import Settings, Shelf
+from hansard.agents.realtime.items import RealtimeItem, plain_event
+from hansard.agents.realtime.session_items import RecorderSettings, SessionItems
 from hansard.formats.openai_realtime import item_id
 from hansard.model import Message, Participant
 from hansard.store import Store, checks, drafts
@@ -28,7 +28,7 @@ _EARLY = 200
 """Events about items that have not come yet, kept until they do."""
 
 
-class Counts(Struct, kw_only=True):
+class RecorderCounts(Struct, kw_only=True):
     """What a recorder has heard."""
 
     events: int = 0
@@ -70,14 +70,14 @@ class Recorder:
         self._store = store
         self._keep_audio = checks.flag(keep_audio, "keep_audio")
         self._estimate = checks.flag(estimate, "estimate")
-        self._counts = Counts()
+        self._counts = RecorderCounts()
         self._model: str | None = None
         self._session_id: str | None = None
         self._early: list[tuple[str, dict[str, Any]]] = []
         self._deleted: set[str] = set()
-        self._shelf = Shelf(
+        self._shelf = SessionItems(
             store,
-            Settings(
+            RecorderSettings(
                 conversation_id=self.conversation_id,
                 user_id=checks.optional_id(user_id, "user_id", limits),
                 agent_id=checks.optional_id(agent_id, "agent_id", limits),
@@ -118,7 +118,7 @@ class Recorder:
         }
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> RecorderCounts:
         self._counts.failed = self._shelf.failed
         self._counts.refused = self._shelf.refused
         return self._counts
@@ -222,7 +222,7 @@ class Recorder:
     # What each event means
 
     def _on_item(
-        self, act: Callable[[Item, dict[str, Any]], None], *, early: bool = True
+        self, act: Callable[[RealtimeItem, dict[str, Any]], None], *, early: bool = True
     ) -> Callable[[dict[str, Any]], None]:
         """For events about an item: they wait for it when they come too early."""
 
@@ -256,7 +256,7 @@ class Recorder:
             return
         item = self._shelf.items.get(id)
         if item is None:
-            item = Item(id=id, message_id=id, native={})
+            item = RealtimeItem(id=id, message_id=id, native={})
             item.take(native, final=final, keep_audio=self._keep_audio)
             # None is said of the first item; where nothing is said, it is the last.
             self._shelf.add(item, event["previous_item_id"] or "root" if "previous_item_id" in event else None)
@@ -272,11 +272,11 @@ class Recorder:
         for event in waiting:
             self._handlers[event["type"]](event)
 
-    def _delete(self, item: Item, event: dict[str, Any]) -> None:
+    def _delete(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         self._deleted.add(item.id)
         self._shelf.remove(item)
 
-    def _truncated(self, item: Item, event: dict[str, Any]) -> None:
+    def _truncated(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         if item.is_ours:
             item.cut(int(event.get("content_index", 0)), int(event["audio_end_ms"]), estimate=self._estimate)
             self._shelf.mark(item)
@@ -289,7 +289,7 @@ class Recorder:
             item.take(native, final=item.is_done, keep_audio=self._keep_audio, trusted=True)
             self._shelf.mark(item)
 
-    def _transcribed(self, item: Item, event: dict[str, Any]) -> None:
+    def _transcribed(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
         part = item.part(index)
         if part is None or not isinstance(event["transcript"], str):
@@ -298,12 +298,12 @@ class Recorder:
         item.interim.pop(index, None)
         self._shelf.mark(item)
 
-    def _untranscribed(self, item: Item, event: dict[str, Any]) -> None:
+    def _untranscribed(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         error = event.get("error") or {}
         item.metadata = {**item.metadata, "transcription_error": error.get("message") or error.get("code") or "failed"}
         self._shelf.mark(item)
 
-    def _words(self, item: Item, event: dict[str, Any]) -> None:
+    def _words(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
         part = item.part(index)
         is_final = item.is_done and not event["type"].startswith("conversation.")
@@ -311,12 +311,12 @@ class Recorder:
             item.hear(int(index), event["delta"])
             self._shelf.mark(item, urgent=False)
 
-    def _audio(self, item: Item, event: dict[str, Any]) -> None:
+    def _audio(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         item.speak(int(event.get("content_index", 0)), str(event["delta"]))
 
     def _response_done(self, event: dict[str, Any]) -> None:
         response = event["response"]
-        known: list[Item] = []
+        known: list[RealtimeItem] = []
         for native in response.get("output") or ():
             item = self._shelf.items.get(native.get("id"))
             if item is None and response.get("conversation_id") is not None:

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from hansard import ids
 from hansard.agents import delivery
-from hansard.agents.realtime.items import Item, bare
+from hansard.agents.realtime.items import RealtimeItem, bare
 from hansard.errors import Conflict, HansardError, MessageNotFound, NotFound, ValidationError
 from hansard.formats.openai_realtime import FORMAT, item_id
 from hansard.model import Message, Participant
@@ -32,7 +32,7 @@ _KNOWN = 1000
 _ATTEMPTS = 5
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class RecorderSettings(Struct, frozen=True, kw_only=True):
     """How a recorder writes."""
 
     conversation_id: str
@@ -48,11 +48,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     timeout: float
 
 
-class Shelf:
+class SessionItems:
     """Items by their ids, in the order of the session."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self.items: dict[str, Item] = {}
+    def __init__(self, store: Store, settings: RecorderSettings) -> None:
+        self.items: dict[str, RealtimeItem] = {}
         self.order: list[str] = []
         """The items of this session."""
         self.failed = 0
@@ -80,7 +80,7 @@ class Shelf:
         """Another session: what is known was said before it."""
         self._before, self.order = [*self._before, *self.order], []
 
-    def add(self, item: Item, previous: str | None) -> None:
+    def add(self, item: RealtimeItem, previous: str | None) -> None:
         """Puts an item in its place: after `previous`, first for "root", and at the end where that is not known."""
         self.items[item.id] = item
         self.mark(item)
@@ -98,12 +98,12 @@ class Shelf:
             if previous is not None:
                 self._waiting.setdefault(previous, []).append(item.id)
 
-    def mark(self, item: Item, *, urgent: bool = True) -> None:
+    def mark(self, item: RealtimeItem, *, urgent: bool = True) -> None:
         """Something was said of it. What is not urgent may wait for its interval."""
         item.is_urgent = item.is_urgent or urgent
         self._changed.add(item.id)
 
-    def remove(self, item: Item) -> None:
+    def remove(self, item: RealtimeItem) -> None:
         """The item was deleted from the session: its message goes."""
         self.items.pop(item.id, None)
         self._changed.discard(item.id)
@@ -144,7 +144,7 @@ class Shelf:
         is_ours = message.format == FORMAT and id == message.id and isinstance(message.content, dict)
         metadata = {key: value for key, value in (message.metadata or {}).items() if key != "lease_until"}
         native = bare(message.content, keep_audio=True) if isinstance(message.content, dict) else {}
-        self.items[id] = Item(
+        self.items[id] = RealtimeItem(
             id=id,
             message_id=message.id,
             native=native,
@@ -187,7 +187,7 @@ class Shelf:
         places = {id: place for place, id in enumerate((*self._before, *self.order))}
         return sorted(changed, key=lambda id: places.get(id, len(places)))
 
-    async def _write_item(self, item: Item, *, force: bool) -> None:
+    async def _write_item(self, item: RealtimeItem, *, force: bool) -> None:
         if item.is_refused or not item.is_ours:
             self._changed.discard(item.id)
             return
@@ -220,7 +220,7 @@ class Shelf:
             raise
         item.written_at = time.monotonic()
 
-    async def _name(self, item: Item) -> None:
+    async def _name(self, item: RealtimeItem) -> None:
         """Some endpoints count from one in each session: what has the id of an earlier message gets one of its own."""
         if not self._settings.fresh:
             return
@@ -239,7 +239,7 @@ class Shelf:
             return False  # what is no id of ours is refused when it is written
         return True
 
-    async def _put(self, item: Item, message: Message) -> Message:
+    async def _put(self, item: RealtimeItem, message: Message) -> Message:
         if item.stored is None:
             item.is_tried = True
             later = self.order[self.order.index(item.id) + 1 :]
@@ -261,7 +261,7 @@ class Shelf:
         )
         return appended.messages[0]
 
-    async def _insert(self, message: Message, following: Item) -> Message:
+    async def _insert(self, message: Message, following: RealtimeItem) -> Message:
         """Stores a message before another: the branch is written anew from there, if nobody writes meanwhile."""
         here = self._settings.conversation_id
         for attempt in range(_ATTEMPTS):
@@ -293,7 +293,7 @@ class Shelf:
             del self._gone[: len(gone)]
 
 
-def _place(messages: list[Message], item: Item) -> int:
+def _place(messages: list[Message], item: RealtimeItem) -> int:
     return next((at for at, each in enumerate(messages) if each.id == item.message_id), len(messages))
 
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from hansard.analysis import GAP, Clause, Query, columns, searchable
-from hansard.analysis.queries import Row
+from hansard.analysis.queries import Phrase
 from hansard.model import Message
 
 LONGEST = 100
@@ -150,7 +150,7 @@ def _either(clauses: Sequence[Clause]) -> str:
     return " | ".join(_row(row) for clause in clauses for row in clause.rows)
 
 
-def _row(row: Row) -> str:
+def _row(row: Phrase) -> str:
     *parts, last = row.parts
     loosely = " & ".join([*(_loosely(part) for part in parts), _loosely(last, prefix=row.prefix)])
     return f"({_phrase(row)}) | ({_quoted(LOOSE)} & {loosely})" if parts else loosely
@@ -160,7 +160,7 @@ def _strict(clause: Clause) -> str:
     return " | ".join(f"({_phrase(row)})" for row in clause.rows)
 
 
-def _phrase(row: Row) -> str:
+def _phrase(row: Phrase) -> str:
     parts = [_quoted(part[:LONGEST]) for part in row.parts]
     if row.prefix:
         parts[-1] += ":*"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from hansard.analysis import Clause, Query, columns, searchable
-from hansard.analysis.queries import Row
+from hansard.analysis.queries import Phrase
 from hansard.model import Message
 
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
@@ -60,7 +60,7 @@ def _clause(clause: Clause) -> str:
     return " OR ".join(map(_row, clause.rows))
 
 
-def _row(row: Row) -> str:
+def _row(row: Phrase) -> str:
     terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
     if len(row.parts) > 1:
         return f"{{words}}: ({terms})"

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from hansard.formats import openai_items, registry
 from hansard.formats.openai_responses import FORMAT, PAIRED
-from hansard.formats.parts import Other, Reading, ToolCall, ToolResult
+from hansard.formats.parts import OtherPart, Reading, ToolCall, ToolResult
 from hansard.model import Message
 
 _CALLS = {
@@ -125,7 +125,7 @@ def _is_native(message: Message, reading: Reading) -> bool:
     kind = message.content.get("type")
     if not isinstance(kind, str):
         return False  # nobody's: an endpoint would refuse it, and with it all that is ever said here
-    is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], Other) and not part.is_hosted
+    is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], OtherPart) and not part.is_hosted
     # A call of a tool that could not be read has lost its answer, which stands by itself.
     return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *NOT_SAID)
 
@@ -134,7 +134,7 @@ def _native(message: Message) -> Reading:
     item = message.content
     if _needs_no_id(item):
         item = {name: value for name, value in item.items() if name != "id"}
-    return Reading([Other(native=item, origin=FORMAT, is_hosted=True)])
+    return Reading([OtherPart(native=item, origin=FORMAT, is_hosted=True)])
 
 
 def _needs_no_id(item: dict[str, Any]) -> bool:

@@ -115,7 +115,7 @@ def results_in(message: Message) -> list[ToolResult]:
     """The results of tools that a message holds and, if it holds anything else, none: then it is shown by itself."""
     parts = formats.read(message).parts
     found = [part for part in parts if isinstance(part, ToolResult)]
-    rest = [part for part in parts if not isinstance(part, ToolResult | kinds.Other) and not _is_blank(part)]
+    rest = [part for part in parts if not isinstance(part, ToolResult | kinds.OtherPart) and not _is_blank(part)]
     return [] if rest else found
 
 
@@ -221,7 +221,7 @@ class _Writer:
         is_elsewhere = bool(media.url) and not str(media.url).startswith("data:")
         ref = None if media.data or is_elsewhere or not self._refs else self._refs.pop(0)
         media_type = media.media_type or (ref.media_type if ref is not None else None) or ""
-        kind = {kinds.Image: "image", kinds.Audio: "audio"}.get(type(media), "document")
+        kind = {kinds.ImagePart: "image", kinds.Audio: "audio"}.get(type(media), "document")
         if kind == "image" and "svg" in media_type:
             kind = "document"
         note = ", ".join(each for each in (media_type, size_of(ref.size) if ref is not None else "") if each)
