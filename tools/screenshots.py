@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import hansard
-from hansard.server.web.sample import fill
+from hansard.server.web.sample_data import fill
 
 DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 780}
 SHOTS: dict[str, tuple[str, dict[str, int], str]] = {

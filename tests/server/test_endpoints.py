@@ -6,8 +6,8 @@ import pytest
 from msgspec import Struct
 
 from hansard.errors import Conflict
-from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.server.router import Router
 
 

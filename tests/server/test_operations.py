@@ -27,7 +27,7 @@ from tests.wait import PATIENCE, until
 
 from hansard import sync
 from hansard.errors import Unavailable
-from hansard.server import workers
+from hansard.server import supervisor
 from hansard.server.keys import KeyFile
 from hansard.server.logs import JsonLines
 from hansard.server.process import listen
@@ -236,11 +236,11 @@ def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> N
 def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_TOO_SOON", 3600.0)
+    monkeypatch.setattr(supervisor, "_TOO_SOON", 3600.0)
     with listen("127.0.0.1", 0) as listening:
-        task = workers.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
-        worker = workers.Worker(task, listening)
-        for _ in range(workers._MOST_KILLED):
+        task = supervisor.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        worker = supervisor.Worker(task, listening)
+        for _ in range(supervisor._MOST_KILLED):
             worker.process.kill()
             worker.process.wait()
             worker = worker.successor()
@@ -251,10 +251,10 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
 
 
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_GRACE", 0.1)
+    monkeypatch.setattr(supervisor, "_GRACE", 0.1)
     with listen("127.0.0.1", 0) as listening:
-        task = workers.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
-        worker = workers.Worker(task, listening)
+        task = supervisor.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        worker = supervisor.Worker(task, listening)
         worker.end()
     assert worker.process.returncode == -signal.SIGKILL
 

@@ -17,7 +17,7 @@ from tests.web.test_hostile import TEXTS
 from hansard import Message, Participant, Source, Usage
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
-from hansard.server.web import files
+from hansard.server.web import static_files
 
 pytestmark = needs_chromium
 expect.set_options(timeout=PATIENCE)
@@ -158,7 +158,7 @@ def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
 
 
 def test_the_dark_colours_are_the_same_wherever_they_stand() -> None:
-    sheet = files.content("hansard.css").decode()
+    sheet = static_files.content("hansard.css").decode()
     by_system = sheet.partition(":root:not([data-colours=light]) {")[2].partition("}")[0].split()
     assert by_system == sheet.partition(":root[data-colours=dark] {")[2].partition("}")[0].split()
 

@@ -17,7 +17,7 @@ from tests.web.kit import Site, sited
 from hansard import Message
 from hansard.server.keys import KeyFile
 from hansard.server.settings import Settings
-from hansard.server.web import files
+from hansard.server.web import static_files
 
 pytestmark = needs_chromium
 
@@ -81,7 +81,7 @@ _FAULTS = """() => {
 def dress(page: Page, font: str) -> None:
     """Adds the font's rules to the page's style sheet."""
     if rules := FONTS[font]:
-        sheet = files.content("hansard.css").decode() + rules
+        sheet = static_files.content("hansard.css").decode() + rules
 
         def answer(route: Route) -> None:
             route.fulfill(body=sheet, content_type="text/css; charset=utf-8")

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import pytest
 from tests.web.kit import Reader, Site, sited
 
-from hansard.server.web import files
+from hansard.server.web import static_files
 
 PATHS = (
     "/",
@@ -80,11 +80,11 @@ def test_one_request_and_two_files_and_both_are_small(sample: Site) -> None:
         assert "immutable" in answer.headers["cache-control"]
         size += len(answer.content)
     assert size < 60_000
-    assert len(gzip.compress(files.content("hansard.js") + files.content("hansard.css"))) < 20_000
+    assert len(gzip.compress(static_files.content("hansard.js") + static_files.content("hansard.css"))) < 20_000
 
 
 def test_a_file_has_one_address(sample: Site) -> None:
-    right = "/" + files.address("hansard.js")
+    right = "/" + static_files.address("hansard.js")
     assert sample.reader.client.head(right).status_code == 200
     for wrong in ("/static/hansard.js", "/static/000000000000/hansard.js", "/static/../site.py", right + "x"):
         assert sample.reader.client.get(wrong).status_code == 404

@@ -116,7 +116,7 @@ def demo(
     import asyncio
 
     try:
-        from hansard.server.web.sample import fill_url
+        from hansard.server.web.sample_data import fill_url
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise

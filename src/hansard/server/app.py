@@ -27,29 +27,29 @@ from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
-from hansard.server import live, openapi, problems, rest, tracing
+from hansard.server import openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
+from hansard.server.context import Observer, Parts
 from hansard.server.deadlines import Deadlines
 from hansard.server.endpoints import Endpoint
 from hansard.server.health import HEADERS, Health
-from hansard.server.live import Live
 from hansard.server.logs import RequestLog
 from hansard.server.metrics import Metrics
 from hansard.server.openai.app import OpenAiWire
-from hansard.server.openai.calls import PREFIX as WIRE_PREFIX
 from hansard.server.openai.chat_model import ChatModel
 from hansard.server.openai.upstream import Upstream
-from hansard.server.parts import Observer, Parts
-from hansard.server.relays import Relays
+from hansard.server.openai.wire_request import PREFIX as WIRE_PREFIX
+from hansard.server.relay_sessions import Relays
 from hansard.server.rest.app import PREFIX, Rest
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
+from hansard.server.tail_endpoint import Live
 from hansard.server.web.app import Site
 from hansard.server.web.chat import Model
 from hansard.store import Store
 
-ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *live.routes)
+ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *tail_endpoint.routes)
 """The routes below `/api/v1`."""
 PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
 """Those that the OpenAPI document describes."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 
 if TYPE_CHECKING:
-    from hansard.server.calls import Call
+    from hansard.server.request import Call
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):

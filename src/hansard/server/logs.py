@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from hansard.server.calls import Call
+    from hansard.server.request import Call
 
 _LOG = logging.getLogger("hansard.requests")
 

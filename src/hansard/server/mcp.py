@@ -26,11 +26,11 @@ from hansard.connect import connect
 from hansard.errors import HansardError, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation, Message
 from hansard.search.hits import Hit
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import JSON, Answer, Endpoint, NoQuery
-from hansard.server.parts import Parts
 from hansard.server.pipeline import Pipeline
 from hansard.server.problems import Refused
+from hansard.server.request import Call
 from hansard.store import Store
 
 T = TypeVar("T")

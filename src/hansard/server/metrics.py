@@ -20,10 +20,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
-from hansard.server.relays import Relays
+from hansard.server.relay_sessions import Relays
 
 if TYPE_CHECKING:
-    from hansard.server.calls import Call
+    from hansard.server.request import Call
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 

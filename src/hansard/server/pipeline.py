@@ -19,10 +19,10 @@ from starlette.types import Receive, Scope, Send
 from hansard.errors import HansardError, Outcome, TimedOut, Unauthenticated, Unavailable
 from hansard.server import problems
 from hansard.server.body import Gone
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import Answer, Caller, Endpoint
-from hansard.server.parts import Parts
 from hansard.server.problems import Refused
+from hansard.server.request import Call
 from hansard.server.router import Router
 
 _LOG = logging.getLogger("hansard.server")

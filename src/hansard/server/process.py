@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from hansard.connect import connect
 from hansard.errors import Unavailable, ValidationError
@@ -18,9 +19,8 @@ from hansard.search.embedders import by_name
 from hansard.server import logs
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
+from hansard.server.supervisor import Task, supervise
 from hansard.server.tail import Stopping
-from hansard.server.websocket_protocol import WebSocketProtocol
-from hansard.server.workers import Task, supervise
 
 if TYPE_CHECKING:
     from hansard.search import Embedder
@@ -35,7 +35,7 @@ _LOOK = 5
 
 @runtime_checkable
 class Watched(Protocol):
-    """A connection that knows how to end itself: see `hansard.server.protocol`."""
+    """A connection that knows how to end itself: see `hansard.server.http_protocol`."""
 
     def look(self, patience: float) -> None: ...
 
@@ -75,6 +75,19 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(each)
 
 
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, with refused handshakes counted as complete.
+
+    uvicorn logs an error for every handshake that was neither accepted nor closed, even if it was answered. Without
+    this class, clients without a key could fill the log.
+    """
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket, or an error that says why not. Port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -110,10 +123,10 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
 def _protocol() -> Any:
     """Ours, where the parser that it stands on is installed."""
     try:
-        from hansard.server import protocol
+        from hansard.server import http_protocol
     except ModuleNotFoundError:
         return "auto"
-    return protocol.Protocol
+    return http_protocol.Protocol
 
 
 def run(

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hansard.server.calls import Call
+    from hansard.server.request import Call
 
 _AGAIN = 1.0
 

@@ -7,7 +7,7 @@ import sys
 
 from hansard.server import logs
 from hansard.server.process import run_on
-from hansard.server.workers import decode
+from hansard.server.supervisor import decode
 
 
 def main() -> None:

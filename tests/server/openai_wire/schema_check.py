@@ -15,7 +15,7 @@ from tests.server.openai_wire import published
 from hansard.errors import NotFound
 from hansard.server.endpoints import Endpoint
 from hansard.server.openai.app import ENDPOINTS, MODELS, REALTIME
-from hansard.server.openai.calls import PREFIX
+from hansard.server.openai.wire_request import PREFIX
 from hansard.server.problems import Refused
 from hansard.server.router import Router
 from hansard.store import Store

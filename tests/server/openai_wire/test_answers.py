@@ -197,7 +197,7 @@ def test_an_answer_is_forgotten(
     api: Served, model: Endpoint, monkeypatch: pytest.MonkeyPatch, bound: str, value: float
 ) -> None:
     asker = Asker(api, model)
-    monkeypatch.setattr(f"hansard.server.openai.answers.{bound}", value)
+    monkeypatch.setattr(f"hansard.server.openai.answer_cache.{bound}", value)
     asker.ask()
     asker.ask(1)
     assert (model.count, len(asker.said)) == (2, 4)
@@ -205,7 +205,7 @@ def test_an_answer_is_forgotten(
 
 def test_a_large_answer_is_not_kept(api: Served, model: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     asker = Asker(api, model, stream=True)
-    monkeypatch.setattr("hansard.server.openai.answers._LARGEST", 100)
+    monkeypatch.setattr("hansard.server.openai.answer_cache._LARGEST", 100)
     asker.ask()
     asker.ask(1)
     assert (model.count, len(asker.said)) == (2, 4)

@@ -11,30 +11,30 @@ from starlette.websockets import WebSocket
 from hansard.errors import HansardError, NotFound
 from hansard.formats.openai_items import BadItem
 from hansard.server import body, keys
+from hansard.server.context import Parts
 from hansard.server.endpoints import JSON, NO_HEADERS, Answer, Caller, Endpoint
 from hansard.server.openai import (
-    calls,
     completions,
     conversations,
     items,
     models,
     realtime,
-    relay,
+    realtime_relay,
     responses,
     stored_completions,
     stored_responses,
     threads,
+    wire_request,
 )
-from hansard.server.openai.answers import Answers
+from hansard.server.openai.answer_cache import Answers
 from hansard.server.openai.background import Background
-from hansard.server.openai.calls import PREFIX, Services, WireCall
-from hansard.server.openai.failures import WireError, code_of, invalid, unknown_url, wire_error
-from hansard.server.openai.pages import Deleted
+from hansard.server.openai.item_pages import Deleted
 from hansard.server.openai.realtime import Guard
 from hansard.server.openai.references import References
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import Upstream
-from hansard.server.parts import Parts
+from hansard.server.openai.wire_errors import WireError, code_of, invalid, unknown_url, wire_error
+from hansard.server.openai.wire_request import PREFIX, Services, WireCall
 from hansard.server.pipeline import Pipeline, is_trusted
 from hansard.server.problems import Refused
 
@@ -54,7 +54,7 @@ _REALTIME_ROUTE = Endpoint(
     path=realtime.PATH,
     handler=realtime.realtime,
     scope="write",
-    query=(*relay.PASSED, "conversation", "relay", "replay", "keep_audio"),
+    query=(*realtime_relay.PASSED, "conversation", "relay", "replay", "keep_audio"),
 )
 
 
@@ -92,7 +92,7 @@ class OpenAiWire(Pipeline[WireCall]):
             upstream, guard = self._services.upstream, Guard(call)
             asked = realtime.asked(call.query, call.headers, has_upstream=upstream.is_there)
             if asked.relay:
-                await relay.serve(socket, call.store, asked, guard, upstream, self.parts)
+                await realtime_relay.serve(socket, call.store, asked, guard, upstream, self.parts)
             else:
                 await realtime.serve(socket, call.store, asked, guard, self._services.retries)
         except self.expected as error:
@@ -120,7 +120,7 @@ class OpenAiWire(Pipeline[WireCall]):
 
     async def decode(self, call: WireCall) -> None:
         assert call.endpoint is not None
-        call.query = calls.parameters(call.scope["query_string"], call.endpoint.query)
+        call.query = wire_request.parameters(call.scope["query_string"], call.endpoint.query)
         if call.endpoint.body is not None:
             call.raw = await call.stream.whole()
             call.body = _decoded(call.raw, call.headers)

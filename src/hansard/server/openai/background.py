@@ -21,10 +21,10 @@ from hansard.errors import Conflict, HansardError, NotFound, RateLimited
 from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server.openai import response_record
-from hansard.server.openai.calls import WireCall
-from hansard.server.openai.failures import WireError, invalid, wire_error
 from hansard.server.openai.response_record import LEASE, ResponseRecord
 from hansard.server.openai.upstream import events
+from hansard.server.openai.wire_errors import WireError, invalid, wire_error
+from hansard.server.openai.wire_request import WireCall
 from hansard.server.tail import Stopping
 from hansard.store import Store
 

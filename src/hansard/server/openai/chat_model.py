@@ -10,8 +10,8 @@ import msgspec
 from hansard.agents.capture.sdk_replies import named, usage_of
 from hansard.errors import Unavailable
 from hansard.model import Usage
-from hansard.server.openai.failures import WireError
 from hansard.server.openai.upstream import Upstream, events, is_done
+from hansard.server.openai.wire_errors import WireError
 
 
 class ChatModel:

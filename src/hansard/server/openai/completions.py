@@ -18,13 +18,13 @@ from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
 from hansard.server.endpoints import Answer
-from hansard.server.openai import answers, retries, stored_completions
-from hansard.server.openai.answers import Asking
-from hansard.server.openai.calls import WireCall, WireRoutes
+from hansard.server.openai import answer_cache, retries, stored_completions
+from hansard.server.openai.answer_cache import Asking
 from hansard.server.openai.chunks import Chunks
-from hansard.server.openai.failures import WireError, invalid, missing, wire_error
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import ClientGone, event, events, is_done, whole
+from hansard.server.openai.wire_errors import WireError, invalid, missing, wire_error
+from hansard.server.openai.wire_request import WireCall, WireRoutes
 
 routes = WireRoutes()
 
@@ -41,7 +41,7 @@ async def create_completion(call: WireCall) -> Answer:
     asking = Asking(call, conversation)
     own = stored_completions.id_for(call)
     if call.body.get("stream"):
-        return await answers.streamed(_relay(call, conversation, given, asking, own))
+        return await answer_cache.streamed(_relay(call, conversation, given, asking, own))
     async with asking.alone():
         if (known := await asking.known()) is not None:
             return Answer(known)

@@ -11,8 +11,8 @@ from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Conversation, Message
 from hansard.server.openai import retries
-from hansard.server.openai.calls import WireCall, WireRoutes, items_given, listed, metadata_given, only
-from hansard.server.openai.failures import WireError, invalid, missing, not_found
+from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found
+from hansard.server.openai.wire_request import WireCall, WireRoutes, items_given, listed, metadata_given, only
 from hansard.store import Store
 
 ALL = "/conversations"

@@ -9,10 +9,10 @@ from hansard.errors import Conflict, ConversationNotFound
 from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import idempotency
-from hansard.server.openai import conversations, pages, retries
-from hansard.server.openai.calls import WireCall, WireRoutes, items_given, listed, only
+from hansard.server.openai import conversations, item_pages, retries
 from hansard.server.openai.conversations import NewId
-from hansard.server.openai.failures import invalid, not_found
+from hansard.server.openai.wire_errors import invalid, not_found
+from hansard.server.openai.wire_request import WireCall, WireRoutes, items_given, listed, only
 
 ALL = conversations.ONE + "/items"
 ONE = ALL + "/{item_id}"
@@ -69,7 +69,7 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
 async def list_items(call: WireCall) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
     check_include(call)
-    found, has_more = await pages.items(
+    found, has_more = await item_pages.items(
         call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.services.deleted
     )
     return listed(found, has_more=has_more)
@@ -95,7 +95,7 @@ async def delete_item(call: WireCall) -> dict[str, Any]:
 
 
 async def _find(call: WireCall, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
-    found = await pages.find_item(call.store, conversation_id, item_id)
+    found = await item_pages.find_item(call.store, conversation_id, item_id)
     if found is not None:
         return found
     await conversations.need(call.store, conversation_id)

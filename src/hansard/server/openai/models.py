@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from hansard.server.endpoints import Answer
-from hansard.server.openai.calls import WireCall, WireRoutes
-from hansard.server.openai.failures import not_found
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import whole
+from hansard.server.openai.wire_errors import not_found
+from hansard.server.openai.wire_request import WireCall, WireRoutes
 
 routes = WireRoutes()
 

@@ -32,9 +32,9 @@ from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import parameters
 from hansard.server.openai import conversations
-from hansard.server.openai.calls import WireCall
-from hansard.server.openai.failures import WireError, code_of, invalid, missing, not_found, wire_error
 from hansard.server.openai.retries import Retries, give_way
+from hansard.server.openai.wire_errors import WireError, code_of, invalid, missing, not_found, wire_error
+from hansard.server.openai.wire_request import WireCall
 from hansard.store import Store
 
 PATH = "/realtime"

@@ -16,8 +16,8 @@ from msgspec import Struct
 from hansard.errors import ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message
-from hansard.server.openai import pages
-from hansard.server.openai.failures import WireError, invalid
+from hansard.server.openai import item_pages
+from hansard.server.openai.wire_errors import WireError, invalid
 from hansard.store.records import Put
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class References:
                 items.append(item)
                 continue
             id = _id_of(item, f"input[{number}]")
-            if id in named or any(each in said for each in pages.message_ids(id)):
+            if id in named or any(each in said for each in item_pages.message_ids(id)):
                 continue
             named[id] = len(items)
             items.append(await self._find(view, id, conversation_id))
@@ -72,12 +72,12 @@ class References:
 
     async def _find(self, view: Store, id: str, conversation_id: str | None) -> dict[str, Any]:
         """The item, from the conversation or any other that the caller sees."""
-        if conversation_id is not None and (here := await pages.find_item(view, conversation_id, id)) is not None:
+        if conversation_id is not None and (here := await item_pages.find_item(view, conversation_id, id)) is not None:
             # Stored on another branch: a copy of it needs an id of its own.
             return {name: value for name, value in here[1].items() if name != "id"}
         found: list[dict[str, Any]] = []
         for place in await self._places(view, id):
-            stored = await pages.find_item(view, place, id)
+            stored = await item_pages.find_item(view, place, id)
             if stored is not None and stored[1] not in found:
                 found.append(stored[1])
         if not found:
@@ -93,7 +93,7 @@ class References:
             return []
         records = self._store.tenant(view.tenant_id).records
         places: list[str] = []
-        for message_id in pages.message_ids(id):
+        for message_id in item_pages.message_ids(id):
             try:
                 page = await records.scan((*_ITEMS, message_id), exact=True, limit=_MOST_PLACES)
             except ValidationError:

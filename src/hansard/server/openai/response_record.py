@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from hansard.errors import NotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message
-from hansard.server.openai.failures import not_found
+from hansard.server.openai.wire_errors import not_found
 from hansard.store import Store
 
 NAMESPACE = ("openai", "responses")

@@ -19,14 +19,14 @@ from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message, Usage
 from hansard.server.endpoints import Answer
-from hansard.server.openai import answers, conversations, response_record, retries, stored_responses
-from hansard.server.openai.answers import Asking
+from hansard.server.openai import answer_cache, conversations, response_record, retries, stored_responses
+from hansard.server.openai.answer_cache import Asking
 from hansard.server.openai.background import LAST, RECORDED
-from hansard.server.openai.calls import WireCall, WireRoutes
-from hansard.server.openai.failures import WireError, invalid, missing, not_found, wire_error
 from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
+from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found, wire_error
+from hansard.server.openai.wire_request import WireCall, WireRoutes
 
 routes = WireRoutes()
 
@@ -69,7 +69,7 @@ async def create_response(call: WireCall) -> Answer:
         return await _in_background(call)
     asking = Asking(call, _place(call.body))
     if call.body.get("stream"):
-        return await answers.streamed(_relay(call, asking))
+        return await answer_cache.streamed(_relay(call, asking))
     async with asking.alone():
         if (known := await asking.known()) is not None:
             return Answer(known)

@@ -22,7 +22,7 @@ from hansard import codec, ids
 
 if TYPE_CHECKING:
     from hansard.model import Message
-    from hansard.server.openai.calls import WireCall
+    from hansard.server.openai.wire_request import WireCall
     from hansard.store import Store
 
 _WINDOW = timedelta(minutes=10)

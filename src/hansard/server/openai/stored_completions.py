@@ -17,8 +17,8 @@ from hansard.contract.types import RecordQuery
 from hansard.errors import Conflict, ValidationError
 from hansard.model import Order, Record
 from hansard.server.openai import retries
-from hansard.server.openai.calls import PAIR, WireCall, WireRoutes, listed, metadata_given, only
-from hansard.server.openai.failures import WireError, invalid, missing, not_found
+from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found
+from hansard.server.openai.wire_request import PAIR, WireCall, WireRoutes, listed, metadata_given, only
 from hansard.store.records import Delete, Put
 
 ALL = "/chat/completions"

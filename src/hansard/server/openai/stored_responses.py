@@ -9,11 +9,11 @@ from typing import Any
 from hansard.errors import Conflict, HansardError, NotFound
 from hansard.formats import openai_items
 from hansard.server.endpoints import Answer
-from hansard.server.openai import answers, items, response_events, response_record, retries
-from hansard.server.openai.calls import WireCall, WireRoutes, listed
-from hansard.server.openai.failures import WireError, invalid, not_found, wire_error
+from hansard.server.openai import answer_cache, items, response_events, response_record, retries
 from hansard.server.openai.response_record import Found, ResponseRecord
 from hansard.server.openai.upstream import event
+from hansard.server.openai.wire_errors import WireError, invalid, not_found, wire_error
+from hansard.server.openai.wire_request import WireCall, WireRoutes, listed
 
 ONE = "/responses/{response_id}"
 routes = WireRoutes()
@@ -60,7 +60,7 @@ def _starting_after(call: WireCall) -> int:
 
 async def streamed(call: WireCall, id: str, starting_after: int = -1) -> Answer:
     """The events of a response, and those that are still to come."""
-    return await answers.streamed(_followed(call, id, starting_after))
+    return await answer_cache.streamed(_followed(call, id, starting_after))
 
 
 async def _followed(call: WireCall, id: str, seen: int) -> AsyncIterator[bytes]:

@@ -11,9 +11,9 @@ from typing import Any
 from hansard.errors import ConversationNotFound, MessageNotFound, ValidationError
 from hansard.formats import openai_threads
 from hansard.model import Conversation, Message, Messages
-from hansard.server.openai import conversations, pages, retries
-from hansard.server.openai.calls import WireCall, WireRoutes, listed, metadata_given, only
-from hansard.server.openai.failures import invalid, not_found, unknown_url
+from hansard.server.openai import conversations, item_pages, retries
+from hansard.server.openai.wire_errors import invalid, not_found, unknown_url
+from hansard.server.openai.wire_request import WireCall, WireRoutes, listed, metadata_given, only
 from hansard.store import Store
 
 ONE = "/threads/{thread_id}"
@@ -182,7 +182,7 @@ async def _page(call: WireCall, **options: Any) -> Messages:
         return await call.store.get_messages(call.path[0], roles=roles, **options)
     except (MessageNotFound, ValidationError):
         param = "after" if options.get("after") is not None else "before"
-        raise await pages.no_place(call.store, call.path[0], options.get(param) or "", param, "Thread") from None
+        raise await item_pages.no_place(call.store, call.path[0], options.get(param) or "", param, "Thread") from None
 
 
 @routes.get(ONE_MESSAGE)

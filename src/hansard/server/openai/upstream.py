@@ -17,7 +17,7 @@ from anyio import CancelScope
 
 from hansard.errors import Unsupported
 from hansard.server.body import Gone
-from hansard.server.openai.failures import NO_RETRY, WireError
+from hansard.server.openai.wire_errors import NO_RETRY, WireError
 from hansard.server.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from hansard.errors import ValidationError
 from hansard.model import Problem, Receipt, Stats
-from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.server.rest.lifecycle import Problems
 from hansard.store import Store
 

@@ -11,11 +11,11 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import Conflict, ValidationError
 from hansard.server import body, parameters
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import JSON, Answer, Endpoint
-from hansard.server.parts import Parts
 from hansard.server.pipeline import Pipeline
 from hansard.server.problems import Refused
+from hansard.server.request import Call
 
 PREFIX = "/api/v1"
 _encode = msgspec.json.Encoder().encode

@@ -23,8 +23,8 @@ from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
 from hansard.search import scan
-from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.store import Store, checks, search_modes
 
 routes = Routes()

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from hansard.errors import NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Blob
-from hansard.server.calls import Call
 from hansard.server.endpoints import BYTES, Answer, Id, NoQuery, Routes
 from hansard.server.problems import Refused
+from hansard.server.request import Call
 
 routes = Routes()
 

@@ -10,8 +10,8 @@ from msgspec import Meta, Struct, structs
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, Unsupported
 from hansard.model import Branch, Conversation, Receipt, Summary
 from hansard.server import idempotency
-from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
+from hansard.server.request import Call
 
 _ALL = "/conversations/{conversation_id}/branches"
 _SUMMARIES = "/conversations/{conversation_id}/summaries"

@@ -12,8 +12,8 @@ from hansard import rules
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import idempotency
-from hansard.server.calls import Call
 from hansard.server.endpoints import Answer, Id, NoQuery, Routes
+from hansard.server.request import Call
 
 ONE = "/conversations/{conversation_id}"
 MISSING = (ConversationNotFound,)

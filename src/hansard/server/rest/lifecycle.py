@@ -12,9 +12,9 @@ from hansard.contract.backend import Capabilities
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow
-from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
 from hansard.server.problems import Refused
+from hansard.server.request import Call
 
 routes = Routes()
 

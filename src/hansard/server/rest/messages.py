@@ -12,12 +12,25 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from hansard.assembly.window import Closing
 from hansard.contract.types import OnDuplicate
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotFound, QuotaExceeded, ValidationError
-from hansard.model import Appended, Message, MessageScope, MessageSort, Order, Receipt, Role, Source, Status, Usage
+from hansard.model import (
+    NOT_YET,
+    Appended,
+    Message,
+    Messages,
+    MessageScope,
+    MessageSort,
+    Order,
+    Participant,
+    Receipt,
+    Role,
+    Source,
+    Status,
+    Usage,
+)
 from hansard.server import idempotency
-from hansard.server.calls import Call
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.server.rest.records import RecordWrite, record_write
-from hansard.server.rest.shapes import MessagePage, NewMessage
 from hansard.store.read_query import BlobMode
 
 ALL = "/conversations/{conversation_id}/messages"
@@ -64,6 +77,58 @@ class WindowQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 class OneQuery(Struct, frozen=True, forbid_unknown_fields=True):
     blobs: BlobMode = "inline"
+
+
+class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A message to store. `content` is any JSON value, kept verbatim; `format` names its vocabulary."""
+
+    role: Role
+    content: Any
+    id: Id | None = None
+    format: str | None = None
+    participant: Participant | None = None
+    mentions: tuple[str, ...] = ()
+    scope: MessageScope | None = None
+    status: Status = "complete"
+    pinned: bool = False
+    created_at: datetime | None = None
+    trace_id: str | None = None
+    sources: tuple[Source, ...] = ()
+    usage: Usage | None = None
+    metadata: dict[str, Any] | None = None
+
+    def as_message(self) -> Message:
+        return Message(
+            self.role,
+            self.content,
+            self.id or "",
+            format=self.format or "",
+            participant=self.participant,
+            mentions=self.mentions,
+            scope=self.scope,
+            status=self.status,
+            pinned=self.pinned,
+            created_at=NOT_YET if self.created_at is None else self.created_at,
+            trace_id=self.trace_id,
+            sources=self.sources,
+            usage=self.usage,
+            metadata=self.metadata,
+        )
+
+
+class MessagePage(Struct, frozen=True):
+    """A page of messages. `last_cursor` as `after` goes on, `first_cursor` as `before` goes back."""
+
+    items: list[Message]
+    has_more: bool
+    first_cursor: str | None = None
+    last_cursor: str | None = None
+
+    @classmethod
+    def of(cls, found: Messages) -> MessagePage:
+        if not found:
+            return cls([], found.has_more)
+        return cls(list(found), found.has_more, found[0].cursor, found[-1].cursor)
 
 
 class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):

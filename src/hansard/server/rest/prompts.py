@@ -18,8 +18,8 @@ from hansard.errors import ConversationNotFound, NotFound, ValidationError
 from hansard.formats.dialogue import Loss
 from hansard.formats.registry import Target
 from hansard.model import MessageScope, Summary
-from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.server.rest.branches import SummaryList
 
 _ONE = "/conversations/{conversation_id}"

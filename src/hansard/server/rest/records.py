@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Order, Record
-from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.store.records import Delete, Put
 
 _MISSING = (NotFound, ConversationNotFound, Unsupported)

@@ -11,8 +11,8 @@ from hansard.errors import NotFound, Unsupported
 from hansard.executor import aside
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
-from hansard.server.calls import Call
 from hansard.server.endpoints import Id, NoQuery, Routes
+from hansard.server.request import Call
 from hansard.store.read_query import BlobMode
 from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 

@@ -9,12 +9,12 @@ from msgspec import Struct
 from hansard.errors import ValidationError
 from hansard.model import MAIN, Kind, Message, Participant
 from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery
-from hansard.server.web import chat, lines
+from hansard.server.web import branch_path, chat
 from hansard.server.web.conversation import ONE
 from hansard.server.web.links import query, segment
 from hansard.server.web.message import MESSAGE
-from hansard.server.web.sample import fill
-from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
+from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
+from hansard.server.web.sample_data import fill
 
 routes = Pages()
 
@@ -164,7 +164,7 @@ async def _line_of(visit: Visit[Any, Any], message: Message) -> str | None:
     """The branch to leave: the active one where it reads the message, else the one that the message was written on."""
     branches = await visit.store.list_branches(visit.path[0])
     active = next((each.id for each in branches if each.active), MAIN)
-    return active if lines.reads(branches, active, message) else message.branch
+    return active if branch_path.reads(branches, active, message) else message.branch
 
 
 @routes.do(ONE + "/switch")

@@ -17,7 +17,7 @@ from hansard.server.audit import Entry
 from hansard.server.endpoints import SCOPES, Answer, Id, NoQuery
 from hansard.server.keys import KeyFile
 from hansard.server.web import overview
-from hansard.server.web.visits import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, Pages, Visit
 
 routes = Pages()
 

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import HansardError, Unauthenticated, Unsupported, ValidationError
 from hansard.server import body, problems
+from hansard.server.context import Parts
 from hansard.server.endpoints import Answer, Caller, Endpoint
-from hansard.server.parts import Parts
 from hansard.server.pipeline import Pipeline, is_trusted
 from hansard.server.web import (
     actions,
@@ -24,16 +24,16 @@ from hansard.server.web import (
     conversation,
     conversations,
     cookies,
-    files,
     message,
     overview,
+    prompt_explanation,
     search,
-    why,
+    static_files,
 )
 from hansard.server.web.chat import Echo, Model
 from hansard.server.web.links import unsegment
+from hansard.server.web.page_request import FORM, Services, Visit, decode, redirect, shown
 from hansard.server.web.usage_totals import UsageTotals
-from hansard.server.web.visits import FORM, Services, Visit, decode, redirect, shown
 
 PAGES: tuple[Endpoint, ...] = (
     *overview.routes,
@@ -41,7 +41,7 @@ PAGES: tuple[Endpoint, ...] = (
     *conversation.routes,
     *message.routes,
     *search.routes,
-    *why.routes,
+    *prompt_explanation.routes,
     *actions.routes,
     *admin.routes,
 )
@@ -73,7 +73,7 @@ class Site(Pipeline[AnyVisit]):
         return Visit(self._services, self.parts, scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if await files.send(scope, send):
+        if await static_files.send(scope, send):
             return
         try:
             visit = self.call(scope, receive, send)

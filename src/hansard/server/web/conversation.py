@@ -14,10 +14,10 @@ from msgspec import Struct
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.endpoints import Answer, Id, NoQuery
-from hansard.server.web import lines, markup, transcript
+from hansard.server.web import branch_path, markup, transcript
 from hansard.server.web.links import segment
+from hansard.server.web.page_request import ALONE, SAFE, NoForm, Pages, Visit
 from hansard.server.web.transcript import Setting
-from hansard.server.web.visits import ALONE, SAFE, NoForm, Pages, Visit
 
 ONE = "/c/{conversation_id}"
 routes = Pages()
@@ -141,7 +141,7 @@ async def _around(visit: Visit[ShowQuery, NoForm], id: str) -> Stretch:
     message, branches = await asyncio.gather(visit.store.get_message(visit.path[0], id, blobs="refs"), _branches(visit))
     branch = visit.query.branch
     shown = branch or next((each.id for each in branches if each.active), MAIN)
-    if not lines.reads(branches, shown, message):
+    if not branch_path.reads(branches, shown, message):
         branch = message.branch
     older, newer = await _sides(visit, message, branch)
     return Stretch([*older, message, *newer], branch, older.has_more, newer.has_more)
@@ -157,7 +157,7 @@ async def _sides(visit: Visit[ShowQuery, NoForm], message: Message, branch: str 
 
 def _of_branch(summaries: Sequence[Summary], shown: str, branches: Sequence[Branch]) -> list[Summary]:
     """The summaries of a branch, and of those that it left as far as it shares them."""
-    reach = lines.reach(branches, shown)
+    reach = branch_path.reach(branches, shown)
     return [
         each
         for each in summaries

@@ -18,7 +18,7 @@ from hansard.search.hits import Snippet
 from hansard.server.endpoints import Answer, Id
 from hansard.server.web import content
 from hansard.server.web.markdown import bare
-from hansard.server.web.visits import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, Pages, Visit
 
 routes = Pages()
 

@@ -19,7 +19,7 @@ from hansard.server.auth import Auth
 from hansard.server.endpoints import Caller, Headers
 
 if TYPE_CHECKING:
-    from hansard.server.web.visits import Visit
+    from hansard.server.web.page_request import Visit
 
 OURS = "hansard_"
 """With which the names of our cookies begin."""

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from hansard import __version__
 from hansard.cache import Cache
-from hansard.server.web import content, files, fragments, links
+from hansard.server.web import content, fragments, links, static_files
 
 _MOST_BYTES = 24_000_000
 """Of HTML that is remembered."""
@@ -61,7 +61,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(version=__version__, query=links.query, files=files)
+    environment.globals.update(version=__version__, query=links.query, files=static_files)
     environment.filters.update(
         segment=links.segment, time=fragments.time, count=count, size=content.size_of, cost=fragments.cost, short=short
     )

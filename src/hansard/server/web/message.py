@@ -17,8 +17,8 @@ from hansard.formats.parts import Media, split_data_url
 from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import content, highlight, transcript
 from hansard.server.web.conversation import ONE, Stretch, base_of, beyond_of
+from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
 from hansard.server.web.transcript import Setting
-from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
 
 MESSAGE = ONE + "/m/{message_id}"
 routes = Pages()

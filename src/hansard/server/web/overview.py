@@ -13,8 +13,8 @@ from hansard.model import Record
 from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import charts, conversations, markup
 from hansard.server.web.charts import Bar
+from hansard.server.web.page_request import NoForm, Pages, Visit
 from hansard.server.web.usage_totals import Sums
-from hansard.server.web.visits import NoForm, Pages, Visit
 from hansard.store import Store
 
 routes = Pages()

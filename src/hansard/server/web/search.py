@@ -12,7 +12,7 @@ from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.endpoints import Answer, Id
 from hansard.server.web import content, conversations, fragments, markup
-from hansard.server.web.visits import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, Pages, Visit
 from hansard.store.search_modes import SearchMode, SearchOrder
 
 routes = Pages()

@@ -20,7 +20,7 @@ from hansard.server.openai import retries
 from hansard.server.tail import EVENTS
 
 if TYPE_CHECKING:
-    from hansard.server.openai.calls import WireCall
+    from hansard.server.openai.wire_request import WireCall
 
 _SECONDS = 600.0
 _LARGEST = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hansard.server.calls import EXTENSION
+from hansard.server.request import EXTENSION
 
 _LONGEST_HEAD = 64 * 1024
 _PUNCTUATION = len(": \r\n")

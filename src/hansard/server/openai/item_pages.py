@@ -8,7 +8,7 @@ from hansard.errors import MessageNotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message, Messages, Order
 from hansard.server.openai import conversations
-from hansard.server.openai.failures import WireError, invalid
+from hansard.server.openai.wire_errors import WireError, invalid
 from hansard.store import Store
 
 _MOST_DELETED = 10_000

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hansard.assembly.summaries import Summarizer
 from hansard.server.auth import Auth
 from hansard.server.deadlines import Deadlines
-from hansard.server.relays import Relays
+from hansard.server.relay_sessions import Relays
 from hansard.server.settings import Settings
 from hansard.server.tail import Stopping
 from hansard.store import Store

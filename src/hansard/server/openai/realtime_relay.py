@@ -21,11 +21,11 @@ from websockets.exceptions import ConnectionClosed
 
 from hansard.errors import HansardError, RateLimited, Unauthenticated, Unavailable
 from hansard.realtime import Recorder
+from hansard.server.context import Parts
 from hansard.server.openai import conversations, realtime
-from hansard.server.openai.failures import WireError
 from hansard.server.openai.realtime import Asked, Guard
 from hansard.server.openai.upstream import Upstream, broken, hang_up, say
-from hansard.server.parts import Parts
+from hansard.server.openai.wire_errors import WireError
 from hansard.store import Store
 
 if TYPE_CHECKING:

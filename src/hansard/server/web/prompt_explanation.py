@@ -13,7 +13,7 @@ from hansard.model import Conversation, Message, MessageScope
 from hansard.server.endpoints import Answer, Id
 from hansard.server.web import charts, content, highlight, markup
 from hansard.server.web.conversation import ONE, base_of
-from hansard.server.web.visits import ALONE, NoForm, Pages, Visit
+from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
 
 routes = Pages()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansard import Message, sync
-from hansard.server.web import lines
+from hansard.server.web import branch_path
 
 
 def test_it_is_what_the_store_reads() -> None:
@@ -22,4 +22,6 @@ def test_it_is_what_the_store_reads() -> None:
         assert len(everything) == 14
         for branch in branches:
             read = {each.id for each in store.get_messages("c", branch=branch.id)}
-            assert {id for id, each in everything.items() if lines.reads(branches, branch.id, each)} == read, branch.id
+            assert {id for id, each in everything.items() if branch_path.reads(branches, branch.id, each)} == read, (
+                branch.id
+            )

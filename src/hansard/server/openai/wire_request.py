@@ -10,15 +10,15 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from hansard.model import Order
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import H, Handler, Routes
-from hansard.server.openai.failures import invalid, missing
-from hansard.server.parts import Parts
+from hansard.server.openai.wire_errors import invalid, missing
+from hansard.server.request import Call
 
 if TYPE_CHECKING:
-    from hansard.server.openai.answers import Answers
+    from hansard.server.openai.answer_cache import Answers
     from hansard.server.openai.background import Background
-    from hansard.server.openai.pages import Deleted
+    from hansard.server.openai.item_pages import Deleted
     from hansard.server.openai.references import References
     from hansard.server.openai.retries import Retries
     from hansard.server.openai.upstream import Upstream

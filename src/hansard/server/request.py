@@ -12,15 +12,15 @@ from typing import Generic, Self, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from hansard.server.body import Body
+from hansard.server.context import Parts
 from hansard.server.endpoints import Answer, Caller, Endpoint
-from hansard.server.parts import Parts
 from hansard.store import Store
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 
 EXTENSION = "hansard.together"
-"""What `hansard.server.protocol` offers: `hold` makes the next two writes one."""
+"""What `hansard.server.http_protocol` offers: `hold` makes the next two writes one."""
 _random = random.Random()
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (

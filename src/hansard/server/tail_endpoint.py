@@ -14,10 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hansard.errors import HansardError, MessageNotFound, NotFound, Unsupported
 from hansard.model import Message
 from hansard.server import parameters, tail
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import Answer, Endpoint, Id, Routes
-from hansard.server.parts import Parts
 from hansard.server.pipeline import Pipeline
+from hansard.server.request import Call
 
 routes = Routes()
 _LOG = logging.getLogger("hansard.server")

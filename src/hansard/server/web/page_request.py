@@ -19,9 +19,9 @@ from starlette.types import Scope as AsgiScope
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.model import Conversation
 from hansard.server import parameters
-from hansard.server.calls import Call
+from hansard.server.context import Parts
 from hansard.server.endpoints import Answer, H, Headers, Routes, Scope
-from hansard.server.parts import Parts
+from hansard.server.request import Call
 from hansard.server.web import cookies, markup
 from hansard.server.web.chat import Model
 from hansard.server.web.links import unsegment

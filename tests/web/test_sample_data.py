@@ -10,7 +10,7 @@ import pytest
 from tests.cli.shell import Shell
 
 from hansard import Conversation, connect
-from hansard.server.web.sample import Filled, fill
+from hansard.server.web.sample_data import Filled, fill
 
 
 async def filled(url: str, user: str | None = None) -> tuple[Filled, Filled, int]:
