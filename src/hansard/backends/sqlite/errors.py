@@ -36,10 +36,13 @@ def decodes(function: Callable[P, T]) -> Callable[P, T]:
         except HansardError:
             raise
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            what = f"a row has other values than Hansard writes ({type(error).__name__}: {error})"
-            raise Unreadable(what) from error
+            raise unreadable(error) from error
 
     return decode
+
+
+def unreadable(error: Exception) -> Unreadable:
+    return Unreadable(f"a row has other values than Hansard writes ({type(error).__name__}: {error})")
 
 
 def translate(error: Exception, where: str) -> Exception:

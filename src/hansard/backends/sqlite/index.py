@@ -97,9 +97,10 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
 
 
 def _text(row: Row) -> str:
-    """What of a message is searched, from the columns of `tail`. Plain text, which is most, by the short way."""
+    """What of a message is searched, from the columns of `tail`. Most are plain text, and need not be decoded."""
     *_, format, body, _, extra = row
-    return searchable_text(body) if format is None and extra is None else searchable(rows.message_of(row, ""))
+    is_plain = format is None and (extra is None or '"sources"' not in extra)
+    return searchable_text(body) if is_plain else searchable(rows.message_of(row, ""))
 
 
 # Filling

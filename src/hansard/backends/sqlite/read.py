@@ -138,15 +138,20 @@ def find_and_get(connection: sqlite3.Connection, context: Context, id: str, quer
 
 
 def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
-    """As many rows as the limit and the bound in bytes allow, but always one."""
-    messages: list[Message] = []
+    taken, more = _take(found, query.limit, query.max_bytes)
+    return Slice(rows.messages_of(taken, id), more)
+
+
+def _take(found: Iterable[Row], limit: int | None, max_bytes: int | None) -> tuple[list[Row], bool]:
+    """As many rows as the limit and the bound in bytes allow, but always one; and whether there are more."""
+    taken: list[Row] = []
     size = 0
-    for row in found:
-        if len(messages) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
-            return Slice(messages, True)
-        messages.append(rows.message_of(row, id))
+    for count, row in enumerate(found):
+        if count == limit or (max_bytes is not None and size >= max_bytes):
+            return taken, True
+        taken.append(row)
         size += rows.size_of(row)
-    return Slice(messages, False)
+    return taken, False
 
 
 def _is_filtered(query: MessageQuery) -> bool:
@@ -356,12 +361,6 @@ def read_rows(
     lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
     found = [connection.execute(_HEAD, (*run(line, after_seq), limit)) for line in lines]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
-    taken: list[Row] = []
-    size = 0
-    for row in islice(everything, limit):
-        taken.append(row)
-        size += rows.size_of(row)
-        if size >= max_bytes:
-            break
+    taken, _ = _take(everything, limit, max_bytes)
     messages = rows.messages_of(taken, head.conversation.id)
     return [StoredRow(row[0] >> rows.SEQ_BITS, message) for row, message in zip(taken, messages, strict=True)]

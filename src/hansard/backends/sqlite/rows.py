@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hansard import codec
-from hansard.backends.sqlite.errors import decodes
+from hansard.backends.sqlite.errors import decodes, unreadable
 from hansard.contract.types import ConversationState, Draft, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import (
@@ -89,7 +89,8 @@ def conversation_of(row: Row, where: str) -> Conversation:
 def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
     """Listing is mostly this loop, so it makes its times in place.
 
-    After an append, the last message and the last change are of the same moment.
+    After an append, the last message and the last change are of the same moment. `| 0` refuses what is no integer, as
+    `index` does, without the call.
     """
     return [
         Conversation(
@@ -103,8 +104,8 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
             EPOCH + MICROSECOND * created,
             at := EPOCH + MICROSECOND * updated,
             at if last == updated else from_micros(last),
-            index(count),
-            index(version),
+            count | 0,
+            version | 0,
             branch,
             None if expires is None else from_micros(expires),
             None if archived is None else from_micros(archived),
@@ -289,13 +290,18 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
     return made
 
 
-@decodes
 def size_of(row: Row) -> int:
-    """The bytes of a message's content as its reader gets it, blobs put back."""
+    """The bytes of a message's content as its reader gets it, blobs put back.
+
+    It is asked of every row of a long read, so it does without the call that `decodes` adds.
+    """
     body, extra = row[4], row[6]
-    size = len(body) if body.isascii() else len(body.encode())
-    if extra is None or '"blobs"' not in extra:
-        return size
+    try:
+        size = len(body) if body.isascii() else len(body.encode())
+        if extra is None or '"blobs"' not in extra:
+            return size
+    except (AttributeError, TypeError) as error:
+        raise unreadable(error) from error
     blobs = codec.decode_extra(extra, f"message {row[1]!r}").blobs
     return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in blobs)
 
