@@ -263,6 +263,7 @@ WORKLOADS: dict[str, Callable[[Place, int], Awaitable[Calls]]] = {
 OPERATIONS = SINGLE | WORKLOADS
 OF_BACKEND = {
     "sqlite": [*SINGLE, *WORKLOADS],
+    "files": [*SINGLE, "w1", "w2", "w3", "w4", "w5", "w7"],
     "postgres": [*SINGLE, "w1", "w2", "w3", "w4"],
     "redis": [*SINGLE, "w1", "w2", "w3", "w4"],
     "memory": [*SINGLE, "w1", "w3", "w4"],

@@ -115,6 +115,7 @@ def _url(given: argparse.Namespace, folder: str) -> str:
     return {
         "memory": "memory://",
         "sqlite": f"sqlite:///{folder}/store.db",
+        "files": f"file://{folder}/files?durability=process",
         "postgres": f"postgresql://postgres@/postgres?host={folder_of_socket}&schema={given.name}",
         "redis": f"redis+unix://{redis}?prefix={given.name}",
     }[given.backend]
@@ -132,7 +133,7 @@ async def _answer(portion: Portion) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("backend", choices=["sqlite", "postgres", "redis", "memory", "served"])
+    parser.add_argument("backend", choices=["sqlite", "files", "postgres", "redis", "memory", "served"])
     parser.add_argument("name", help="of a schema or a prefix that nobody else uses")
     parser.add_argument("server", nargs="?", help="the folder or the socket of a server")
     parser.add_argument("--count", action="store_true")
