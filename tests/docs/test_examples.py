@@ -1,7 +1,7 @@
 """Every Python block of every page runs: each page from top to bottom in one namespace, in an empty folder.
 
-Blocks may use `await` at their top level. Where a page names a server, the test has started one. What a block prints
-must be what the `text` block right after it shows. Shell blocks run too.
+Blocks may use `await` at their top level. Where a page names a server, or reads `$DATABASE_URL`, the test has
+started one. What a block prints must be what the `text` block right after it shows. Shell blocks run too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from tests.docs.pages import Block
 from tests.server.kit import serving
 from tests.servers import redis as redis_servers
 
-SERVERS = {"postgres": BACKENDS["postgres"]}
-"""Pages whose blocks use a server, which `$DATABASE_URL` names."""
 APART = ("crewai",)
 """Pages of frameworks that have an environment of their own: their blocks run there, in `tests/adapters`."""
 RUNNABLE = [
@@ -46,9 +44,10 @@ EXAMPLES = sorted((pages.ROOT / "examples").glob("*.py"))
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HANSARD_URL", raising=False)
-    if page.stem in SERVERS:
-        target = SERVERS[page.stem](tmp_path)
-        monkeypatch.setenv("DATABASE_URL", str(target.url))
+    if any("DATABASE_URL" in block.text for block in pages.blocks(page)):
+        if "postgres" in NO_SERVER:
+            pytest.skip(NO_SERVER["postgres"])
+        monkeypatch.setenv("DATABASE_URL", str(BACKENDS["postgres"](tmp_path).url))
     with contextlib.ExitStack() as stack:
         _run_blocks(page, _servers(page, stack), monkeypatch)
 
