@@ -18,7 +18,7 @@ from hansard import capture, chat, realtime, rules
 from hansard.backends import schemes
 from hansard.store import admin, blobs, records
 
-STORE = pages.read("docs/reference/store.md")
+STORE = "\n".join(page.read_text("utf-8") for page in sorted((pages.DOCS / "reference" / "store").glob("*.md")))
 SCHEMES = sorted(schemes.SCHEMES)
 PAGES = {
     "file": "files",
@@ -43,7 +43,7 @@ def _words(section: str) -> set[str]:
 
 def _sections(text: str) -> dict[str, str]:
     """Name → its section. A heading may name several: "### `tenant`, `user`"."""
-    found = pages.sections(text, 3)
+    found = pages.sections(text, 2) | pages.sections(text, 3)
     return {name: section for heading, section in found.items() for name in re.findall(r"`([\w.]+)`", heading)}
 
 
