@@ -17,7 +17,7 @@ from hansard.backends.memory.tenant import MemoryTenant
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.stored import StoredBackend
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite, Restore, RestoredRow
 from hansard.errors import Conflict, Corrupt, MessageNotFound, TimedOut, Unsupported, ValidationError
 from hansard.model import Appended, Conversation, Receipt
@@ -47,8 +47,10 @@ def test_how_often_operations_ask_and_apply() -> None:
     storage = CountingStorage()
     copy = copy_of_a_conversation()
     for rows in (copy.rows[:1], copy.rows):
-        step(StoredBackend(storage).restore(CONTEXT, structs.replace(copy, rows=rows, done=False)))
-    step(storage.write(CONTEXT, copy.image.conversation.id, partial(operations.drop_conversation, if_expired=False)))
+        run_to_end(StoredBackend(storage).restore(CONTEXT, structs.replace(copy, rows=rows, done=False)))
+    run_to_end(
+        storage.write(CONTEXT, copy.image.conversation.id, partial(operations.drop_conversation, if_expired=False))
+    )
     session(storage)
     assert {name: max(gets for gets, _ in counts) for name, counts in storage.counts.items()} == GETS
     assert set(GETS) == set(operations.__all__)
@@ -59,17 +61,17 @@ def test_how_often_operations_ask_and_apply() -> None:
 def test_what_has_expired_is_dropped_without_a_tombstone() -> None:
     backend = StoredBackend(MemoryStorage())
     expiring = Conversation("c", user_id="u", expires_at=CONTEXT.now + timedelta(hours=1))
-    step(backend.create_conversation(CONTEXT, expiring))
+    run_to_end(backend.create_conversation(CONTEXT, expiring))
 
     def drop(now: datetime, *, if_expired: bool = True) -> Receipt:
         operation = partial(operations.drop_conversation, if_expired=if_expired)
-        return step(backend.storage.write(Context("default", now), "c", operation))
+        return run_to_end(backend.storage.write(Context("default", now), "c", operation))
 
     assert not drop(CONTEXT.now)
     assert drop(CONTEXT.now + timedelta(hours=1)).conversations == 1
     assert not drop(CONTEXT.now + timedelta(hours=1))
-    assert step(backend.sweep(Context("default", CONTEXT.now + 2 * rules.TOMBSTONE_LIFE), 10)).tombstones == 0
-    step(backend.create_conversation(CONTEXT, expiring))
+    assert run_to_end(backend.sweep(Context("default", CONTEXT.now + 2 * rules.TOMBSTONE_LIFE), 10)).tombstones == 0
+    run_to_end(backend.create_conversation(CONTEXT, expiring))
     assert drop(CONTEXT.now, if_expired=False).branches == 1
 
 
@@ -162,7 +164,7 @@ def test_patience_ends() -> None:
         return OptimisticTransaction(MemoryTenant(), CONTEXT, "c", None, is_certain=True)
 
     with pytest.raises(TimedOut, match="others kept changing conversation 'c'") as raised:
-        step(optimistic.write(overtaken, begin, patience=-1))
+        run_to_end(optimistic.write(overtaken, begin, patience=-1))
     assert raised.value.outcome == "not_applied"
 
 
@@ -172,27 +174,29 @@ def test_patience_ends() -> None:
 def appended(storage: MemoryStorage, id: str, *records: RecordWrite) -> Appended:
     message = said(id)
     append = Append((Draft(message, "hello", 5, True),), NewConversation(), records=records)
-    return step(storage.write(CONTEXT, "c", partial(operations.append, append=append)))
+    return run_to_end(storage.write(CONTEXT, "c", partial(operations.append, append=append)))
 
 
 def test_records_commit_with_an_append() -> None:
     storage = MemoryStorage()
     write = RecordWrite(("n",), "k", {"at": 1}, conversation_id="c", expected_revision=0)
     appended(storage, "1", write)
-    assert [each.value if each else None for each in step(storage.get_records(CONTEXT, [(("n",), "k")]))] == [{"at": 1}]
+    assert [each.value if each else None for each in run_to_end(storage.get_records(CONTEXT, [(("n",), "k")]))] == [
+        {"at": 1}
+    ]
     with pytest.raises(Conflict):
         appended(storage, "2", write)
     backend = StoredBackend(storage)
-    assert step(backend.find_messages(CONTEXT, "c", ["2"])) == [], "neither is stored"
+    assert run_to_end(backend.find_messages(CONTEXT, "c", ["2"])) == [], "neither is stored"
     appended(storage, "1", structs.replace(write, value=2, expected_revision=1))
-    assert [each.revision if each else 0 for each in step(storage.get_records(CONTEXT, [(("n",), "k")]))] == [2]
+    assert [each.revision if each else 0 for each in run_to_end(storage.get_records(CONTEXT, [(("n",), "k")]))] == [2]
 
 
 def test_a_record_of_another_conversation_is_refused() -> None:
     storage = MemoryStorage()
     with pytest.raises(ValidationError, match="names conversation 'd'"):
         appended(storage, "1", RecordWrite(("n",), "k", 1, conversation_id="d"))
-    assert step(storage.stats(None)).conversations == 0
+    assert run_to_end(storage.stats(None)).conversations == 0
 
 
 # Restoring
@@ -203,8 +207,8 @@ def copy_of_a_conversation() -> Restore:
     with sync.Store.over(source) as store:
         store.append("copied", [said("1"), said("2")])
         store.branch("copied", at="1", branch_id="side")
-        image = step(source.read_image(CONTEXT, "copied"))
-        rows = step(source.read_rows(CONTEXT, "copied", 0, 100, 10**6))
+        image = run_to_end(source.read_image(CONTEXT, "copied"))
+        rows = run_to_end(source.read_rows(CONTEXT, "copied", 0, 100, 10**6))
     assert image is not None
     drafts = tuple(RestoredRow(row.segment, Draft(row.message, "hello", 5, True)) for row in rows)
     return Restore(image, drafts, done=True)
@@ -214,14 +218,14 @@ def copy_of_a_conversation() -> Restore:
 def copied() -> tuple[Restore, MemoryBackend]:
     """A copy, and a store that has its first piece."""
     restore, target = copy_of_a_conversation(), MemoryBackend()
-    step(target.restore(CONTEXT, structs.replace(restore, rows=restore.rows[:1], done=False)))
+    run_to_end(target.restore(CONTEXT, structs.replace(restore, rows=restore.rows[:1], done=False)))
     return restore, target
 
 
 def test_a_copy_goes_on(copied: tuple[Restore, MemoryBackend]) -> None:
     restore, target = copied
-    assert step(target.restore(CONTEXT, restore)) == 2
-    assert [each.message.id for each in step(target.read_rows(CONTEXT, "copied", 0, 100, 10**6))] == ["1", "2"]
+    assert run_to_end(target.restore(CONTEXT, restore)) == 2
+    assert [each.message.id for each in run_to_end(target.read_rows(CONTEXT, "copied", 0, 100, 10**6))] == ["1", "2"]
 
 
 def test_a_copy_whose_target_was_changed(copied: tuple[Restore, MemoryBackend]) -> None:
@@ -230,14 +234,14 @@ def test_a_copy_whose_target_was_changed(copied: tuple[Restore, MemoryBackend]) 
         store.switch_branch("copied", "main")
         store.delete_branch("copied", "side")
         with pytest.raises(Conflict, match=r"branch 'side' .* was changed during the copy"):
-            step(target.restore(CONTEXT, restore))
+            run_to_end(target.restore(CONTEXT, restore))
 
 
 def test_a_copy_with_a_message_that_no_branch_reads(copied: tuple[Restore, MemoryBackend]) -> None:
     restore, target = copied
     stray = structs.replace(restore.rows[1], segment=99)
     with pytest.raises(Corrupt, match="segment 99 of the copy"):
-        step(target.restore(CONTEXT, structs.replace(restore, rows=(stray,))))
+        run_to_end(target.restore(CONTEXT, structs.replace(restore, rows=(stray,))))
 
 
 # What a storage does not claim
@@ -250,7 +254,7 @@ def test_what_a_storage_cannot_do_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="does not group commits"):
         _ = backend.commits
     with pytest.raises(Unsupported, match="nothing to vacuum"):
-        step(backend.vacuum())
+        run_to_end(backend.vacuum())
 
 
 def test_a_storage_may_commit_appends_its_own_way() -> None:

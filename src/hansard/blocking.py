@@ -82,14 +82,14 @@ class Runner:
         self.direct = False
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return step(coroutine) if self.direct else self.thread.run(coroutine)
+        return run_to_end(coroutine) if self.direct else self.thread.run(coroutine)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """For what awaits code of the user's, and so may suspend on any backend."""
         return self.thread.run(coroutine)
 
     def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
-        call = self.thread.run if waits or not self.direct else step
+        call = self.thread.run if waits or not self.direct else run_to_end
         try:
             while (item := call(_next(iterator))) is not _DONE:
                 yield cast(T, item)
@@ -100,7 +100,7 @@ class Runner:
                 call(close())
 
 
-def step(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that never suspends, to its end."""
     outer, here.is_stepped = here.is_stepped, True
     try:

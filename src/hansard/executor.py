@@ -47,7 +47,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-async def aside(function: Callable[..., T], *args: Any) -> T:
+async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     """What a function gives that blocks or takes its time, while the event loop goes on.
 
     A blocking store has no loop that could go on: there, the function runs in the calling thread.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ca
 
 from hansard import store as _async
 from hansard.backends import schemes
-from hansard.blocking import Call, LoopThread, Runner, step
+from hansard.blocking import Call, LoopThread, Runner, run_to_end
 from hansard.contract.backend import Backend, Capabilities
 from hansard.errors import ValidationError
 from hansard.limits import Limits
@@ -347,7 +347,7 @@ def connect(
     open = schemes.open_lazily if checks.flag(lazy, "lazy") else schemes.open_backend
     runner = Runner()
     where = schemes.default_url() if url is None else url
-    opener = step if schemes.opens_directly(where) else runner.thread.run
+    opener = run_to_end if schemes.opens_directly(where) else runner.thread.run
     try:
         backend = opener(open(where, blocking=True))
     except BaseException:

@@ -15,7 +15,7 @@ from tests.wait import PATIENCE
 import hansard
 from hansard import Message
 from hansard.adapters.blocking import caller_of
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 
 LONG = "word " * 200_000
 
@@ -45,17 +45,17 @@ def test_work_aside_sees_the_context_of_its_caller() -> None:
 
     async def run() -> str:
         who.set("me")
-        return await aside(who.get)
+        return await run_in_thread(who.get)
 
     assert asyncio.run(run()) == "me"
 
 
 def _child() -> None:
-    assert asyncio.run(aside(str, 5)) == "5"
+    assert asyncio.run(run_in_thread(str, 5)) == "5"
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    assert asyncio.run(aside(str, 4)) == "4"
+    assert asyncio.run(run_in_thread(str, 4)) == "4"
     child = multiprocessing.get_context("fork").Process(target=_child)
     child.start()
     child.join(PATIENCE)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from hansard.blocking import Call, step
+from hansard.blocking import Call, run_to_end
 from hansard.errors import Unsupported
 from hansard.store import Store
 
@@ -22,7 +22,7 @@ def caller_of(store: Store) -> Call:
 
     def call(coroutine: Coroutine[Any, Any, Any]) -> Any:
         if store.capabilities.blocking:
-            return step(coroutine)
+            return run_to_end(coroutine)
         if loop is None or not loop.is_running() or _is_here(loop):
             coroutine.close()
             raise Unsupported(

@@ -42,10 +42,10 @@ from hansard.rules.branches import (
 )
 from hansard.rules.leases import (
     LEASE,
+    end_lapsed,
     is_lapsed,
     leased,
     released,
-    settled,
     time_left,
 )
 from hansard.rules.records import is_alive, plan_record, plan_records
@@ -111,6 +111,7 @@ __all__ = [
     "created",
     "digests_to_check",
     "empty_state",
+    "end_lapsed",
     "has_metadata",
     "is_alive",
     "is_between",
@@ -144,7 +145,6 @@ __all__ = [
     "same_body",
     "sees",
     "segments",
-    "settled",
     "shrunk",
     "spread",
     "surviving",

@@ -48,13 +48,13 @@ def time_left(message: Message, now: datetime) -> timedelta | None:
         return None
 
 
-def settled(messages: list[Message], now: datetime) -> list[Message]:
+def end_lapsed(messages: list[Message], now: datetime) -> list[Message]:
     """The messages as they are read: those whose lease has run out are interrupted."""
     for message in messages:
         if message.status == "in_progress":
-            return [_settled(each, now) for each in messages]
+            return [_end_if_lapsed(each, now) for each in messages]
     return messages
 
 
-def _settled(message: Message, now: datetime) -> Message:
+def _end_if_lapsed(message: Message, now: datetime) -> Message:
     return structs.replace(message, status="interrupted") if is_lapsed(message, now) else message

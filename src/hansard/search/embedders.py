@@ -11,7 +11,7 @@ from zlib import crc32
 
 from hansard.analysis import analyse
 from hansard.errors import Unsupported, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
@@ -55,7 +55,7 @@ class WordLlama:
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         # It computes: the event loop goes on meanwhile.
-        return await aside(lambda: self._model.embed(list(texts), norm=True).tolist())
+        return await run_in_thread(lambda: self._model.embed(list(texts), norm=True).tolist())
 
 
 class Spelling:

@@ -15,7 +15,7 @@ from hansard import rules
 from hansard.analysis import Lookup, Match, Matches, Position, Sieve, analyse, searchable
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, ConversationQuery, MessageQuery
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, to_micros
 
 MOST = 100_000
@@ -33,7 +33,7 @@ async def find(backend: Backend, context: Context, lookup: Lookup) -> Matches:
     complete = True
     async for batch in _batches(_messages(backend, context, lookup)):
         complete = seen + len(batch) <= MOST
-        found = await aside(_matching, batch[: MOST - seen], lookup, sieve)
+        found = await run_in_thread(_matching, batch[: MOST - seen], lookup, sieve)
         seen += len(batch)
         matching += len(found)
         newest = nlargest(lookup.limit, [*newest, *found], key=_position)

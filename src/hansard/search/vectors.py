@@ -73,7 +73,7 @@ def checked(embedder: Any) -> Embedder:
 
 
 def text_of(message: Message) -> str:
-    """What of a message is embedded, as it is read (`rules.settled`). Nothing of one that is still growing."""
+    """What of a message is embedded, as it is read (`rules.end_lapsed`). Nothing of one that is still growing."""
     from hansard.analysis import searchable  # only now: whoever only deletes vectors needs no tables of words
 
     return "" if message.status == "in_progress" else searchable(message)[:MOST_CHARACTERS].strip()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard.errors import Unauthenticated, Unavailable, Unsupported, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.server.endpoints import SCOPES, Caller
 from hansard.server.settings import Settings
 
@@ -77,7 +77,7 @@ class Tokens:
 
     async def _fetch(self) -> None:
         try:
-            raw = await aside(_read, self._where)
+            raw = await run_in_thread(_read, self._where)
             found = self._jwt.PyJWKSet.from_dict(msgspec.json.decode(raw))
         except (OSError, ValueError, TypeError, AttributeError, self._jwt.PyJWTError) as error:
             raise Unavailable("the keys of the identity provider cannot be read") from error

@@ -19,7 +19,7 @@ from hansard.contract.types import (
     Replace,
 )
 from hansard.errors import Unsupported, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import (
     NOT_YET,
     Appended,
@@ -127,7 +127,7 @@ class AppendMethods(StorePart):
         id = checks.id_of(conversation_id, "conversation_id", limits)
         given = drafts.as_messages(messages)
         if len(given) > _MANY or drafts.are_long(given):
-            made = await aside(drafts.make_drafts, given, limits)
+            made = await run_in_thread(drafts.make_drafts, given, limits)
         else:
             made = drafts.make_drafts(given, limits)
         user = None if user_id is None else self._writer(user_id)

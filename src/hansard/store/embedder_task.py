@@ -339,7 +339,7 @@ class Embeddings:
         lacking: list[tuple[Message, str]] = []
         leases = [0]
         async for stored in self._messages(context, id, number):
-            (message,) = rules.settled([stored], context.now)
+            (message,) = rules.end_lapsed([stored], context.now)
             if (left := rules.time_left(message, context.now)) is not None:
                 leases.append(to_micros(context.now + left))
             text = vectors.text_of(message)

@@ -20,7 +20,7 @@ from hansard.assembly.tokens import DEFAULT_COUNTER, TokenCounter
 from hansard.assembly.window import Closing
 from hansard.contract.types import Context, MessageQuery
 from hansard.errors import HansardError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
 from hansard.model import Conversation, Message, MessageScope, Summary
@@ -130,7 +130,7 @@ async def assemble(view: View, asked: PromptRequest) -> Prompt:
 
 async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T], *args: Any) -> T:
     """What takes long with many messages leaves the event loop alone; with few, a thread costs more than it saves."""
-    return await aside(function, *args) if len(messages) > _MANY else function(*args)
+    return await run_in_thread(function, *args) if len(messages) > _MANY else function(*args)
 
 
 def _nothing(asked: PromptRequest) -> Chosen:

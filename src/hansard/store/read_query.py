@@ -99,7 +99,7 @@ async def with_blobs(
 
     `known` are blobs at hand: what was just written need not be read again.
     """
-    messages = rules.settled(messages, context.now)
+    messages = rules.end_lapsed(messages, context.now)
     if mode == "refs" or not any(message.blobs for message in messages):
         return messages
     digests = dict.fromkeys(ref.sha256 for message in messages for ref in message.blobs if ref.sha256 not in known)

@@ -34,7 +34,7 @@ from hansard.analysis import (
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Context, MessageQuery
 from hansard.errors import Unavailable, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.limits import Limits
 from hansard.model import Conversation, Message
 from hansard.search import Hit, Hits, ranking, scan, tokens, vectors
@@ -125,7 +125,7 @@ async def best(view: View, context: Context, lookup: Lookup, cursor: str | None,
     """The best of the newest that match."""
     home = _home("relevance", lookup)
     pool = await _find(view, context, structs.replace(lookup, limit=POOL))
-    ranked = await aside(ranking.ranked, lookup.query, pool.found)
+    ranked = await run_in_thread(ranking.ranked, lookup.query, pool.found)
     best = [(each.score, each.match) for each in ranked]
     return _page(best, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
 
@@ -144,7 +144,7 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     home = _home("hybrid", lookup)
     query = shortened(lookup.query, view.limits.query_terms)
     pool = await _find(view, context, structs.replace(lookup, query=query, limit=POOL))
-    ranked = await aside(ranking.ranked, query, pool.found)
+    ranked = await run_in_thread(ranking.ranked, query, pool.found)
     by_words = [each.match for each in ranked if each.covered >= SHARE]
     found = await hybrid(view, context, lookup, by_words)
     complete = found.complete and pool.complete and not pool.has_more
@@ -264,7 +264,7 @@ async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int =
         conversations[conversation.id] = conversation
         async for rows in vector_records.chunks_of(view.backend, shared, conversation.id, embeddings.embedder.name):
             seen += len(rows)
-            await aside(_take, best, rows, vector, conversation.id)
+            await run_in_thread(_take, best, rows, vector, conversation.id)
         if seen >= MOST:
             break
     found: list[tuple[float, Match]] = []
@@ -297,7 +297,7 @@ async def _there(
     for at in range(0, len(candidates), _BATCH):
         batch = candidates[at : at + _BATCH]
         messages = await lines.find(batch)
-        for each in await aside(_believed, batch, messages, lookup.query.excluded):
+        for each in await run_in_thread(_believed, batch, messages, lookup.query.excluded):
             yield each, messages[each.conversation_id, each.id]
 
 
@@ -338,7 +338,7 @@ class Lines:
             wanted.setdefault(each.conversation_id, []).append(each)
         found: dict[tuple[str, str], Message] = {}
         for id, here in wanted.items():
-            for message in rules.settled(await self._of(id, here), self._context.now):
+            for message in rules.end_lapsed(await self._of(id, here), self._context.now):
                 found[id, message.id] = message
         return found
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from hansard import sync
 from hansard.backends import schemes
-from hansard.blocking import Runner, step
+from hansard.blocking import Runner, run_to_end
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context
 from hansard.store import Store
@@ -145,7 +145,7 @@ class Target:
         if isinstance(runner, OnLoop):
             return Driver(Store(runner.call(self._backend(blocking=False)), **options), runner)
         direct = isinstance(self.where, str) and schemes.opens_directly(self.where)
-        backend = (step if direct else runner.thread.run)(self._backend(blocking=True))
+        backend = (run_to_end if direct else runner.thread.run)(self._backend(blocking=True))
         return Driver._around(backend, runner, options)
 
     async def _backend(self, *, blocking: bool) -> Backend:

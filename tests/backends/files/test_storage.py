@@ -12,7 +12,7 @@ from tests.backends.files import kit
 
 from hansard import NotFound, sync
 from hansard.backends.files import FilesStorage
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.storage import Transaction
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
 from hansard.errors import Unsupported
@@ -56,7 +56,7 @@ def test_who_is_overtaken_by_a_creation_decides_again(tmp_path: Path) -> None:
                 other.append_message("c", "user", "first", id="first")
             return await operations.append(tx, hello("second"))
 
-        appended = step(storage_of(store).write(CONTEXT, "c", append))
+        appended = run_to_end(storage_of(store).write(CONTEXT, "c", append))
         assert [state is None for state in states] == [True, False]
         assert (appended.created, [message.seq for message in appended.messages]) == (False, [2])
         assert kit.contents(store, "c") == ["first", "hello"]
@@ -66,5 +66,5 @@ def test_records_cannot_commit_with_an_append(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         append = partial(operations.append, append=structs.replace(hello("1"), records=(RecordWrite(("n",), "k", 1),)))
         with pytest.raises(Unsupported, match="write_records"):
-            step(storage_of(store).write(CONTEXT, "c", append))
+            run_to_end(storage_of(store).write(CONTEXT, "c", append))
         assert store.get_conversation("c") is None

@@ -22,7 +22,7 @@ import hansard.sync
 from hansard.backends.sqlite import SqliteBackend, engine, index, schema, storage
 from hansard.backends.sqlite.tail_cache import TailCache
 from hansard.backends.sqlite.writer import SqliteWriter
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
@@ -462,7 +462,7 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
 
             async def spy(function: Callable[..., Any], *args: Any) -> Any:
                 threads.append("off the loop")
-                return await aside(function, *args)
+                return await run_in_thread(function, *args)
 
             monkeypatch.setattr(storage, "aside", spy)
             for count in (10, 1_000_000):

@@ -19,7 +19,7 @@ from hansard.backends.sqlite import SqliteBackend, SqliteStorage, transaction
 from hansard.backends.sqlite.engine import WriteJob
 from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.backends.stored import StoredBackend
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.types import Append, Context, Draft, NewConversation, RecordWrite
 from hansard.errors import Conflict, ConversationNotFound, HansardError
 from hansard.rules import operations
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 def storage(path: Path) -> Iterator[SqliteStorage]:
     storage = SqliteStorage(path, blocking=True)
     yield storage
-    step(storage.close())
+    run_to_end(storage.close())
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -136,11 +136,11 @@ def test_a_blob_that_was_put_before_belongs_to_the_message_that_is_appended(path
         store.append_message("d", "user", picture(1), format="parts")
         store.append_message("c", "user", "first")
         (message,) = store.get_messages("d")
-        draft = step(SqliteBackend(path, blocking=True).read_rows(CONTEXT, "d", 0, 1, 1))[0].message
+        draft = run_to_end(SqliteBackend(path, blocking=True).read_rows(CONTEXT, "d", 0, 1, 1))[0].message
         assert draft.blobs
         body = msgspec.json.encode(draft.content).decode()
         again = Draft(msgspec.structs.replace(draft, id="x"), body, len(body), given_id=False)
-        step(store.backend.append(CONTEXT, "c", Append((again,), None)))
+        run_to_end(store.backend.append(CONTEXT, "c", Append((again,), None)))
         store.delete_conversation("d")
         assert store.get_messages("c")[-1].content == message.content
         assert store.check() == []
@@ -155,7 +155,7 @@ def test_a_refused_job_that_has_read_leaves_its_group_whole(storage: SqliteStora
     def add(id: str, append: Append) -> WriteJob[Any]:
         return WriteJob(lambda writer: transaction.append(writer, CONTEXT, id, append))
 
-    step(storage.append(CONTEXT, "c", said("first", "m0")))
+    run_to_end(storage.append(CONTEXT, "c", said("first", "m0")))
     jobs = [
         add("c", said("one", "m1")),
         add("c", said("other", "m0", on_duplicate="error")),
@@ -278,7 +278,7 @@ def test_a_message_that_grows_in_progress_counts_as_the_largest(path: Path) -> N
 
 def test_records_are_written_with_an_append_or_not_at_all(storage: SqliteStorage) -> None:
     def write(id: str, append: Append, *records: RecordWrite) -> object:
-        return step(
+        return run_to_end(
             storage.write(
                 CONTEXT, id, partial(operations.append, append=msgspec.structs.replace(append, records=records))
             )
@@ -287,7 +287,7 @@ def test_records_are_written_with_an_append_or_not_at_all(storage: SqliteStorage
     own, free = RecordWrite(("a",), "own", 1, conversation_id="c"), RecordWrite(("a",), "free", [2])
     write("c", said("one"), own, free)
     keys = [(("a",), "own"), (("a",), "free")]
-    found = step(storage.get_records(CONTEXT, keys))
+    found = run_to_end(storage.get_records(CONTEXT, keys))
     assert [(each.value, each.revision, each.conversation_id) for each in found if each] == [
         (1, 1, "c"),
         ([2], 1, None),
@@ -297,10 +297,10 @@ def test_records_are_written_with_an_append_or_not_at_all(storage: SqliteStorage
     with pytest.raises(ConversationNotFound):
         write("d", msgspec.structs.replace(said("two"), new=None), free)
     assert rows(storage.path, "SELECT count(*) FROM messages") == [(1,)]
-    assert step(storage.get_records(CONTEXT, keys)) == found
+    assert run_to_end(storage.get_records(CONTEXT, keys)) == found
     write("c", said("two", "m2"), msgspec.structs.replace(free, delete=True))
-    step(storage.write(CONTEXT, "c", partial(operations.delete_conversation, expected_version=None)))
-    assert step(storage.get_records(CONTEXT, keys)) == [None, None]
+    run_to_end(storage.write(CONTEXT, "c", partial(operations.delete_conversation, expected_version=None)))
+    assert run_to_end(storage.get_records(CONTEXT, keys)) == [None, None]
 
 
 def test_what_breaks_inside_an_operation_is_undone(storage: SqliteStorage) -> None:
@@ -308,10 +308,10 @@ def test_what_breaks_inside_an_operation_is_undone(storage: SqliteStorage) -> No
         await operations.append(tx, said("never"))
         raise Conflict("too late")
 
-    step(storage.append(CONTEXT, "c", said("one")))
+    run_to_end(storage.append(CONTEXT, "c", said("one")))
 
     def run(writer: SqliteWriter) -> None:
-        step(breaks(transaction.SqliteTransaction(writer, CONTEXT, "c", writer.load("default", "c"))))
+        run_to_end(breaks(transaction.SqliteTransaction(writer, CONTEXT, "c", writer.load("default", "c"))))
 
     jobs: list[WriteJob[Any]] = [
         WriteJob(run),

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from hansard import rules
 from hansard.agents import delivery
 from hansard.agents.capture.spool import Spool, SpooledMessage, SpoolView
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import NOT_YET, Appended, Message, Status
 from hansard.store import Store
 from hansard.store.core import utc_now
@@ -144,7 +144,7 @@ class Outbox:
             # When it is replayed, it was still said now.
             entry = structs.replace(entry, message=structs.replace(entry.message, created_at=utc_now()))
         try:
-            await aside(self._spool.add, self._home, entry)
+            await run_in_thread(self._spool.add, self._home, entry)
         except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
             self.counts.lost += 1
             logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
@@ -184,11 +184,11 @@ class Outbox:
         return attempt.done() and not attempt.cancelled() and attempt.result()
 
     async def _replay(self, spool: Spool) -> bool:
-        for batch in await aside(lambda: list(spool.take(self._home))):
+        for batch in await run_in_thread(lambda: list(spool.take(self._home))):
             for entry in batch.entries:
                 if await self._put(entry) == "failed":
                     return False
-            await aside(spool.done, batch)
+            await run_in_thread(spool.done, batch)
         return not spool.is_waiting(self._home)
 
     async def _put(self, entry: SpooledMessage) -> Outcome:

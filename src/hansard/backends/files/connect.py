@@ -13,7 +13,7 @@ from hansard.backends.files.layout import ROOT
 from hansard.backends.files.storage import FilesBackend
 from hansard.backends.files.tenant import Common
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.urls import Url
 
 _OPTIONS = ("mode", "durability", "timeout")
@@ -38,7 +38,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> FilesBacke
     if blocking:
         _prepare(common)
     else:
-        await aside(_prepare, common)
+        await run_in_thread(_prepare, common)
     return FilesBackend(common, blocking=blocking)
 
 

@@ -25,7 +25,7 @@ from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answ
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.signals import Signals
 from hansard.backends.stored import StoredBackend
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -41,7 +41,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.errors import Closed, HansardError, Unavailable
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
 
 _THREADS = 16
@@ -81,7 +81,7 @@ class FilesStorage:
         self._closed = True
         self._signals.notify_all()
         if self._pool is not None:
-            await aside(self._pool.shutdown)
+            await run_in_thread(self._pool.shutdown)
 
     def _let_go(self) -> None:
         for tenant in self.common.tenants.values():
@@ -108,7 +108,7 @@ class FilesStorage:
             while True:
                 # Overtaken by another writer who made the conversation: then it has a lock to wait for.
                 with contextlib.suppress(Overtaken), contextlib.ExitStack() as stack:
-                    return step(operation(FilesTransaction(tenant, context, id, stack)))
+                    return run_to_end(operation(FilesTransaction(tenant, context, id, stack)))
         finally:
             self._signals.notify((context.tenant, id))
 

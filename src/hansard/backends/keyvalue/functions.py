@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hansard.errors import Closed, HansardError, Outcome, Unavailable, ValidationError
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 
 T = TypeVar("T")
 Token = Any
@@ -67,7 +67,7 @@ class Functions:
         function = getattr(self._store, name)
         try:
             if self._in_threads:
-                return await aside(function, *args)
+                return await run_in_thread(function, *args)
             answer = function(*args)
             return await answer if inspect.isawaitable(answer) else answer
         except HansardError:

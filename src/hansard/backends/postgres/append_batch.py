@@ -9,7 +9,7 @@ from typing import Any
 from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.state_cache import PostgresStateCache, StampedState, new_stamp
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Wants
 from hansard.contract.types import Append, Context, ConversationState, Draft
 from hansard.errors import HansardError
@@ -135,7 +135,7 @@ class PendingConversation:
         """Runs the operation on the state that the appends before it leave; False when it has to go the long way."""
         attempt = AppendAttempt(job.context, job.id, self.state)
         try:
-            value = step(operations.append(attempt, job.append))
+            value = run_to_end(operations.append(attempt, job.append))
         except NeedsLock:
             return False
         except HansardError as error:

@@ -26,7 +26,7 @@ from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import Corrupt
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Problem, to_micros
 
 SHORT_PASS = 200
@@ -97,7 +97,7 @@ async def index_some(
         return IndexPass(0, None)
     gone = [(row[8], row[0], row[1]) for row in found if row[9] is None]
     there = [row for row in found if row[9] is not None and row[5] is not None]
-    made = await aside(_entries, tenant, there)
+    made = await run_in_thread(_entries, tenant, there)
     done = await engine.write_once(tenant, lambda link: _index(link, tenant, made)) if made else 0
     if gone:
         done += await engine.write_once(tenant, lambda link: link.run("forget_queued", tenant, *rows.columns(gone, 3)))

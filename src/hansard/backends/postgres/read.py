@@ -14,7 +14,7 @@ from hansard.backends.postgres.state_cache import StampedState, entry_of
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, to_micros
 
 _LONG = 1_000_000
@@ -192,7 +192,7 @@ async def get_messages(engine: PostgresEngine, context: Context, id: str, query:
 async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
     """The messages of these rows. What takes long to decode leaves the event loop alone."""
     if sum([len(row[5]) for row in found]) > _LONG:
-        return Slice(await aside(rows.messages_of, found, id), more)
+        return Slice(await run_in_thread(rows.messages_of, found, id), more)
     return Slice(rows.messages_of(found, id), more)
 
 
@@ -279,5 +279,5 @@ async def rows_of(
     lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
     found = await link.all("read_lines", tenant, id, lines, after_seq, limit, max_bytes)
     taken = [row for row in found if row[5] is not None]
-    messages = await aside(rows.messages_of, taken, id)
+    messages = await run_in_thread(rows.messages_of, taken, id)
     return [StoredRow(row[0], message) for row, message in zip(taken, messages, strict=True)]

@@ -19,7 +19,7 @@ from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.lexemes import Expression
 from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, to_micros
 
 T = TypeVar("T")
@@ -264,5 +264,5 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
 async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
     if sum(len(row[search_sql.BODY]) for row in found) > _LONG:
-        return await aside(run, found)
+        return await run_in_thread(run, found)
     return run(found)

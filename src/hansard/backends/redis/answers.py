@@ -12,7 +12,7 @@ from hansard.backends.redis import rows
 from hansard.backends.redis.rows import PIECE, piece_of
 from hansard.backends.redis.state_cache import Ask, Moment
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants, Without
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Message, from_micros
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ NO_ANSWERS = ReadAnswers(NOTHING)
 
 async def decoded(size: int, make: Callable[[], T]) -> T:
     """What takes long to decode leaves the event loop alone."""
-    return await aside(make) if size > _LONG else make()
+    return await run_in_thread(make) if size > _LONG else make()
 
 
 def total_size(found: Iterable[bytes | None]) -> int:

@@ -22,7 +22,7 @@ from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.transaction import SqliteTransaction, answer
 from hansard.backends.sqlite.writer import SqliteWriter
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -39,7 +39,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.errors import Closed, Corrupt
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
 
 _LONG_READ = 1_000_000
@@ -97,7 +97,7 @@ class SqliteStorage:
 
     async def _long(self, run: Callable[[], T]) -> T:
         """What may take a while leaves the event loop alone."""
-        return run() if self._blocking else await aside(run)
+        return run() if self._blocking else await run_in_thread(run)
 
     async def _long_read(self, run: Callable[[ReadConnection], T]) -> T:
         return await self._long(partial(self._read, run))
@@ -106,7 +106,7 @@ class SqliteStorage:
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         def run(writer: SqliteWriter) -> T:
-            return step(operation(SqliteTransaction(writer, context, id, writer.load(context.tenant, id))))
+            return run_to_end(operation(SqliteTransaction(writer, context, id, writer.load(context.tenant, id))))
 
         self._check_open()
         return self.engine.write(run) if self._blocking else await self.engine.submit(run)

@@ -18,7 +18,7 @@ from hansard.backends.sqlite import index, read, removal, rows, tenant_data
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
 from hansard.backends.sqlite.writer import CachedState, SqliteWriter
-from hansard.blocking import step
+from hansard.blocking import run_to_end
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
 from hansard.model import Appended, Message, to_micros
@@ -38,7 +38,7 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
     """`operations.append`; without its steps for messages that are simply new, as most are: see W1 and W2."""
     entry = writer.load(context.tenant, id)
     if entry is None or not _are_plain(writer, context, entry, append):
-        return step(operations.append(SqliteTransaction(writer, context, id, entry), append))
+        return run_to_end(operations.append(SqliteTransaction(writer, context, id, entry), append))
     before = entry.head
     plan = rules.plan_append(context, before, append, {})
     line, fresh = plan.branch.segment, plan.fresh

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from hansard.errors import NotFound, Unsupported
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.endpoints import Id, NoQuery, Routes
@@ -73,4 +73,4 @@ async def search(call: Call[NoQuery, SearchBody]) -> SearchPage:
     given = structs.asdict(call.body)
     hits = await call.store.search(given.pop("query"), **given)
     # Cutting the snippets of long messages takes a while.
-    return await aside(SearchPage.of, hits)
+    return await run_in_thread(SearchPage.of, hits)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from hansard import formats
 from hansard.errors import NotFound
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.endpoints import Answer, NoQuery
 from hansard.server.web import content, highlight, transcript
@@ -47,7 +47,7 @@ async def see_message(visit: Visit[NoQuery, NoForm]) -> Answer:
     base = base_of(visit, conversation)
     beyond = await beyond_of(visit, Stretch([message], message.branch, has_older=True, has_newer=True))
     setting = Setting(conversation, base, visit.may("write"), beyond=beyond, most=content.WHOLE)
-    html = await aside(transcript.one, message, setting)
+    html = await run_in_thread(transcript.one, message, setting)
     raw = content.pretty(message)
     return visit.show(
         "one.html",

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from hansard import formats
-from hansard.executor import aside
+from hansard.executor import run_in_thread
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.server.web import content, fragments, markdown, markup
@@ -48,7 +48,7 @@ async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
-        return await aside(items, messages, setting)
+        return await run_in_thread(items, messages, setting)
     return items(messages, setting)
 
 
