@@ -145,7 +145,7 @@ def test_vacuum(shell: Shell) -> None:
         assert store.check() == []
     done = shell("vacuum", "--json").json
     assert done["bytes_before"] == done["bytes_after"]
-    assert "memory backend cannot vacuum: what is deleted is let go of at once" in shell.fails(
+    assert "memory backend cannot vacuum: it frees deleted data at once" in shell.fails(
         8, "vacuum", "--url", "memory://"
     )
 

@@ -80,6 +80,16 @@ def test_every_method_of_its_parts(part: type, page: str) -> None:
             assert _arguments(method) <= _words(section), name
 
 
+PARTS = (hansard.Store, records.Records, blobs.Blobs, admin.Admin)
+METHODS = [method for part in PARTS for _, method in _public(part) if inspect.isfunction(method)]
+
+
+@pytest.mark.parametrize("documented", [hansard.Store, *METHODS], ids=lambda value: value.__qualname__)
+def test_every_docstring_names_its_arguments(documented: Callable[..., Any]) -> None:
+    named = set(re.findall(r"`(\w+)`", inspect.getdoc(documented) or ""))
+    assert not _arguments(documented) - named, "arguments that `help` does not explain"
+
+
 def test_capture() -> None:
     page = _words(pages.read("docs/reference/capture.md"))
     for documented in (capture.Capture, capture.Capture.wrap, capture.Spool, capture.Inbound, capture.Reply):

@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "text for a beginning": (lambda s: s.create_conversation("c", created_at="2026"), "created_at must be a datetime"),
     "beginning to come": (
         lambda s: s.create_conversation("c", created_at=datetime(9999, 1, 1, tzinfo=UTC)),
-        "created_at is 9999-01-01T00:00:00.00:00, which is still to come",
+        "created_at is 9999-01-01T00:00:00.00:00, which is in the future",
     ),
     "naive time": (lambda s: _with(s, created_at=NAIVE), "created_at has no time zone"),
     "text for a time": (lambda s: _with(s, created_at="2026-01-01"), "created_at must be a datetime, not a str"),

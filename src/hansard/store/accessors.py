@@ -1,6 +1,6 @@
-"""The Store in the shapes of agent frameworks: the one table of them, for the Store and for its blocking twin.
+"""The store's adapters for agent frameworks, for the async and the blocking Store alike.
 
-What an adapter needs is imported when it is asked for.
+Each adapter's modules are imported when it is first used.
 """
 
 from __future__ import annotations
@@ -32,37 +32,38 @@ class Accessors(ABC):
 
     @abstractmethod
     def _host(self) -> Store:
-        """The async store that an adapter works on."""
+        """Returns the async store that an adapter works on."""
 
     def _call(self) -> Call:
-        """How blocking methods of an adapter run the store's coroutines."""
+        """Returns the function with which an adapter's blocking methods run the store's coroutines."""
         from hansard.adapters.blocking import caller_of
 
         return caller_of(self._host())
 
     def adk_session_service(self, *, agent_name: str | None = None) -> AdkSessionService:
-        """Google ADK's session service: each of its sessions is a conversation.
+        """Returns a session service for Google ADK. Each of its sessions is a conversation.
 
-        `agent_name` is the agent as which other frameworks' assistants are heard; without it, the one that spoke last.
+        - `agent_name`: the agent to which assistant messages of other frameworks are attributed. Without it, the agent
+          that wrote last.
         """
         with needed("adk"):
             from hansard.adapters.adk.sessions import AdkSessionService
         return AdkSessionService(self._host(), agent_name=checks.optional_text(agent_name, "agent_name"))
 
     def adk_memory_service(self) -> AdkMemoryService:
-        """Google ADK's memory service, on the history of its sessions."""
+        """Returns a memory service for Google ADK, which searches the history of its sessions."""
         with needed("adk"):
             from hansard.adapters.adk.memory import AdkMemoryService
         return AdkMemoryService(self._host())
 
     def claude_session_store(self) -> ClaudeSessionStore:
-        """The Claude Agent SDK's session store: each of its sessions is a conversation."""
+        """Returns a session store for the Claude Agent SDK. Each of its sessions is a conversation."""
         with needed("claude"):
             from hansard.adapters.claude.session_store import ClaudeSessionStore
         return ClaudeSessionStore(self._host())
 
     def crewai_memory_storage(self) -> HansardMemoryStorage:
-        """A storage for CrewAI's memory, on records. Blocking calls come from other threads than the loop's."""
+        """Returns a storage for CrewAI's memory, in records. Call its blocking methods outside the event loop."""
         with needed("crewai"):
             from hansard.adapters.crewai.memory import HansardMemoryStorage
         return HansardMemoryStorage(self._host(), self._call())
@@ -70,7 +71,11 @@ class Accessors(ABC):
     def crewai_flow_persistence(
         self, *, user_id: str | int | None = None, agent_id: str | int | None = None
     ) -> HansardFlowPersistence:
-        """The state of CrewAI's flows, each in the conversation of its id. `user_id` owns those that it makes."""
+        """Returns a persistence for CrewAI's flows. The state of a flow is stored in the conversation of the flow's id.
+
+        - `user_id`: the owner of conversations that the persistence creates.
+        - `agent_id`: the agent that writes the assistant messages of a flow.
+        """
         with needed("crewai"):
             from hansard.adapters.crewai.flows import HansardFlowPersistence
         store = self._host()
@@ -90,7 +95,13 @@ class Accessors(ABC):
         agent_id: str | int | None = None,
         branch: str | None = None,
     ) -> OpenAISession:
-        """The conversation as a `Session` of the OpenAI Agents SDK. `max_items` limits what a run is given of it."""
+        """Returns a conversation as a `Session` of the OpenAI Agents SDK.
+
+        - `session_id`: the conversation's id.
+        - `max_items`: how many of the newest items a run receives; None for all.
+        - `user_id`, `agent_id`: the owner and the agent of a conversation that the session creates.
+        - `branch`: which branch; None for the active one.
+        """
         with needed("openai-agents"):
             from hansard.adapters.openai_agents import OpenAISession
         store = self._host()
@@ -104,31 +115,31 @@ class Accessors(ABC):
         )
 
     def pydantic_ai_store(self) -> HansardConversationStore:
-        """Pydantic AI's conversation store: each of its conversations is one here."""
+        """Returns a conversation store for Pydantic AI. Each of its conversations is a conversation here."""
         with needed("pydantic-ai"):
             from hansard.adapters.pydantic_ai.conversations import HansardConversationStore
         return HansardConversationStore(self._host())
 
     @property
     def langgraph_checkpointer(self) -> HansardSaver:
-        """A checkpointer for LangGraph, async and, from other threads than the loop's, blocking."""
+        """A checkpointer for LangGraph. It is async; call its blocking methods outside the event loop's thread."""
         with needed("langgraph"):
             from hansard.adapters.langgraph.saver import HansardSaver
         return HansardSaver(self._host(), self._call())
 
     @property
     def langgraph_store(self) -> HansardStore:
-        """LangGraph's long-term store, on records."""
+        """A long-term store for LangGraph, kept in records."""
         with needed("langgraph"):
             from hansard.adapters.langgraph.store import HansardStore
         return HansardStore(self._host(), self._call())
 
 
 class AsyncAccessors(Accessors):
-    """And what has to wait for the storage, which the blocking twin wraps."""
+    """Adapter methods that wait for the storage; the blocking Store wraps them."""
 
     async def claude_session_binding(self, conversation_id: str | int) -> str:
-        """The session id under which Claude knows a conversation: its own where that is a UUID."""
+        """Returns the session id under which Claude knows `conversation_id`: the same id if it is a UUID."""
         with needed("claude"):
             from hansard.adapters.claude.sessions import bind
         store = self._host()
@@ -137,7 +148,7 @@ class AsyncAccessors(Accessors):
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """A framework that is not installed is an error of one line, naming the extra that brings it."""
+    """Turns the ImportError of a missing framework into a one-line error that names the extra to install."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`store.admin`: work over all tenants."""
+"""`store.admin`: operations over all tenants."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from hansard.store import checks, transfers
 from hansard.store.core import StorePart
 
 _NOTHING = {
-    "memory": "what is deleted is let go of at once",
-    "files": "what is deleted takes no space any longer, and `purge` clears up the rest",
-    "redis": "Redis reuses its memory, and rewrites its files itself (BGREWRITEAOF)",
+    "memory": "it frees deleted data at once",
+    "files": "deleted data takes no space, and `purge` removes the rest",
+    "redis": "Redis reuses its memory and rewrites its files itself (BGREWRITEAOF)",
     "http": "run `hansard vacuum` where the server's store is",
 }
 
 
 class Admin(StorePart):
     async def tenants(self) -> list[str]:
-        """The tenants that hold anything, in order."""
+        """Returns the tenants that store anything, in order."""
         return await self._backend.list_tenants()
 
     async def delete_tenant(self, tenant: str) -> Receipt:
-        """Deletes a tenant with everything that it holds, for good."""
+        """Deletes the tenant `tenant` with everything that it stores, for good."""
         name = checks.id_of(tenant, "tenant", self.limits)
         return await self._backend.delete_tenant(Context(name, self._view.clock()))
 
     async def stats(self) -> Stats:
-        """How much the whole store holds."""
+        """Returns how much the whole store holds."""
         return await self._backend.stats(None)
 
     async def check(self) -> AsyncIterator[Problem | int]:
-        """Looks at the whole store: yields each problem, and now and then how many conversations it has looked at."""
+        """Checks the whole store. Yields each problem and, now and then, the number of conversations checked so far."""
         async for found in self._backend.check(None):
             yield found
 
     async def reindex(self, *, forget_others: bool = False) -> AsyncIterator[int]:
-        """Builds the search index anew, and the vectors of the embedder: yields how many messages are done.
+        """Rebuilds the search index and the vectors of the embedder, and yields how many messages are done.
 
-        Without an index there is nothing to do; without an embedder all vectors stay as they are. Those of other
-        embedders stay too, unless they shall be forgotten.
+        Without an index there is nothing to rebuild; without an embedder all vectors stay.
+
+        `forget_others`: also delete the vectors of other embedders.
         """
         if checks.flag(forget_others, "forget_others") and self._view.embeddings is None:
             raise ValidationError("forget_others keeps the vectors of the store's embedder: connect with embedder=…")
-        tenants = await self.tenants()  # a store that was closed says so, whether or not it has an index
+        tenants = await self.tenants()  # raises Closed for a closed store even if there is no index
         if self.capabilities.search == "index":
             async for done in cast(Indexed, self._backend).reindex():
                 yield done
@@ -57,7 +58,7 @@ class Admin(StorePart):
                     yield done
 
     async def vacuum(self) -> Vacuumed:
-        """Gives back the space of what was deleted, while others read; on some backends writers wait meanwhile.
+        """Returns the space of deleted data to the system, while others read. On some backends writers wait meanwhile.
 
         `Unsupported` unless `capabilities.vacuum`.
         """
@@ -79,6 +80,11 @@ class Admin(StorePart):
         verify: bool = True,
         progress: Progress | None = None,
     ) -> Report:
-        """Copies all tenants, or these, into the other store. See `Store.copy_to`."""
+        """Copies tenants into another store, each into the tenant of the same name.
+
+        - `other`: the store to copy into.
+        - `tenants`: only these; None for all.
+        - `on_conflict`, `verify`, `progress`: as in `Store.copy_to`.
+        """
         names = await self.tenants() if tenants is None else self._names(tenants)
         return await transfers.copy_tenants(self._view, other, names, on_conflict, progress, verify=verify)

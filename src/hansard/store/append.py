@@ -1,4 +1,4 @@
-"""Appending: one message, a batch, or a full snapshot of a branch."""
+"""Appending one message, a batch, or a full snapshot of a branch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hansard.store.records import Delete, Put, Records, checked_writes
 
 _FIRST: OnDuplicate = "first"
 _MANY = 500
-"""More messages than this are checked and encoded off the event loop."""
+"""Larger batches are checked and encoded in a thread, so that they do not block the event loop."""
 
 
 class AppendMethods(StorePart):
@@ -66,7 +66,29 @@ class AppendMethods(StorePart):
         on_duplicate: OnDuplicate = "first",
         create: bool = True,
     ) -> str:
-        """Appends one message and gives its id. Makes the conversation when it is missing, unless `create=False`."""
+        """Appends one message and returns its id.
+
+        - `conversation_id`: which conversation. It is created if it is missing, unless `create` is False.
+        - `role`: `"user"`, `"assistant"`, `"system"`, `"tool"` or another of `hansard.model.ROLES`.
+        - `content`: any JSON value, stored verbatim.
+        - `id`: a message id of your own, which makes the call safe to repeat; None lets the store choose one, `msg_…`.
+        - `format`: the vocabulary of the content, such as `"openai.chat"`. None for `"text"` or, if it is not text,
+          `"json"`.
+        - `participant`: who wrote it: a `Participant` or a mapping.
+        - `mentions`: the ids of the participants that it mentions.
+        - `scope`: where it was written: `"channel"`, `"dm"` or `"thread"`.
+        - `status`: `"complete"`, `"in_progress"` (it grows by `update_message`), `"interrupted"` or `"blocked"`.
+        - `pinned`: whether it stays in every prompt and window.
+        - `created_at`: when it was written; None for now.
+        - `trace_id`: the trace that produced it.
+        - `sources`: the documents that it is based on.
+        - `usage`: the tokens and cost that it reports.
+        - `metadata`: a JSON object of your own, for this message.
+        - `user_id`, `agent_id`, `audit_id`: for a conversation that this call creates. `Conflict` if an existing one
+          has another owner.
+        - `branch`: which branch; None for the active one.
+        - `expected_version`, `on_duplicate`, `create`: as in `append`.
+        """
         message = Message(
             role=role,
             content=content,
@@ -116,12 +138,23 @@ class AppendMethods(StorePart):
         count_usage: bool = True,
         records: Iterable[Put | Delete] = (),
     ) -> Appended:
-        """Appends a batch, all or nothing. Ids that are stored already are not stored again: a retry is always safe.
+        """Appends a batch, all or nothing. Ids that are already stored are not stored again, so a retry is always safe.
 
-        `title`, `metadata`, `agent_id`, `audit_id` and `expires_at` go to a conversation that this call makes. With
-        `expected_version` the batch applies only at that version. `split` lets a backend with a largest atomic batch
-        take a longer one in pieces. `revive` stores what was deleted before. `count_usage=False` is for copies.
-        `records` are written in the same commit, and may belong to this conversation or to none.
+        - `conversation_id`: which conversation.
+        - `messages`: one message or several: `Message` values, or mappings with at least a role and content.
+        - `user_id`: the owner of a conversation that this call creates. `Conflict` if an existing one has another
+          owner.
+        - `agent_id`, `audit_id`, `title`, `metadata`, `expires_at`: for a conversation that this call creates.
+        - `branch`: which branch; None for the active one.
+        - `expected_version`: append only at this version, else raise `Conflict`. A retry of a stored batch succeeds.
+        - `on_duplicate`: for a stored id with another body: `"first"` keeps the stored message, `"error"` raises
+          `Conflict`.
+        - `create`: False raises `ConversationNotFound` instead of creating the conversation.
+        - `split`: lets a backend with a largest atomic batch store a longer one in pieces.
+        - `revive`: also store messages that were deleted before.
+        - `count_usage`: False for copies, whose tokens and cost are already counted.
+        - `records`: `Put` and `Delete` of records, written in the same commit. Each belongs to this conversation or to
+          none.
         """
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
@@ -158,7 +191,7 @@ class AppendMethods(StorePart):
             append = structs.replace(append, records=self._records(records, context, made.drafts))
         if not made.drafts:
             return await self._append_nothing(context, id, append)
-        # Asked each time: a backend that is opened by its first call learns it then.
+        # Read at each call: a backend that opens with its first call does not know it earlier.
         largest = self._backend.capabilities.atomic_batch if len(made.drafts) > 1 else None
         if largest is None:
             appended = await self._backend.append(context, id, append)
@@ -180,13 +213,13 @@ class AppendMethods(StorePart):
             raise ValidationError("records are written with messages, and there are none: use records.write")
         if writes:
             can = self.capabilities.append_records
-            self._view.need(can, "append_records", "write records and messages in one step: use records.write")
+            self._view.need(can, "append_records", "write records and messages in one commit: use records.write")
         return tuple(writes)
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
         with after_a_write():
             whole = await read_query.with_blobs(self._view, context, appended.messages, "inline", blobs)
-        # Fewer, when somebody has deleted one of them since.
+        # Fewer if one of them has been deleted since.
         return structs.replace(appended, messages=whole) if len(whole) == len(appended.messages) else appended
 
     def _writer(self, user_id: str | int | None) -> str | None:
@@ -213,7 +246,7 @@ class AppendMethods(StorePart):
                 capability="atomic_batch",
             )
         pieces = [append.drafts[at : at + largest] for at in range(0, len(append.drafts), largest)]
-        # Records come with the last piece: where they are, all messages are.
+        # Records are written with the last piece: if they are stored, so are all messages.
         rest, last = structs.replace(append, records=()), len(pieces) - 1
         done = [
             await self._append_piece(context, id, append if number == last else rest, piece, number)
@@ -244,10 +277,16 @@ class AppendMethods(StorePart):
         expected_version: int | None = None,
         revive: bool = False,
     ) -> Appended:
-        """Makes the branch read exactly these messages: a full snapshot. `revive` stores what was deleted before.
+        """Makes the branch hold exactly these messages: a full snapshot.
 
-        Messages at its beginning that are the same already stay as they are; a message without an id is the same when
-        its body is. What other branches share stays for them.
+        Messages at its beginning that are already equal stay as they are; a message without an id is equal if its body
+        is. Messages that other branches share stay in those branches.
+
+        - `conversation_id`: which conversation; it must exist.
+        - `messages`: the whole branch, oldest first.
+        - `branch`: which branch; None for the active one.
+        - `expected_version`: apply only at this version, else raise `Conflict`.
+        - `revive`: also store messages that were deleted before.
         """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         made = drafts.make_drafts(drafts.as_messages(messages), self.limits)

@@ -1,4 +1,4 @@
-"""Blobs: bytes kept once in a tenant, by their SHA-256."""
+"""Blobs: bytes stored once for each tenant, by their SHA-256."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hansard.store.core import StorePart, View
 
 
 class Blobs(StorePart):
-    """`store.blobs`. Large base64 in messages becomes blobs by itself; this is for reading them as bytes."""
+    """`store.blobs`. Large base64 in messages becomes blobs automatically; this is for reading them as bytes."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        view.need(view.backend.capabilities.blobs, "blobs", "keep blobs")
+        view.need(view.backend.capabilities.blobs, "blobs", "store blobs")
 
     async def put(self, data: bytes) -> Blob:
-        """Keeps bytes. What no message refers to is swept after a while: `rules.BLOB_GRACE`."""
+        """Stores the bytes `data`. A blob that no message refers to is deleted after `rules.BLOB_GRACE`."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise ValidationError(f"a blob is bytes, not a {type(data).__name__}")
         content = bytes(data)
@@ -30,7 +30,11 @@ class Blobs(StorePart):
     async def get(
         self, sha256: str, *, conversation_id: str | int | None = None, message_id: str | int | None = None
     ) -> bytes:
-        """The bytes. A user's view reads a blob only through a message of its own that refers to it."""
+        """Returns the bytes of a blob.
+
+        - `sha256`: its hash.
+        - `conversation_id`, `message_id`: a message that refers to it. A user's view must name one of the user's own.
+        """
         digest = checks.text(sha256, "sha256")
         if (conversation_id is None) != (message_id is None):
             raise ValidationError("conversation_id and message_id go together: they name the message that has the blob")

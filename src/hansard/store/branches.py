@@ -33,10 +33,17 @@ class BranchMethods(StorePart):
         activate: bool = True,
         expected_version: int | None = None,
     ) -> Branch:
-        """A new line of messages, made active. It shares `source` (the active branch) without copying it.
+        """Creates a branch and, by default, makes it the active one. It shares messages of `source` without copying
+        them.
 
-        `at` shares up to and with that message; `before` up to it and without it, which is how to edit it; neither
-        shares everything, `empty=True` nothing.
+        - `conversation_id`: which conversation.
+        - `at`: share everything up to and including this message.
+        - `before`: share everything before this message, which is how to edit it.
+        - `empty`: share nothing. Without `at`, `before` and `empty`, the branch shares everything.
+        - `source`: the branch to start from; None for the active one.
+        - `branch_id`: an id of your own; None lets the store choose one, `branch_…`.
+        - `activate`: False leaves the active branch as it is.
+        - `expected_version`: apply only at this version, else raise `Conflict`.
         """
         checks.only_one(at=at, before=before, empty=empty or None)
         limits = self.limits
@@ -56,7 +63,11 @@ class BranchMethods(StorePart):
     async def switch_branch(
         self, conversation_id: str | int, branch: str, *, expected_version: int | None = None
     ) -> Conversation:
-        """Makes another branch the active one."""
+        """Makes another branch the active one, and returns the conversation.
+
+        - `conversation_id`, `branch`: which branch of which conversation; `NotFound` if there is none.
+        - `expected_version`: apply only at this version, else raise `Conflict`.
+        """
         change = ConversationChange(
             branch=checks.id_of(branch, "branch", self.limits),
             expected_version=checks.optional_count(expected_version, "expected_version"),
@@ -65,7 +76,7 @@ class BranchMethods(StorePart):
         return await self._backend.update_conversation(self._view.context(), id, change)
 
     async def list_branches(self, conversation_id: str | int) -> list[Branch]:
-        """Oldest first; nothing for a missing conversation."""
+        """Returns the branches of `conversation_id`, oldest first; none for a missing conversation."""
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         return await self._backend.list_branches(self._view.context(), id)
 
@@ -74,7 +85,8 @@ class BranchMethods(StorePart):
     ) -> Receipt:
         """Deletes a branch and the messages that only it holds.
 
-        `Conflict` when it is active or has branches of its own.
+        - `conversation_id`, `branch`: which branch. `Conflict` if it is active or other branches start from it.
+        - `expected_version`: delete only at this version, else raise `Conflict`.
         """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.id_of(branch, "branch", self.limits)
@@ -94,7 +106,13 @@ class BranchMethods(StorePart):
         new_id: str | int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Conversation:
-        """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
+        """Copies a branch into a new, independent conversation, and returns that.
+
+        - `conversation_id`, `branch`: what to copy; None for the active branch.
+        - `at`: copy up to and including this message; None for everything.
+        - `new_id`: the id of the new conversation; None lets the store choose one.
+        - `metadata`: merged into the copied metadata.
+        """
         limits = self.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
         context = self._view.context()
@@ -124,16 +142,16 @@ class BranchMethods(StorePart):
         with after_a_write():
             copied = await self._backend.get_conversation(context, made.id)
         if copied is None:
-            # It was deleted as soon as it was there, as when its tenant goes.
+            # It was deleted at once, for example with its tenant.
             raise rules.not_found(made.id)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, made.id, None)
         return copied
 
     async def _take_back(self, context: Context, target: Conversation) -> None:
-        """Removes a fork whose making was perhaps not answered, so that it can be tried again.
+        """Deletes a fork whose creation may have succeeded although its reply was lost, so that it can be tried again.
 
-        Only one that has just our time, and in which nobody has written yet: any other is somebody else's.
+        Deletes only a conversation with exactly our creation time and no writes; any other belongs to another caller.
         """
         with after_a_write():
             found = await self._backend.get_conversation(context, target.id)
@@ -172,7 +190,14 @@ class BranchMethods(StorePart):
         prompt_id: str | None = None,
         token_count: int | None = None,
     ) -> Summary:
-        """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
+        """Stores a summary of a range of messages. The messages stay.
+
+        - `conversation_id`, `branch`: which branch; None for the active one.
+        - `text`: the summary.
+        - `from_seq`, `to_seq`: the seqs of the first and the last message that it covers.
+        - `model`, `prompt_id`: the model and the prompt that wrote it.
+        - `token_count`: how many tokens the text has.
+        """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()
         conversation = await self._backend.get_conversation(context, id)
@@ -198,7 +223,7 @@ class BranchMethods(StorePart):
         return summary
 
     async def list_summaries(self, conversation_id: str | int, *, branch: str | None = None) -> list[Summary]:
-        """Oldest first, of one branch or of all."""
+        """Returns the summaries of `conversation_id`, oldest first: of `branch`, or of all branches."""
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
         return await self._backend.list_summaries(self._view.context(), id, name)

@@ -1,4 +1,4 @@
-"""Conversations: made, found, listed, changed, deleted."""
+"""Conversations: create, get, list, change, delete."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ class ConversationMethods(StorePart):
         expires_at: datetime | None = None,
         created_at: datetime | None = None,
     ) -> Conversation:
-        """Makes an empty conversation. `Conflict` when the id is taken.
+        """Creates an empty conversation and returns it. `Conflict` if the id is taken.
 
-        `created_at` is for history that is brought in: when the conversation began, elsewhere.
+        - `conversation_id`: its id; None lets the store choose one, `conv_…`.
+        - `user_id`: its owner.
+        - `agent_id`: the agent it belongs to.
+        - `audit_id`: an id of your own, for auditing.
+        - `title`, `metadata`: a text, and a JSON object of your own.
+        - `expires_at`: when it ceases to exist; `purge` then removes it.
+        - `created_at`: when it began, for imported history; not in the future. None for now.
         """
         limits, context = self.limits, self._view.context()
         conversation = Conversation(
@@ -54,7 +60,7 @@ class ConversationMethods(StorePart):
         return user
 
     async def get_conversation(self, conversation_id: str | int) -> Conversation | None:
-        """The conversation, without its messages; None when there is none."""
+        """Returns the conversation `conversation_id`, without its messages, or None if there is none."""
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         return await self._backend.get_conversation(self._view.context(), id)
 
@@ -72,10 +78,16 @@ class ConversationMethods(StorePart):
         offset: int = 0,
         limit: int = 20,
     ) -> Page:
-        """A page of conversations, newest first. `archived=None` lists both kinds; metadata must be equal by key.
+        """Returns a page of conversations, by default the newest first.
 
-        `after` takes a page's `next_cursor`, `before` its `previous_cursor`; both follow `order`. An empty
-        conversation counts from when it was made. `offset` costs what it skips: prefer cursors.
+        - `user_id`, `agent_id`: only those of this owner, of this agent.
+        - `metadata`: only those whose metadata has these keys with equal values.
+        - `archived`: False for those that are not archived, True for those that are, None for both.
+        - `sort`: `"last_message_at"` or `"updated_at"`. An empty conversation sorts by its creation time.
+        - `order`: `"desc"` or `"asc"`.
+        - `after`, `before`: a page's `next_cursor` or `previous_cursor`; both follow `order`.
+        - `offset`: how many to skip. The cost grows with it; prefer cursors.
+        - `limit`: the largest number of conversations in the page.
         """
         checks.only_one(after=after, before=before)
         checks.one_of(order, ("asc", "desc"), "order")
@@ -108,9 +120,10 @@ class ConversationMethods(StorePart):
         sort: ConversationSort = "last_message_at",
         order: Order = "desc",
     ) -> AsyncIterator[Conversation]:
-        """Every conversation that `list_conversations` would list, page by page.
+        """Iterates over every conversation that `list_conversations` would list, reading page by page.
 
-        One that is written to meanwhile changes its place, and may be passed over, or come twice.
+        `user_id`, `agent_id`, `metadata`, `archived`, `sort` and `order` mean what they mean in `list_conversations`. A
+        conversation that is written to during the iteration changes its place, so it may be skipped or returned twice.
         """
         after = None
         while True:
@@ -130,7 +143,7 @@ class ConversationMethods(StorePart):
                 return
 
     async def remote_id(self, conversation_id: str | int) -> str | None:
-        """The id that a conversation has at the API which its backend mirrors; None where there is no such API."""
+        """Returns the id of `conversation_id` at the API that the backend mirrors, or None without such an API."""
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         context = self._view.context()
         if await self._backend.get_conversation(context, id) is None or not self.capabilities.mirrors:
@@ -150,11 +163,19 @@ class ConversationMethods(StorePart):
         archived: bool | UnsetType = UNSET,
         expected_version: int | None = None,
     ) -> Conversation:
-        """Changes only what is given. Metadata merges by key, and None deletes the key; `user_id` hands it over."""
+        """Changes the fields that are passed and returns the conversation.
+
+        - `conversation_id`: which conversation; `ConversationNotFound` if there is none.
+        - `title`, `agent_id`, `audit_id`, `expires_at`: the new value; None removes it.
+        - `user_id`: the new owner; None removes the owner.
+        - `metadata`: keys to set; a key with the value None is deleted, other keys stay.
+        - `archived`: whether the conversation is archived, and so not listed by default.
+        - `expected_version`: apply the change only at this version, else raise `Conflict`.
+        """
         context, limits = self._view.context(), self.limits
         owner = user_id if user_id is UNSET else checks.optional_id(user_id, "user_id", limits)
         if self._view.user is not None and owner is not UNSET and owner != self._view.user:
-            raise ValidationError("a user's view cannot hand a conversation to another user")
+            raise ValidationError("a user's view cannot give a conversation to another user")
         if archived is not UNSET:
             checks.flag(archived, "archived")
         change = ConversationChange(
@@ -170,12 +191,15 @@ class ConversationMethods(StorePart):
         id = checks.id_of(conversation_id, "conversation_id", limits)
         changed = await self._backend.update_conversation(context, id, change)
         if self._view.embeddings is not None:
-            # No message has changed: the vectors belong to the new version as well.
+            # No message has changed, so the vectors are valid at the new version too.
             self._view.embeddings.note(context.tenant, id, ())
         return changed
 
     async def delete_conversation(self, conversation_id: str | int) -> Receipt:
-        """Deletes it and everything derived from it, for good. The receipt is false when there was nothing."""
+        """Deletes the conversation `conversation_id` and everything derived from it, for good.
+
+        The receipt is false if there was no such conversation.
+        """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         return await self._backend.delete_conversation(self._view.context(), id)
 
@@ -183,7 +207,7 @@ class ConversationMethods(StorePart):
 def _past(created_at: datetime, now: datetime) -> datetime:
     time = checks.time(created_at, "created_at")
     if time > now:
-        raise ValidationError(f"created_at is {time.isoformat()}, which is still to come: it is {now.isoformat()}")
+        raise ValidationError(f"created_at is {time.isoformat()}, which is in the future: it is now {now.isoformat()}")
     return time
 
 

@@ -1,4 +1,4 @@
-"""What every part of the Store stands on: a backend, the limits, and the walls of the view."""
+"""What every part of the Store uses: a backend, the limits, and the view."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def utc_now() -> datetime:
 
 
 class View:
-    """A backend seen through the walls of a tenant and, perhaps, a user."""
+    """A backend narrowed to a tenant and, optionally, a user."""
 
     __slots__ = ("backend", "clock", "embeddings", "limits", "tasks", "tenant", "titles", "user", "walled")
 
@@ -49,15 +49,15 @@ class View:
         self.limits = limits
         self.clock = clock
         self.titles = titles
-        """What gives conversations their titles; None when nothing does. Shared by all views."""
+        """Writes titles for conversations that have none, or None. Shared by all views."""
         self.tenant = tenant
         self.user = user
         self.walled = walled
-        """A view cannot be left: nothing done through it reaches another tenant or user."""
+        """Whether this is a view: nothing done through it reaches another tenant or user."""
         self.tasks: set[Task[None]] = set() if tasks is None else tasks
-        """What goes on in the background, until it has ended or the store is closed. Shared by all views."""
+        """Background tasks, until they end or the store is closed. Shared by all views."""
         self.embeddings = embeddings
-        """What keeps vectors beside the messages; None without an embedder. Shared by all views."""
+        """Keeps the vectors of messages; None without an embedder. Shared by all views."""
 
     def context(self) -> Context:
         return Context(self.tenant, self.clock(), self.user)
@@ -86,13 +86,14 @@ class View:
         )
 
     def need(self, holds: bool, capability: str, what: str) -> None:
+        """Raises `Unsupported` unless `holds`."""
         if not holds:
             raise Unsupported(f"the {self.backend.capabilities.name} backend cannot {what}", capability=capability)
 
 
 @contextmanager
 def after_a_write() -> Iterator[None]:
-    """What fails here fails after something was stored: no error may say that nothing was."""
+    """Marks the outcome of a failure as unknown: something was stored before it."""
     try:
         yield
     except Unavailable as error:
@@ -102,7 +103,7 @@ def after_a_write() -> Iterator[None]:
 
 
 class StorePart:
-    """A part of the Store."""
+    """Base of the classes that make up the Store."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -115,4 +116,5 @@ class StorePart:
 
     @property
     def limits(self) -> Limits:
+        """The sizes that are accepted."""
         return self._view.limits

@@ -1,4 +1,4 @@
-"""Deleting much: a user, or what is old. Each step is whole in itself, so a run that was cut off is simply repeated."""
+"""Bulk deletion, of a user or of old conversations. Each step is complete, so an interrupted run can be repeated."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SWEEP = 1000
 
 
 async def user(view: View, user_id: str) -> Receipt:
-    """The conversations that the user owns, the user's messages in others, and what is kept beside them."""
-    # What has expired nobody can see any longer, but it is still there.
+    """Erases the conversations that the user owns, the user's messages in others, records and usage."""
+    # Expired conversations are invisible but still stored.
     context = Context(view.tenant, view.clock(), with_expired=True)
     total = Receipt(at=context.now, physically_gone=True)
-    # Until nothing is found: a listing may pass over a conversation that somebody moves just then.
+    # Repeat until nothing is found: a listing may miss a conversation that changes its place meanwhile.
     while (deleted := await _owned(view, context, user_id)).conversations:
         total += deleted
     await vector_records.settle(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
-            with suppress(ConversationNotFound):  # somebody has deleted it since
+            with suppress(ConversationNotFound):  # deleted meanwhile
                 total += await _messages(view, context, each)
     return total + await view.backend.erase_user_data(context, user_id)
 
@@ -55,7 +55,8 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
 async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool = False) -> Receipt:
     """Deletes conversations of the view whose last message, or last change of any kind, is from before `until`.
 
-    One without messages counts from when it was made. One that was backfilled may have newer messages than its last.
+    A conversation without messages counts from its creation. One that was backfilled may have newer messages than its
+    last.
     """
     context = view.context()
     total = Receipt(at=context.now, physically_gone=True)
@@ -68,7 +69,7 @@ async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool 
         if dry_run:
             total += Receipt(conversations=1, messages=conversation.message_count, physically_gone=True)
         elif await _is_as_listed(view, conversation):
-            # And if somebody writes just now, it stays as well.
+            # A write in this moment raises Conflict, and the conversation stays.
             expected = conversation.version if view.backend.capabilities.compare_and_swap else None
             with suppress(Conflict):
                 total += await view.backend.delete_conversation(context, conversation.id, expected)
@@ -76,7 +77,7 @@ async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool 
 
 
 async def _has_message_since(view: View, conversation: Conversation, since: datetime) -> bool:
-    """Whether a message on any branch is that new. Times need not ascend: see `MessageQuery.sort`."""
+    """Whether any branch has a message created since then. Times need not ascend: see `MessageQuery.sort`."""
     context, backend = view.context(), view.backend
     branches = [each.id for each in await backend.list_branches(context, conversation.id)]
     for branch in branches if backend.capabilities.branches else [None]:
@@ -87,15 +88,15 @@ async def _has_message_since(view: View, conversation: Conversation, since: date
 
 
 async def _is_as_listed(view: View, conversation: Conversation) -> bool:
-    """Whether it is the same one, unchanged: one that was deleted and begun anew may have the same version."""
+    """Whether it is the same conversation, unchanged: one that was deleted and recreated may have the same version."""
     now = await view.backend.get_conversation(view.context(), conversation.id)
     return now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at)
 
 
 async def sweep(view: View) -> Receipt:
-    """What has expired or is needed by nothing, over all tenants.
+    """Deletes, in all tenants, what has expired or is no longer referred to.
 
-    Where deleted bytes are overwritten, the receipt also says whether those of earlier deletions are gone.
+    Where deleted bytes are overwritten, the receipt also tells whether those of earlier deletions are gone.
     """
     total = Receipt(at=view.clock(), physically_gone=True)
     is_clean = more = True
@@ -109,7 +110,7 @@ async def sweep(view: View) -> Receipt:
 
 
 async def _conversations(view: View, context: Context, query: ConversationQuery) -> AsyncIterator[Conversation]:
-    """Every conversation of a query, oldest first, a page at a time."""
+    """Yields every conversation of a query, oldest first, a page at a time."""
     query = structs.replace(query, newest_first=False, limit=_BATCH)
     more = True
     while more:

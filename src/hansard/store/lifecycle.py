@@ -1,4 +1,4 @@
-"""What happens to a store over time: watched, measured, checked, backed up, purged, erased."""
+"""A store over time: watch, usage, statistics, check, backup, purge, erasure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ class LifecycleMethods(StorePart):
     async def watch(
         self, conversation_id: str | int, *, after: str | None = None, branch: str | None = None
     ) -> AsyncIterator[Message]:
-        """A live tail: each new message as it arrives, from any process, for ever.
+        """Yields each new message as it arrives, from any process, without end.
 
-        `after` takes a message id or cursor to begin from; without it the tail begins now. Without `branch` it follows
-        the active one. A message in progress comes again each time that it has grown, also the one at a cursor.
+        A message in progress is yielded again each time it has grown, including the one at the cursor `after`.
+
+        - `conversation_id`: which conversation.
+        - `after`: a message id or cursor to start after; None to start with the next message.
+        - `branch`: which branch; None follows the active one.
         """
         self._view.need(self.capabilities.watch != "none", "watch", "watch")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
@@ -35,7 +38,7 @@ class LifecycleMethods(StorePart):
             yield message
 
     async def erase_user(self, user_id: str | int) -> Receipt:
-        """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
+        """Erases the user `user_id`: owned conversations, messages in others, records and usage. Safe to repeat."""
         user = checks.id_of(user_id, "user_id", self.limits)
         if self._view.user is not None and self._view.user != user:
             raise Denied("a user's view erases only that user")
@@ -49,11 +52,12 @@ class LifecycleMethods(StorePart):
         by: erasure.PurgeBy = "last_message",
         dry_run: bool = False,
     ) -> Receipt:
-        """Deletes conversations without a message since then, and sweeps what has expired or is needed by nothing.
+        """Deletes old conversations, and removes everything that has expired or is no longer referred to.
 
-        `older_than` is a time or an age; without it only the sweep runs. It is compared with the time of the last
-        message (of the making, where there is none); with `by="updated"`, any change since then keeps a conversation.
-        `dry_run` counts conversations and messages, and deletes nothing.
+        - `older_than`: a time or an age; conversations without a message since then are deleted. None deletes only what
+          has expired or is no longer referred to. An empty conversation counts from its creation.
+        - `by`: `"last_message"`; or `"updated"`, with which any change since then keeps a conversation.
+        - `dry_run`: count conversations and messages, and delete nothing.
         """
         checks.one_of(by, ("last_message", "updated"), "by")
         context = self._view.context()
@@ -72,11 +76,14 @@ class LifecycleMethods(StorePart):
         return structs.replace(total, physically_gone=total.physically_gone and swept.physically_gone)
 
     async def backup(self, target: str | PathLike[str]) -> Path:
-        """A consistent copy of the whole store in a new file, while others go on writing."""
+        """Writes a consistent copy of the whole store to the new file `target`, and returns its path.
+
+        Other processes can read and write meanwhile.
+        """
         if self._view.walled:
             raise Denied("a view cannot copy the whole store: use the store that it was made from")
         self._view.need(self.capabilities.backup, "backup", "back up")
-        from pathlib import Path  # only now: it is dear to import, and few stores are backed up from Python
+        from pathlib import Path  # imported late: it is slow to import and rarely needed
 
         if not isinstance(target, str | PathLike):
             raise ValidationError(f"target must be the path of a new file, not {shown(target)}")
@@ -85,17 +92,17 @@ class LifecycleMethods(StorePart):
         return path
 
     async def usage(self, *, since: date | str | None = None, until: date | str | None = None) -> list[UsageRow]:
-        """Tokens and cost by day, user, agent and model. Days are inclusive from `since`, exclusive to `until`."""
+        """Returns tokens and cost by day, user, agent and model, from the day `since` on and before the day `until`."""
         return await self._backend.usage(self._view.context(), _day(since, "since"), _day(until, "until"))
 
     async def stats(self) -> Stats:
-        """How much the tenant holds."""
+        """Returns how much the tenant stores."""
         if self._view.user is not None:
             raise Denied("a user's view has no statistics of the tenant")
         return await self._backend.stats(self._view.tenant)
 
     async def check(self) -> list[Problem]:
-        """Looks at everything that the tenant holds; nothing found is a good answer."""
+        """Checks everything that the tenant stores, and returns the problems found."""
         if self._view.user is not None:
             raise Denied("a user's view cannot check the tenant")
         return [found async for found in self._backend.check(self._view.tenant) if isinstance(found, Problem)]

@@ -1,4 +1,4 @@
-"""Messages: read, changed, removed."""
+"""Messages: read, change, delete."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _CHUNK = 100
 
 
 class MessageMethods(StorePart):
-    """Everything that the Store does with messages."""
+    """Reads, changes and deletes messages."""
 
-    # Changing and removing
+    # Changing and deleting
 
     async def update_message(
         self,
@@ -55,9 +55,13 @@ class MessageMethods(StorePart):
         pinned: bool | UnsetType = UNSET,
         expected_version: int | None = None,
     ) -> Message:
-        """Changes only what is given.
+        """Changes the fields that are passed, sets `updated_at` and returns the message.
 
-        Metadata is replaced whole. Sets `updated_at` and gives the message as it now is.
+        - `conversation_id`, `message_id`: which message; `MessageNotFound` if there is none.
+        - `content`, `format`: the new content and its vocabulary.
+        - `metadata`: replaces the whole metadata; None removes it.
+        - `status`, `usage`, `sources`, `pinned`: the new value; None removes the usage.
+        - `expected_version`: apply only at this version of the conversation, else raise `Conflict`.
         """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         blobs: dict[str, bytes] = {}
@@ -88,31 +92,47 @@ class MessageMethods(StorePart):
     async def delete_message(
         self, conversation_id: str | int, message_id: str | int, *, expected_version: int | None = None
     ) -> Receipt:
-        """Deletes a message from every branch, and the summaries that cover it. False when there was none."""
+        """Deletes a message from every branch, and the summaries that cover it.
+
+        - `conversation_id`, `message_id`: which message. The receipt is false if there is none.
+        - `expected_version`: delete only at this version of the conversation, else raise `Conflict`.
+        """
         return await self.delete_messages(conversation_id, [message_id], expected_version=expected_version)
 
     async def delete_messages(
         self, conversation_id: str | int, ids: Iterable[str | int], *, expected_version: int | None = None
     ) -> Receipt:
-        """Deletes these messages, all or nothing; ids that do not exist are passed over."""
+        """Deletes several messages from every branch, all or nothing.
+
+        - `conversation_id`, `ids`: which messages. Ids that do not exist are skipped.
+        - `expected_version`: delete only at this version of the conversation, else raise `Conflict`.
+        """
         if isinstance(ids, str | bytes):
             raise ValidationError("ids must be a list of message ids: delete_message takes one")
         wanted = tuple(checks.message_id(each, self.limits) for each in checks.items(ids, "ids", "message ids"))
         return (await self._remove(conversation_id, Remove("ids", wanted), expected_version)).receipt
 
     async def clear_messages(self, conversation_id: str | int, *, expected_version: int | None = None) -> Receipt:
-        """Deletes all messages and branches; the conversation and its metadata stay."""
+        """Deletes all messages and branches; the conversation and its metadata stay.
+
+        - `conversation_id`: which conversation.
+        - `expected_version`: delete only at this version, else raise `Conflict`.
+        """
         return (await self._remove(conversation_id, Remove("all"), expected_version)).receipt
 
     async def pop_message(
         self, conversation_id: str | int, *, branch: str | None = None, expected_version: int | None = None
     ) -> Message | None:
-        """Takes the newest message off the branch and gives it; None when there is none."""
+        """Removes the newest message of a branch and returns it, or None if there is none.
+
+        - `conversation_id`, `branch`: which conversation, and which branch; None for the active one.
+        - `expected_version`: remove only at this version, else raise `Conflict`.
+        """
         remove = Remove("last", branch=checks.optional_id(branch, "branch", self.limits))
         removed = await self._remove(conversation_id, remove, expected_version)
         if not removed.messages:
             return None
-        # What the message refers to may be gone with it, so the backend hands the bytes out too.
+        # The blobs may be deleted with the message, so the backend returns their bytes too.
         context = self._view.context()
         whole = await read_query.with_blobs(self._view, context, removed.messages, "inline", removed.blobs)
         return whole[0] if whole else removed.messages[0]
@@ -141,7 +161,11 @@ class MessageMethods(StorePart):
     async def get_message(
         self, conversation_id: str | int, message_id: str | int, *, blobs: BlobMode = "inline"
     ) -> Message:
-        """One message, from whichever branch holds it. `MessageNotFound` when there is none."""
+        """Returns one message, from any branch.
+
+        - `conversation_id`, `message_id`: which message; `MessageNotFound` if there is none.
+        - `blobs`: `"inline"` returns the content as it was appended, `"refs"` with references in place of large base64.
+        """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         wanted = checks.message_id(message_id, self.limits)
         context = self._view.context()
@@ -172,12 +196,23 @@ class MessageMethods(StorePart):
         sort: MessageSort = "seq",
         blobs: BlobMode = "inline",
     ) -> Messages:
-        """Messages of a branch, as they are stored. Nothing for a missing conversation.
+        """Returns messages of a branch, as they are stored; none for a missing conversation.
 
-        `limit` (20) pages in `order`; `after` and `before` take a message id or `message.cursor` and follow `order`.
-        `last=N` is the newest N and `turns=N` the newest N turns, both oldest first. `since` is inclusive, `until` is
-        not. `pinned=True` gives the pinned ones, at the cost of their number. A page ends early when its bodies pass
-        `Limits.page_bytes`; `has_more` tells.
+        - `conversation_id`: which conversation.
+        - `limit`: the size of a page in `order`; None for 20. A page ends early when its bodies exceed
+          `Limits.page_bytes`; then `has_more` is true.
+        - `order`: `"asc"` for the oldest first, or `"desc"`.
+        - `after`, `before`: a message id or `message.cursor`, exclusive; both follow `order`. Pass only one.
+        - `last`: instead of `limit`: the newest N messages, oldest first.
+        - `turns`: instead of `limit`: the newest N turns, oldest first. Filters narrow what is returned, not what a
+          turn is.
+        - `roles`, `participant_ids`: only messages with one of these roles, or by one of these participants.
+        - `scope`: only `"channel"`, `"dm"` or `"thread"`.
+        - `since`, `until`: only messages created from `since` on and before `until`.
+        - `pinned`: True for pinned messages, at a cost that follows their number; False for the others.
+        - `branch`: which branch; None for the active one.
+        - `sort`: `"seq"` for the order of arrival, or `"time"` for `created_at`.
+        - `blobs`: `"inline"` returns content as it was appended, `"refs"` with references in place of large base64.
         """
         checks.only_one(after=after, before=before)
         checks.only_one(last=last, turns=turns, limit=limit)
@@ -206,7 +241,7 @@ class MessageMethods(StorePart):
             whole = await read_query.with_blobs(self._view, context, found, blobs)
             if whole or not found or not more:
                 return Messages(whole, has_more=more)
-            # All of them were deleted while their blobs were read: those behind them are asked for.
+            # All of them were deleted while their blobs were read: read the messages after them.
 
     async def _take(self, context: Context, id: str, query: MessageQuery) -> tuple[list[Message], bool]:
         taken = await self._backend.get_messages(context, id, query)
@@ -226,7 +261,7 @@ class MessageMethods(StorePart):
     async def _newest_turns(
         self, context: Context, id: str, query: MessageQuery, turns: int
     ) -> tuple[list[Message], bool]:
-        """Reads backwards in chunks until enough turns have begun: the cost follows the turns, not the history.
+        """Reads backwards in chunks until enough turns have begun, so the cost follows the turns, not the history.
 
         Filters narrow what is returned, not what a turn is.
         """
@@ -260,7 +295,13 @@ class MessageMethods(StorePart):
         sort: MessageSort = "seq",
         blobs: BlobMode = "inline",
     ) -> AsyncIterator[Message]:
-        """Every message of a branch, page by page: any length in constant memory."""
+        """Iterates over every message of a branch, page by page: any length in constant memory.
+
+        - `conversation_id`: which conversation.
+        - `order`, `after`: the direction, and a message id or `message.cursor` after which to start.
+        - `roles`, `participant_ids`, `scope`, `since`, `until`, `pinned`: filters, as in `get_messages`.
+        - `branch`, `sort`, `blobs`: as in `get_messages`.
+        """
         checks.one_of(order, ("asc", "desc"), "order")
         checks.one_of(blobs, ("inline", "refs"), "blobs")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)

@@ -1,4 +1,4 @@
-"""From history to prompt: windows, assembly, summaries, and the providers' formats."""
+"""From history to prompt: windows, assembly, summaries and providers' formats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PromptMethods(StorePart):
-    """What turns stored messages into a prompt. The work lies in `prompting`, which is imported when it is needed."""
+    """Turns stored messages into a prompt. `prompt_builder` does the work and is imported with the first use."""
 
     async def window(
         self,
@@ -40,10 +40,14 @@ class PromptMethods(StorePart):
         dangling: Closing = "drop",
         counter: TokenCounter | None = None,
     ) -> list[Message]:
-        """The newest messages, turns or tokens that a model can be given: every tool call with its results.
+        """Returns the newest messages that a model accepts: every tool call together with its results.
 
-        Instructions and pinned messages stay. A group that does not fit is left out whole; a call that nothing
-        answered is left out, or closed with a result that says so.
+        Instructions and pinned messages are always included. A group that does not fit is left out as a whole.
+
+        - `conversation_id`, `branch`: which branch; None for the active one.
+        - `messages`, `turns`, `tokens`: the size, by one of them; without any, 20 messages.
+        - `dangling`: for a tool call without a result: `"drop"` leaves it out, `"close"` adds a result that says so.
+        - `counter`: counts tokens; None for an estimate from the length.
         """
         from hansard.assembly.tokens import remembering
         from hansard.store import prompt_builder
@@ -88,9 +92,27 @@ class PromptMethods(StorePart):
         in_background: bool = False,
         compat: Literal["toolpack"] | None = None,
     ) -> Prompt:
-        """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these.
+        """Returns messages ready for a model, within a token budget, with the reason why each was taken or left out.
 
-        `compat="toolpack"` gives the prompt that toolpack would.
+        - `conversation_id`, `branch`: which branch; None for the active one.
+        - `agent_id`, `agent_name`: the agent that will answer: its messages become the assistant's, the others' the
+          user's. Without `agent_id`, roles are as stored.
+        - `agent_aliases`, `channels`: other ids by which the agent is mentioned; channel objects that have one
+          (`bot_user_id`).
+        - `format`: the provider's format, such as `"openai.chat"` or `"anthropic"`.
+        - `token_budget`: the most tokens that the prompt may have.
+        - `max_turns`: the most messages concerning the agent that are read.
+        - `time_window`: only messages of this last period.
+        - `scope`: only `"channel"`, `"dm"` or `"thread"`.
+        - `addressed_only`: with several participants, include only messages that concern the agent.
+        - `names`: how to show who wrote a message: `"prefix"`, `"field"` or `"none"`.
+        - `dangling`: as in `window`.
+        - `system`: a system prompt of your own, which comes first.
+        - `tools`: the definitions of your tools, to count their tokens.
+        - `counter`: counts tokens; None for an estimate from the length.
+        - `summarizer`, `summary_threshold`: summarize older messages with it once there are more than this many.
+        - `summary_timeout`, `in_background`: the seconds that a summary may take; True does not wait for it.
+        - `compat`: `"toolpack"` for exactly the prompt that toolpack would make.
         """
         from hansard.assembly import projection, selection
         from hansard.assembly.tokens import remembering
@@ -106,7 +128,7 @@ class PromptMethods(StorePart):
         ]
         options = selection.PromptOptions(
             view=projection.viewpoint(agent, checks.optional_text(agent_name, "agent_name"), aliases),
-            # toolpack has no least budget: with 0 it gives the newest message alone.
+            # toolpack accepts any budget: with 0 it returns the newest message alone.
             token_budget=checks.count(token_budget, "token_budget", least=1 if compat is None else -checks.MOST),
             addressed_only=checks.flag(addressed_only, "addressed_only"),
             names=checks.one_of(names, ("prefix", "field", "none"), "names"),
@@ -158,10 +180,18 @@ class PromptMethods(StorePart):
         counter: TokenCounter | None = None,
         in_metadata: bool = False,
     ) -> Summary | None:
-        """Brings the rolling summary up to all but the newest `keep` messages. The messages stay.
+        """Extends the rolling summary to all but the newest messages, and returns it. The messages stay.
 
-        None when there was nothing to do or another process is at it. A summarizer that fails, or whose answer does
-        not hold, raises `Unavailable` and changes nothing.
+        None if there was nothing to do or another process is doing it. If the summarizer fails or returns no usable
+        text, raises `Unavailable` and changes nothing.
+
+        - `conversation_id`, `branch`: which branch; None for the active one.
+        - `summarizer`: writes the text.
+        - `keep`: how many of the newest messages to leave out.
+        - `max_tokens`: the most tokens that the summary may have.
+        - `timeout`: the seconds that one call of the summarizer may take.
+        - `counter`: counts tokens; None for an estimate from the length.
+        - `in_metadata`: also set `summary` and `summarizedUntil` in the conversation's metadata.
         """
         from hansard.store import summaries
 
@@ -189,7 +219,11 @@ class PromptMethods(StorePart):
         counter: TokenCounter | None = None,
         in_metadata: bool = False,
     ) -> list[Summary]:
-        """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
+        """Writes the summaries of a branch again from its messages, all or nothing, and returns them.
+
+        `conversation_id`, `summarizer`, `keep`, `branch`, `max_tokens`, `timeout`, `counter` and `in_metadata` mean
+        what they mean in `summarize`.
+        """
         from hansard.store import summaries
 
         task = await self._task(
@@ -242,42 +276,55 @@ class PromptMethods(StorePart):
 
     @staticmethod
     def to_openai_input(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-        """Messages as Chat Completions takes them."""
+        """Converts `messages` for OpenAI's Chat Completions.
+
+        `dangling`: for a tool call without a result: `"drop"` leaves it out, `"close"` adds a result, `"keep"` keeps
+        it.
+        """
         from hansard import formats
 
         return formats.to_openai_input(messages, dangling=dangling)
 
     @staticmethod
     def to_openai_responses(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-        """Messages as the `input` of OpenAI's Responses."""
+        """Converts `messages` to the `input` of OpenAI's Responses. `dangling` is as in `to_openai_input`."""
         from hansard import formats
 
         return formats.to_openai_responses(messages, dangling=dangling)
 
     @staticmethod
     def to_anthropic_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-        """Messages as Anthropic takes them; its `system` goes into the argument of that name."""
+        """Converts `messages` for Anthropic; pass the result's `system` as the argument of that name.
+
+        `dangling` is as in `to_openai_input`.
+        """
         from hansard import formats
 
         return formats.to_anthropic_messages(messages, dangling=dangling)
 
     @staticmethod
     def to_gemini_contents(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-        """Messages as Gemini's `contents`; its `system` goes into `system_instruction`."""
+        """Converts `messages` to Gemini's `contents`; pass the result's `system` as `system_instruction`.
+
+        `dangling` is as in `to_openai_input`.
+        """
         from hansard import formats
 
         return formats.to_gemini_contents(messages, dangling=dangling)
 
     @staticmethod
     def to_langchain_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-        """Messages as dictionaries that LangChain's `messages_from_dict` takes."""
+        """Converts `messages` to dictionaries for LangChain's `messages_from_dict`.
+
+        `dangling` is as in `to_openai_input`.
+        """
         from hansard import formats
 
         return formats.to_langchain_messages(messages, dangling=dangling)
 
 
 def _definitions(tools: object) -> list[Any]:
-    """The definitions of tools, each of which can be written as JSON to be counted."""
+    """Returns the tool definitions, after checking that each can be written as JSON to be counted."""
     from hansard.formats.parts import as_text
 
     found = checks.items(tools, "tools", "definitions")

@@ -1,4 +1,4 @@
-"""Records: documents beside the messages, with compare-and-swap, expiry and ordered scans."""
+"""Records: documents outside the messages, with compare-and-swap, expiry and ordered scans."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def checked_writes(records: Records, batch: Iterable[Put | Delete], now: datetim
 
 
 class Records(StorePart):
-    """`store.records`. In a user's view these are the user's own, seen by nobody else."""
+    """`store.records`. In a user's view these are the user's own records, which no other user sees."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        view.need(view.backend.capabilities.records, "records", "keep records")
+        view.need(view.backend.capabilities.records, "records", "store records")
 
     async def get(self, namespace: Namespace, key: str) -> Record | None:
-        """The record, or None."""
+        """Returns the record at `namespace` and `key`, or None."""
         place = (self._namespace(namespace), self._key(key))
         return (await self._backend.get_records(self._view.context(), [place]))[0]
 
     async def get_many(self, keys: Iterable[tuple[Namespace, str]]) -> list[Record | None]:
-        """Records in the order asked for."""
+        """Returns records in the order of `keys`, pairs of a namespace and a key; None for each that is missing."""
         places = [self._place(each) for each in checks.items(keys, "keys", "pairs of a namespace and a key")]
         return await self._backend.get_records(self._view.context(), places)
 
@@ -70,9 +70,13 @@ class Records(StorePart):
         expires_at: datetime | timedelta | None = None,
         conversation_id: str | int | None = None,
     ) -> Record:
-        """Writes a JSON value or bytes. `expected_revision=0` only makes it, N only changes that revision.
+        """Writes a record and returns it.
 
-        `expires_at` is a time or an age. A record of a conversation goes when the conversation goes.
+        - `namespace`, `key`: where to store it.
+        - `value`: a JSON value or bytes.
+        - `expected_revision`: 0 only creates the record, N only changes that revision; else `Conflict`.
+        - `expires_at`: a time or an age after which the record ceases to exist.
+        - `conversation_id`: the conversation that the record belongs to, and with which it is deleted.
         """
         owner = checks.optional_id(conversation_id, "conversation_id", self.limits)
         written = await self.write([Put(namespace, key, value, expected_revision, expires_at, owner)])
@@ -80,11 +84,17 @@ class Records(StorePart):
         return written[0]
 
     async def delete(self, namespace: Namespace, key: str, *, expected_revision: int | None = None) -> bool:
-        """Deletes a record; False when there was none."""
+        """Deletes the record at `namespace` and `key`; False if there was none.
+
+        `expected_revision`: delete only this revision, else raise `Conflict`.
+        """
         return (await self.write([Delete(namespace, key, expected_revision)]))[0] is not None
 
     async def write(self, batch: Iterable[Put | Delete]) -> list[Record | None]:
-        """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
+        """Applies `batch`, a list of `Put` and `Delete`, all or nothing.
+
+        Returns each record as it is now stored or, if deleted, as it was; None for one that did not exist.
+        """
         context = self._view.context()
         writes = checked_writes(self, batch, context.now)
         return await self._backend.write_records(context, writes) if writes else []
@@ -115,7 +125,15 @@ class Records(StorePart):
         order: Order = "asc",
         limit: int = 100,
     ) -> RecordPage:
-        """A page of the records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
+        """Returns a page of records, ordered by namespace and key.
+
+        - `namespace`: the namespace to read, with those below it.
+        - `key_prefix`: only keys that begin with it.
+        - `exact`: leave out the namespaces below.
+        - `after`: a page's `next_cursor`.
+        - `order`: `"asc"` or `"desc"`.
+        - `limit`: the most records in the page.
+        """
         checks.one_of(order, ("asc", "desc"), "order")
         query = RecordQuery(
             prefix=self._namespace(namespace, empty=True),
@@ -133,7 +151,10 @@ class Records(StorePart):
     async def iter(
         self, namespace: Namespace = (), *, key_prefix: str = "", exact: bool = False, order: Order = "asc"
     ) -> AsyncIterator[Record]:
-        """Every record of a scan, page by page."""
+        """Iterates over every record of a scan, page by page.
+
+        `namespace`, `key_prefix`, `exact` and `order` mean what they mean in `scan`.
+        """
         cursor = None
         while True:
             page = await self.scan(

@@ -1,4 +1,4 @@
-"""Search: what was said, found again."""
+"""Search over messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 
 _LOOKS = 3
-"""How often a search is made anew, while others go on deleting what it finds."""
+"""How often a search is repeated while other processes delete what it finds."""
 
 
 _UNFILTERED = read_query.Filters()
@@ -46,13 +46,26 @@ class SearchMethods(StorePart):
         cursor: str | None = None,
         blobs: BlobMode = "inline",
     ) -> Hits:
-        """Messages that have these words: in one conversation, in a user's, or in all of the tenant's.
+        """Searches messages by words and, with an embedder, by meaning.
 
-        Words, `"phrases"`, `prefix*`, `-not`, `a OR b`; everything else in a query is text. It covers the active
-        branches. Hits come by relevance, or the newest first; they end at `limit`, or before `token_cap` is passed.
-        With an embedder, `mode="meaning"` finds what means the same, and `mode="hybrid"` ranks by both.
+        Hits end at `limit`, or before their texts exceed `token_cap`.
+
+        - `query`: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; everything else in a query is text.
+        - `conversation_id`: only in this conversation; None for all of the tenant's, or of the view's user.
+        - `user_id`, `agent_id`, `metadata`: only in conversations of this owner, of this agent, with this metadata.
+        - `roles`, `participant_ids`: only messages with one of these roles, or by one of these participants.
+        - `since`, `until`: only messages created from `since` on and before `until`.
+        - `branch`: another branch of `conversation_id`; None for the active one.
+        - `all_branches`: search every branch, not only the active ones.
+        - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both.
+        - `match`: `"all"` words or `"any"` of them; None for all with `"words"` and any with `"hybrid"`.
+        - `order`: `"relevance"` or `"newest"`.
+        - `limit`: the most hits in a page.
+        - `token_cap`: the most tokens in the texts of a page; None for no limit.
+        - `cursor`: a page's `next_cursor`.
+        - `blobs`: as in `get_messages`.
         """
-        from hansard.store import search_modes  # only now: its tables cost an import that never searches nothing
+        from hansard.store import search_modes  # imported late: programs that never search need not load its tables
 
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
@@ -88,10 +101,10 @@ class SearchMethods(StorePart):
         return await search_modes.with_blobs(self._view, context, hits, blobs)
 
     async def embed(self) -> int:
-        """Gives every message of the tenant its vector, and returns how many had none.
+        """Computes the missing vectors of the tenant's messages, and returns how many there were.
 
-        With an embedder this goes on in the background anyway; where no event loop runs, or before a store is closed,
-        it can be waited for. `Unavailable` when the embedder fails.
+        With an embedder this also happens in the background. Call it where no event loop runs, or before closing a
+        store. `Unavailable` if the embedder fails.
         """
         from hansard.store import search_modes
 
@@ -107,10 +120,12 @@ class SearchMethods(StorePart):
         mode: SearchMode | None = None,
         token_cap: int = 2000,
     ) -> SearchTool:
-        """A `conversation_search` tool for a model, fixed to one conversation, or to all of a user's.
+        """Returns a `conversation_search` tool for a model, restricted to one conversation or to one user's.
 
-        Through a user's view, and without a conversation, it is fixed to that user. With an embedder it searches by
-        words and meaning, otherwise by words, unless `mode` says how.
+        - `conversation_id`: the conversation to search; None for all of the user's.
+        - `user_id`: whose conversations to search. Through a user's view it is that user.
+        - `mode`: as in `search`; None for `"hybrid"` with an embedder and `"words"` without one.
+        - `token_cap`: the most tokens in the texts of a result.
         """
         from hansard.search.tool import SearchTool
         from hansard.store import search_modes
@@ -132,7 +147,7 @@ class SearchMethods(StorePart):
         return SearchTool(find, "this user's conversations" if conversation is None else "this conversation", how)
 
     def _owner(self, user_id: str | int | None) -> str | None:
-        """Whose conversations are searched: through a user's view, only that user's."""
+        """Returns the user whose conversations are searched: through a user's view, that user."""
         owner = checks.optional_id(user_id, "user_id", self.limits)
         if self._view.user is not None and owner not in (None, self._view.user):
             raise ValidationError("a user's view searches only that user's conversations: leave user_id out")

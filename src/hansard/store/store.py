@@ -1,8 +1,8 @@
-"""The Store: everything that people do with conversations, written once over every backend.
+"""The Store: every operation on conversations, written once over every backend.
 
-It checks, limits and converts; what a write means is decided by `rules` inside the backend. Its methods are in the
-modules beside this one, by what they are about. Each is a `StorePart` that stands alone on a view and inherits nothing
-from another, so that the list of bases below is the table of contents.
+It checks, limits and converts arguments; `rules`, inside the backend, decide what a write means. Its methods are in the
+other modules of this package, by subject. Each is a `StorePart` that needs only a view and inherits nothing from
+another part, so the list of bases below is the table of contents.
 """
 
 from __future__ import annotations
@@ -45,7 +45,16 @@ class Store(
     TransferMethods,
     AsyncAccessors,
 ):
-    """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own."""
+    """A conversation store. `hansard.connect(url)` opens one; `Store(backend)` wraps a backend of your own.
+
+    - `backend`: where everything is stored.
+    - `limits`: the largest sizes that are accepted; see `Limits`.
+    - `auto_title`: True titles a conversation that has no title with the first line of its first user message. A
+      function, async or not, takes the appended messages and returns the title.
+    - `clock`: a function that returns the current time, for tests.
+    - `tenant`: the tenant whose data the store reads and writes; `tenant()` returns the view of another one.
+    - `embedder`: turns texts into vectors, so that `search` can also search by meaning.
+    """
 
     def __init__(
         self,
@@ -79,56 +88,61 @@ class Store(
     # Views
 
     def tenant(self, tenant: str | int) -> Self:
-        """The store as that tenant sees it; nothing done through it reaches another tenant."""
+        """Returns the store as the tenant `tenant` sees it. Nothing done through this view reaches another tenant."""
         return self._of(self._view.of_tenant(checks.id_of(tenant, "tenant", self.limits)))
 
     def user(self, user_id: str | int) -> Self:
-        """The store as that user sees it: only the user's own conversations and records exist."""
+        """Returns the store as the user `user_id` sees it: only the user's own conversations and records exist."""
         return self._of(self._view.of_user(checks.id_of(user_id, "user_id", self.limits)))
 
     @property
     def tenant_id(self) -> str:
+        """The tenant of this store or view."""
         return self._view.tenant
 
     @property
     def user_id(self) -> str | None:
+        """The user whose view this is; None for a store or a tenant's view."""
         return self._view.user
 
     @property
     def is_root(self) -> bool:
-        """Not a view: closing it closes the backend."""
+        """Whether this is the store itself, not a view. Closing it closes the backend."""
         return not self._view.walled
 
-    # Parts
+    # Parts of the store
 
     @property
     def records(self) -> Records:
+        """JSON and binary documents outside the messages."""
         return Records(self._view)
 
     @property
     def blobs(self) -> Blobs:
+        """Bytes that are stored once for each tenant, by their hash."""
         return Blobs(self._view)
 
     @property
     def admin(self) -> Admin:
-        """Work over all tenants; not from within a view."""
+        """Operations over all tenants. `Denied` through a view."""
         if self._view.walled:
             raise Denied("a view has no admin: use the store that it was made from")
         return Admin(self._view)
 
     @property
     def embedder(self) -> Embedder | None:
-        """What gives the texts their vectors, if anything does."""
+        """The embedder that the store was opened with, or None."""
         return self._view.embeddings.embedder if self._view.embeddings is not None else None
 
     @property
     def backend(self) -> Backend:
+        """The backend that the store calls."""
         return self._backend
 
     # Closing
 
     async def close(self) -> None:
-        """Ends what goes on in the background and closes the backend; through a view this does nothing."""
+        """Cancels background tasks and closes the backend. Does nothing through a view."""
         if self._view.walled:
             return
         if self._view.tasks:

@@ -1,4 +1,4 @@
-"""Moving conversations out of a store and into one: as a file, or straight into another store."""
+"""Moving conversations out of a store and into one: by a file, or directly into another store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ class TransferMethods(StorePart):
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
     ) -> AsyncIterator[bytes]:
-        """The tenant as JSON Lines (docs/reference/export-format.md): all, or these conversations, this user or agent.
+        """Yields the tenant as JSON Lines (docs/reference/export-format.md): all of it, or a part.
 
         Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory.
+
+        - `conversation_ids`: only these conversations.
+        - `user_id`, `agent_id`: only conversations of this owner, of this agent.
         """
         from hansard.transfer.export import export
 
@@ -42,12 +45,16 @@ class TransferMethods(StorePart):
         verify: bool = False,
         progress: Progress | None = None,
     ) -> Report:
-        """Stores an export: a file, its path, or lines. Can be repeated, and goes on where it was cut off.
+        """Stores an export. Safe to repeat; continues where it was interrupted.
 
-        What is here already and the same is passed over. A conversation that is here with other content is left alone
-        and reported, or raises `Conflict` with `on_conflict="error"`. Nothing is stored before the hashes in the file
-        have held, and counts are compared afterwards; `verify` also reads back every message that was stored.
-        `progress` is called with the report so far.
+        Equal content that is already stored is skipped. Nothing is stored before the hashes in the file are verified,
+        and counts are compared afterwards.
+
+        - `lines`: a file, its path, or its lines.
+        - `on_conflict`: for a conversation that is stored with other content: `"skip"` leaves and reports it, `"error"`
+          raises `Conflict`.
+        - `verify`: also read back every message that was stored.
+        - `progress`: called with the report so far.
         """
         from hansard.transfer.import_ import import_lines
 
@@ -66,10 +73,16 @@ class TransferMethods(StorePart):
         verify: bool = True,
         progress: Progress | None = None,
     ) -> Report:
-        """Copies the tenant, or a part of it, into the other store: exactly, and verified by reading it back.
+        """Copies the tenant, or a part of it, exactly into another store, and verifies the copy by reading it back.
 
-        Can be repeated: goes on where it was cut off, and adds what was written since. Conflicts are as in `import_`.
-        Where the other store cannot keep something exactly, the report lists it.
+        Safe to repeat: continues where it was interrupted, and adds what was written since. The report lists what the
+        other store cannot store exactly.
+
+        - `other`: the store to copy into.
+        - `conversation_ids`: only these conversations.
+        - `user_id`, `agent_id`: only conversations of this owner, of this agent.
+        - `on_conflict`, `progress`: as in `import_`.
+        - `verify`: False does not read the copy back.
         """
         from hansard.transfer.copy import copy
 
@@ -91,7 +104,7 @@ class TransferMethods(StorePart):
             ids = tuple(checks.id_of(id, "a conversation id", self.limits) for id in given)
         user = checks.optional_id(user_id, "user_id", self.limits)
         if self._view.user is not None and user not in (None, self._view.user):
-            raise ValidationError("a user's view reads only that user's: leave user_id out")
+            raise ValidationError("a user's view reads only that user's conversations: leave user_id out")
         return Choice(ids, user, checks.optional_id(agent_id, "agent_id", self.limits))
 
 
@@ -118,7 +131,7 @@ async def copy_tenants(
     *,
     verify: bool,
 ) -> Report:
-    """Each tenant into the one of the same name."""
+    """Copies each tenant into the tenant of the same name."""
     from hansard.transfer.copy import copy
     from hansard.transfer.export import Choice
 
@@ -134,7 +147,7 @@ async def copy_tenants(
 
 
 async def _catch_up(view: View, tenants: Iterable[str] = ()) -> None:
-    """What came in bulk ends indexed."""
+    """Indexes what was imported in bulk."""
     if view.backend.capabilities.search == "index":
         await cast(Indexed, view.backend).catch_up()
     if view.embeddings is not None:

@@ -16,22 +16,22 @@ from hansard.store.core import View
 _CHUNK = 100
 _WAIT = 30.0
 _MARGIN = 0.01
-"""Seconds after the end of a lease, so that it has ended for certain."""
+"""Seconds added to the end of a lease, so that it has certainly ended."""
 
 
 Growing = dict[str, int | None]
-"""Messages that may still change, and which revision of each was last seen; None for none.
+"""Messages that may still change, with the revision of each that was last seen; None if none was.
 
-The complement of a revision: it was told as interrupted, because its lease had run out.
+The complement of a revision means that the message was yielded as interrupted, because its lease had run out.
 """
 
 
 async def watch(view: View, conversation_id: str, after: str | None, branch: str | None) -> AsyncIterator[Message]:
-    """Messages after a place, then each new one as it arrives, for ever.
+    """Yields the messages after a position, then each new one as it arrives, without end.
 
-    A message in progress comes again each time that it has grown, until it ends: also the one at `after`, so that a
-    tail that was cut off in the middle of it can go on. Without `after`, the tail begins now. The backend's `wait` is
-    only a hint: every round reads again what lies behind the last place.
+    A message in progress is yielded again each time it has grown, until it ends: also the one at `after`, so that a
+    tail that was cut off in the middle of it can continue. Without `after`, the tail starts now. The backend's `wait`
+    is only a hint: every round reads again what follows the last position.
     """
     context = view.context()
     place = await read_query.position(view, context, conversation_id, after)
@@ -46,7 +46,7 @@ async def watch(view: View, conversation_id: str, after: str | None, branch: str
         mark = await view.backend.wait(view.context(), conversation_id, mark, patience)
         again = await _birth(view, conversation_id)
         if again != born and again is not None:
-            # It was deleted and begun anew, and counts from the beginning.
+            # It was deleted and created again: start from its beginning.
             place, born = None if born is not None else place, again
             growing.clear()
         for message in await _grown(view, conversation_id, growing):
@@ -79,10 +79,10 @@ async def _end(view: View, conversation_id: str, branch: str | None) -> tuple[in
 async def _growing_at(
     view: View, conversation_id: str, branch: str | None, place: tuple[int, int] | None, after: str | None
 ) -> Growing:
-    """The message at the place, if it is in progress, or was when the cursor was made.
+    """Returns the message at the position, if it is in progress or was when the cursor was made.
 
-    An id does not say what was seen of its message, so one that is in progress counts as grown, and one that has ended
-    counts as seen. A cursor says it.
+    An id does not tell what was seen of its message, so a message in progress counts as grown, and one that has ended
+    counts as seen. A cursor tells.
     """
     if place is None:
         return {}
@@ -95,7 +95,7 @@ async def _growing_at(
 
 
 async def _grown(view: View, conversation_id: str, growing: Growing) -> list[Message]:
-    """Those of the messages in progress that have changed since they were last seen."""
+    """Returns the messages in progress that have changed since they were last seen."""
     if not growing:
         return []
     context = view.context()
@@ -116,7 +116,7 @@ def _seen(message: Message, now: datetime) -> int:
 
 
 async def _patience(view: View, conversation_id: str, growing: Growing) -> float:
-    """How long to wait for news: until the first lease runs out that nobody moves on."""
+    """Returns how long to wait for news: until the first lease runs out that is not renewed."""
     if not growing:
         return _WAIT
     context = view.context()
