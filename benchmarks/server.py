@@ -85,13 +85,13 @@ def serve_bare(app: Any) -> None:
     """An application on uvicorn as it comes, until the process is ended."""
     import uvicorn
 
-    from hansard.server.process import Server, listen
+    from hansard.server.process import HttpServer, listen
 
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="off")
-            runner.run(Server(config).serve(sockets=[listening]))
+            runner.run(HttpServer(config).serve(sockets=[listening]))
 
 
 # --- the client -------------------------------------------------------------------------------------------------------

@@ -98,11 +98,11 @@ class Many:
 
 
 def main() -> None:
-    from hansard.server.process import Server, config_of, listen
+    from hansard.server.process import HttpServer, config_of, listen
 
     with listen("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # noqa: T201
-        asyncio.run(Server(config_of(Many())).serve(sockets=[listening]))
+        asyncio.run(HttpServer(config_of(Many())).serve(sockets=[listening]))
 
 
 if __name__ == "__main__":

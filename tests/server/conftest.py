@@ -11,13 +11,13 @@ from tests.cli.shell import Shell
 from tests.server.kit import Served, serving
 
 from hansard.server import auth
-from hansard.server.rate_limit import Meter
+from hansard.server.rate_limit import RateLimiter
 
 
 @pytest.fixture(autouse=True)
 def noon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a key may send in a minute or a day does not come back while a busy machine runs a test, nor at midnight."""
-    monkeypatch.setattr(auth, "Meter", partial(Meter, clock=lambda: 43_200.0))
+    monkeypatch.setattr(auth, "RateLimiter", partial(RateLimiter, clock=lambda: 43_200.0))
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tests.wait import PATIENCE
 
 from hansard import connect
 from hansard.server.app import create_app
-from hansard.server.process import Server, config_of, embedder_of, listen
+from hansard.server.process import HttpServer, config_of, embedder_of, listen
 from hansard.server.settings import Settings
-from hansard.server.tail import Stopping
+from hansard.server.tail import Shutdown
 from hansard.store import Store
 
 
@@ -37,7 +37,7 @@ def _as_it_is(app: ASGIApp, store: Store) -> ASGIApp:
     return app
 
 
-class _Quiet(Server):
+class _Quiet(HttpServer):
     """A server in a thread has no signals to catch."""
 
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -74,7 +74,7 @@ def _start(
     async def run() -> None:
         async with connect(url, embedder=embedder_of(settings)) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
-            stopping = Stopping()
+            stopping = Shutdown()
             app = wrap(create_app(store, settings, stopping), store)
             for each in BEFORE_ALL:
                 app = each(app, store)

@@ -25,7 +25,7 @@ from hansard.errors import RateLimited, ValidationError
 from hansard.server.app import create_app
 from hansard.server.auth import is_loopback
 from hansard.server.keys import KeyFile
-from hansard.server.rate_limit import Meter
+from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
 from hansard.store import Store
 
@@ -147,7 +147,7 @@ def test_bytes_a_day(keys: KeyFile) -> None:
 
 def test_a_meter_fills_again() -> None:
     now = [0.0]
-    meter = Meter(rate=60, daily_bytes=10, clock=lambda: now[0])
+    meter = RateLimiter(rate=60, daily_bytes=10, clock=lambda: now[0])
     for _ in range(60):
         meter.request()
     with pytest.raises(RateLimited):

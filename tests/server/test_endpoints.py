@@ -6,8 +6,8 @@ import pytest
 from msgspec import Struct
 
 from hansard.errors import Conflict
-from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.endpoints import NDJSON, HttpResponse, NoQuery, Routes
+from hansard.server.request import Request
 from hansard.server.router import Router
 
 
@@ -27,12 +27,12 @@ def test_types_are_read_from_the_annotations() -> None:
     routes = Routes()
 
     @routes.get("/things/{id}")
-    async def get_thing(call: Call[Query, None]) -> Made | Answer:
+    async def get_thing(call: Request[Query, None]) -> Made | HttpResponse:
         """One thing."""
         return Made(1)
 
     @routes.post("/things", status=201, errors=(Conflict,))
-    async def import_(call: Call[NoQuery, Body]) -> Made:
+    async def import_(call: Request[NoQuery, Body]) -> Made:
         """Makes a thing."""
         return Made(1)
 
@@ -47,9 +47,9 @@ def test_a_stream_has_no_deadline_and_no_type() -> None:
     routes = Routes()
 
     @routes.post("/lines", takes=NDJSON, gives=NDJSON, scope="admin")
-    async def take_lines(call: Call[NoQuery, None]) -> Answer:
+    async def take_lines(call: Request[NoQuery, None]) -> HttpResponse:
         """Takes lines."""
-        return Answer()
+        return HttpResponse()
 
     [endpoint] = routes
     assert (endpoint.is_slow, endpoint.body, endpoint.answer, endpoint.scope) == (True, None, None, "admin")
@@ -60,7 +60,7 @@ def test_the_same_route_is_declared_once() -> None:
     for _ in range(2):
 
         @routes.delete("/things/{id}")
-        async def delete_thing(call: Call[NoQuery, None]) -> Made:
+        async def delete_thing(call: Request[NoQuery, None]) -> Made:
             """Deletes a thing."""
             return Made(1)
 

@@ -238,7 +238,7 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
 ) -> None:
     monkeypatch.setattr(supervisor, "_TOO_SOON", 3600.0)
     with listen("127.0.0.1", 0) as listening:
-        task = supervisor.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        task = supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
         worker = supervisor.Worker(task, listening)
         for _ in range(supervisor._MOST_KILLED):
             worker.process.kill()
@@ -253,7 +253,7 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_GRACE", 0.1)
     with listen("127.0.0.1", 0) as listening:
-        task = supervisor.Task(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
+        task = supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
         worker = supervisor.Worker(task, listening)
         worker.end()
     assert worker.process.returncode == -signal.SIGKILL

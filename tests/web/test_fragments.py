@@ -13,7 +13,7 @@ from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
 from hansard.server.web import content, fragments, highlight, markup, transcript
-from hansard.server.web.transcript import Setting
+from hansard.server.web.transcript import TranscriptContext
 
 NASTY = "\"'><script>x</script>&lt;"
 AT = datetime(2026, 11, 15, 9, 5, tzinfo=UTC)
@@ -42,8 +42,8 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
         "to": 9,
         "is_cut": True,
     }
-    blocks = [content.Block(kind=kind, **fields) for kind in kinds]
-    blocks.append(content.Block(kind="call", inside=[blocks[3]], **fields))
+    blocks = [content.ContentBlock(kind=kind, **fields) for kind in kinds]
+    blocks.append(content.ContentBlock(kind="call", inside=[blocks[3]], **fields))
     who = content.Speaker(NASTY, "agent", 1, NASTY)
     tree = parse(fragments.message(message, who, blocks, [NASTY], f"../t/{NASTY}/c/1"))
     names = {name for node in tree.walk() for name in node.attributes}
@@ -99,7 +99,7 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
     code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
     said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
-    setting = Setting(Conversation("c"), "c")
+    setting = TranscriptContext(Conversation("c"), "c")
     items = transcript.items([msgspec.structs.replace(each, created_at=AT) for each in said], setting)
     coloured = ["k-m" in item.html for item in items]
     assert coloured[-1], "a page opens at its end"
@@ -111,7 +111,7 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_a_message_holds_is_found_in_its_piece() -> None:
     message = made([{"type": "text", "text": "**hello**"}], format="parts")
-    desk = content.Desk({}, "c", content.MOST, highlight.Painter())
+    desk = content.RenderContext({}, "c", content.MOST, highlight.Painter())
     html = fragments.message(
         message, content.Speaker("A", "agent"), content.blocks_of(message, read(message), {}, desk), (), "c"
     )

@@ -10,10 +10,10 @@ import pytest
 from tests.cli.shell import Shell
 
 from hansard import Conversation, connect
-from hansard.server.web.sample_data import Filled, fill
+from hansard.server.web.sample_data import SampleReport, fill
 
 
-async def filled(url: str, user: str | None = None) -> tuple[Filled, Filled, int]:
+async def filled(url: str, user: str | None = None) -> tuple[SampleReport, SampleReport, int]:
     async with connect(url) as store:
         view = store if user is None else store.user(user)
         first, again = await fill(view), await fill(view)
@@ -26,7 +26,7 @@ def test_it_is_stored_once(url: str, tmp_path: Path) -> None:
     first, again, conversations = asyncio.run(filled(url.format(folder=tmp_path)))
     assert first.conversations == conversations > 60
     assert first.messages > 2600
-    assert again == Filled(0, 0)
+    assert again == SampleReport(0, 0)
 
 
 def test_in_a_users_view_it_is_the_users_own() -> None:
@@ -54,7 +54,7 @@ def test_it_ends_now_whenever_it_is_stored() -> None:
     async def newest(now: datetime) -> Conversation:
         async with connect("memory://") as store:
             await fill(store, now)
-            assert await fill(store, now + timedelta(days=1)) == Filled(0, 0), "what is there stays as it is"
+            assert await fill(store, now + timedelta(days=1)) == SampleReport(0, 0), "what is there stays as it is"
             return (await store.list_conversations(limit=1)).items[0]
 
     for now in (datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime.now(UTC)):

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.session import EmbedderName, Given, confirm, load_embedder, must_exist
+from hansard.cli.context import Context, EmbedderName, confirm, load_embedder, must_exist
 from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
@@ -26,7 +26,7 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=
 Grouping = Literal["day", "user", "agent", "model"]
 
 
-def stats(*, session: Given) -> None:
+def stats(*, session: Context) -> None:
     """Show how much the store holds.
 
     All tenants, or the one that --tenant names.
@@ -59,7 +59,7 @@ def usage(
     since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
     until: Annotated[str | None, Parameter(help="Up to this day, without it.")] = None,
     by: Annotated[Grouping | None, Parameter(help="Add up by this; without it, every row.")] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """Show tokens and cost by day, user, agent and model."""
     with session.open() as store:
@@ -115,7 +115,7 @@ def tenants(
     *,
     delete: Annotated[str | None, Parameter(help="Delete this tenant with everything that it holds, for good.")] = None,
     yes: Yes = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """List the tenants of the store, or delete one."""
     session.refuse_user()
@@ -131,7 +131,7 @@ def tenants(
         _print_receipt("deleted", store.admin.delete_tenant(delete), session, store)
 
 
-def _print_tenants(names: list[str], session: Given) -> None:
+def _print_tenants(names: list[str], session: Context) -> None:
     if session.json:
         output.emit({"items": names})
     else:
@@ -139,7 +139,7 @@ def _print_tenants(names: list[str], session: Given) -> None:
             output.say(name)
 
 
-def _print_receipt(verb: str, receipt: Receipt, session: Given, store: sync.Store | None) -> None:
+def _print_receipt(verb: str, receipt: Receipt, session: Context, store: sync.Store | None) -> None:
     if session.json:
         output.emit(receipt)
         return
@@ -155,7 +155,7 @@ _SURVIVES = {
 }
 
 
-def check(*, session: Given) -> int:
+def check(*, session: Context) -> int:
     """Look at everything that is stored, and report what is wrong.
 
     All tenants, or the one that --tenant names. Exit code 6 when anything is.
@@ -190,7 +190,7 @@ def reindex(
     *,
     embedder: EmbedderName = None,
     forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Build the search index anew and, with an embedder, the vectors.
 
@@ -211,7 +211,7 @@ def reindex(
         output.say("this store has no search index: every search looks at the messages themselves")
 
 
-def upgrade(*, session: Given) -> None:
+def upgrade(*, session: Context) -> None:
     """Bring a store to the format of this version.
 
     In place: back it up before. A store that has it already stays as it is.
@@ -252,7 +252,7 @@ def purge(
     ] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False, help="Only count what would go.")] = False,
     yes: Yes = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Delete old conversations, and sweep what has expired.
 
@@ -282,7 +282,7 @@ def purge(
         output.say("Nothing that was deleted before is left in the storage.")
 
 
-def vacuum(*, session: Given) -> None:
+def vacuum(*, session: Context) -> None:
     """Give back the disk space of what was deleted.
 
     Others may read meanwhile; on SQLite, writers wait until it is done.
@@ -301,7 +301,7 @@ def erase_user(
     /,
     *,
     yes: Yes = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Erase a user.
 
@@ -313,7 +313,7 @@ def erase_user(
     _print_receipt("erased", receipt, session, store)
 
 
-def version(*, session: Given) -> None:
+def version(*, session: Context) -> None:
     """Show the version of Hansard."""
     if session.json:
         output.emit({"version": __version__})

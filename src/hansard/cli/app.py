@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
 from hansard.cli import admin, bench, chat, edit, search, serve, show, transfer
-from hansard.cli.session import Session
+from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
 from hansard.errors import HansardError, ValidationError
 
@@ -87,7 +87,7 @@ def launch(
     ] = False,
 ) -> int:
     command, bound, ignored = app.parse_args(_with_stdin(tokens), exit_on_error=False, print_error=False)
-    given = {name: Session(url, tenant, user, json) for name in ignored}
+    given = {name: CommandContext(url, tenant, user, json) for name in ignored}
     return command(*bound.args, **bound.kwargs, **given) or 0
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hansard import ids
 from hansard.cli import output
-from hansard.cli.session import Given
+from hansard.cli.context import Context
 from hansard.errors import ValidationError
 from hansard.model import Message
 
@@ -41,7 +41,7 @@ class Timing(Struct, frozen=True):
 def bench(
     *,
     messages: Annotated[int, Parameter(help="How many messages to append one by one.")] = 1000,
-    session: Given,
+    session: Context,
 ) -> None:
     """Measure how fast a store appends and reads.
 
@@ -75,7 +75,7 @@ def bench(
 
 
 @contextmanager
-def _bench_store(session: Given) -> Iterator[tuple[str, sync.Store]]:
+def _bench_store(session: Context) -> Iterator[tuple[str, sync.Store]]:
     """A tenant that nobody else uses, and its store's URL."""
     name = ids.new_id("bench_")
     with tempfile.TemporaryDirectory(prefix="hansard-bench-") as folder:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.session import Given
+from hansard.cli.context import Context
 from hansard.cli.values import visible
 from hansard.errors import HansardError, MessageNotFound, ValidationError
 
@@ -46,7 +46,7 @@ def chat(
     agent: Annotated[str | None, Parameter(help="The agent's id, as the author of its answers.")] = None,
     budget: Annotated[int, Parameter(help="Tokens of history that a prompt may hold.")] = 8000,
     last: Annotated[bool, Parameter(negative="", show_default=False, help="Go on in the newest conversation.")] = False,
-    session: Given,
+    session: Context,
 ) -> int:
     """Talk to a model, and keep what is said.
 
@@ -83,7 +83,7 @@ async def _open(url: str) -> Store:
     return await connect(url)
 
 
-def _view(root: Store, session: Given) -> Store:
+def _view(root: Store, session: Context) -> Store:
     view = root if session.tenant is None else root.tenant(session.tenant)
     return view if session.user is None else view.user(session.user)
 

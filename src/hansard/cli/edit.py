@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from hansard import ids
 from hansard.cli import output
-from hansard.cli.session import Given, confirm
+from hansard.cli.context import Context, confirm
 from hansard.cli.values import STDIN, json_value, pairs, read_stdin
 from hansard.errors import ValidationError
 from hansard.model import Message, Status
@@ -35,7 +35,7 @@ def append(
     title: Annotated[str | None, Parameter(help="The title of a conversation that this makes.")] = None,
     expected_version: Annotated[int | None, Parameter(help="Append only at this version.")] = None,
     create: Annotated[bool, Parameter(help="Make the conversation when it is missing.")] = True,
-    session: Given,
+    session: Context,
 ) -> None:
     """Append a message, and print its id.
 
@@ -97,7 +97,7 @@ def delete(
         list[str] | None, Parameter(negative="", show_default=False, help="Delete only this message; may be repeated.")
     ] = None,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")] = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Delete a conversation, or messages of it, for good.
 

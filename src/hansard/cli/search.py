@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.session import EmbedderName, Given, load_embedder
+from hansard.cli.context import Context, EmbedderName, load_embedder
 from hansard.cli.values import moment, pairs, visible
 from hansard.search import Hit, Hits
 from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
@@ -41,7 +41,7 @@ def search(
     order: Annotated[SearchOrder, Parameter(help="The best first, or the newest.")] = "relevance",
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
     cursor: Annotated[str | None, Parameter(help="Go on after this: the end of the page before.")] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """Search what was said.
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.session import EmbedderName, Given, Session
+from hansard.cli.context import CommandContext, Context, EmbedderName
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT
 from hansard.server.keys import Key, KeyFile, default_path
@@ -57,7 +57,7 @@ def serve(
         Literal["debug", "info", "warning", "error"],
         Parameter(help="How much to log on stderr, as JSON: every request from info on."),
     ] = "warning",
-    session: Given,
+    session: Context,
 ) -> None:
     """Serve a store over HTTP.
 
@@ -106,7 +106,7 @@ def demo(
     url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
     /,
     *,
-    session: Given,
+    session: Context,
 ) -> None:
     """Store a sample to look at.
 
@@ -134,7 +134,7 @@ def mcp(
     url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
     /,
     *,
-    session: Given,
+    session: Context,
 ) -> None:
     """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
 
@@ -169,7 +169,7 @@ def keys(
         Path | None,
         Parameter(name=("--keys", "--file"), help="The file of keys: $HANSARD_KEYS, else hansard-keys.json."),
     ] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """Make, list and revoke the keys of a server.
 
@@ -188,7 +188,7 @@ def keys(
         _create(found, name, wanted, session, operator=operator, rate=rate, daily_bytes=daily_bytes, days=days)
 
 
-def _list(found: KeyFile, session: Session) -> None:
+def _list(found: KeyFile, session: CommandContext) -> None:
     listed = [_shown(key) for key in found.list()]
     if session.json:
         output.emit({"items": listed})
@@ -202,7 +202,7 @@ def _create(
     found: KeyFile,
     name: str,
     scopes: list[str],
-    session: Session,
+    session: CommandContext,
     *,
     operator: bool,
     rate: int | None,

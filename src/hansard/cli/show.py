@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.session import Given, must_exist
+from hansard.cli.context import Context, must_exist
 from hansard.cli.values import pairs
 from hansard.model import Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
@@ -31,7 +31,7 @@ def conversations(
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 20,
     after: Annotated[str | None, Parameter(help="Go on after this cursor: the end of the page before.")] = None,
     before: Annotated[str | None, Parameter(help="Go back before this cursor.")] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """List conversations, newest first.
 
@@ -84,7 +84,7 @@ def show(
     raw: Annotated[
         bool, Parameter(negative="", show_default=False, help="Only the content, exactly as it is stored.")
     ] = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Show a conversation and its newest messages.
 
@@ -134,7 +134,7 @@ def branches(
     /,
     *,
     switch: Annotated[str | None, Parameter(help="Make this branch the active one.")] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """List the branches of a conversation, or switch to another."""
     with session.open() as store:
@@ -160,7 +160,7 @@ def watch(
     *,
     after: Annotated[str | None, Parameter(help="Begin after this message; without it, with the next one.")] = None,
     branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
-    session: Given,
+    session: Context,
 ) -> None:
     """Show messages as they arrive.
 
@@ -172,7 +172,7 @@ def watch(
     asyncio.run(_watch(id, after, branch, session))
 
 
-async def _watch(id: str, after: str | None, branch: str | None, session: Given) -> None:
+async def _watch(id: str, after: str | None, branch: str | None, session: Context) -> None:
     from hansard import connect
 
     async with connect(session.url) as store:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.session import SIGN, Given, is_missing, path_of
+from hansard.cli.context import SIGN, Context, is_missing, path_of
 from hansard.cli.values import STDIN
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
 from hansard.model import OnConflict, Report
@@ -38,7 +38,7 @@ def export(
         Path | None, Parameter(name=["--output", "-o"], help="Write to this file instead of stdout.")
     ] = None,
     force: Annotated[bool, Parameter(negative="", show_default=False, help="Replace a file that exists.")] = False,
-    session: Given,
+    session: Context,
 ) -> None:
     """Write conversations as JSON Lines, lossless.
 
@@ -89,7 +89,7 @@ def import_(
     verify: Annotated[
         bool, Parameter(negative="", show_default=False, help="Read back every message that was stored.")
     ] = False,
-    session: Given,
+    session: Context,
 ) -> int:
     """Store what `export` wrote.
 
@@ -106,16 +106,16 @@ def import_(
 
 
 @contextmanager
-def _lines(path: Path | None, session: Given) -> Iterator[IO[bytes] | Counting]:
+def _lines(path: Path | None, session: Context) -> Iterator[IO[bytes] | CountingReader]:
     if path is None:
         yield sys.stdin.buffer
         return
     size = path.stat().st_size
     with path.open("rb") as file, output.bar("importing kB", size // 1000, shown=not session.json) as move:
-        yield Counting(file, move)
+        yield CountingReader(file, move)
 
 
-class Counting:
+class CountingReader:
     """A file that tells how much of it was read."""
 
     def __init__(self, file: IO[bytes], move: output.Move) -> None:
@@ -139,7 +139,7 @@ def _resumable() -> Iterator[None]:
         raise
 
 
-def _finish(report: Report, verb: str, how: str, session: Given) -> int:
+def _finish(report: Report, verb: str, how: str, session: Context) -> int:
     if session.json:
         output.emit(report)
     else:
@@ -159,7 +159,7 @@ def copy(
         bool, Parameter(negative="", show_default=False, help="Every tenant, not only one.")
     ] = False,
     on_conflict: Clash = "skip",
-    session: Given,
+    session: Context,
 ) -> int:
     """Copy a store into another, of any kind.
 
@@ -190,7 +190,7 @@ def copy(
     return _finish(report, "Copied", "everything was read back and is the same", session)
 
 
-def _tenant(store: sync.Store, session: Given) -> sync.Store:
+def _tenant(store: sync.Store, session: Context) -> sync.Store:
     return store if session.tenant is None else store.tenant(session.tenant)
 
 
@@ -198,7 +198,7 @@ def backup(
     file: Annotated[Path, Parameter(help="The new file; a folder for a file: store. Nothing is replaced.")],
     /,
     *,
-    session: Given,
+    session: Context,
 ) -> None:
     """Copy the whole store into a file.
 
@@ -218,7 +218,7 @@ def restore(
     file: Annotated[Path, Parameter(help="What `backup` or `export` wrote.")],
     /,
     *,
-    session: Given,
+    session: Context,
 ) -> int:
     """Bring back what `backup` or `export` wrote.
 

@@ -30,7 +30,7 @@ from hansard.errors import Denied, HansardError
 from hansard.server import openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
-from hansard.server.context import Observer, Parts
+from hansard.server.context import Observer, ServerContext
 from hansard.server.deadlines import Deadlines
 from hansard.server.endpoints import Endpoint
 from hansard.server.health import HEADERS, Health
@@ -40,13 +40,13 @@ from hansard.server.openai.app import OpenAiWire
 from hansard.server.openai.chat_model import ChatModel
 from hansard.server.openai.upstream import Upstream
 from hansard.server.openai.wire_request import PREFIX as WIRE_PREFIX
-from hansard.server.relay_sessions import Relays
-from hansard.server.rest.app import PREFIX, Rest
+from hansard.server.relay_sessions import RelaySessions
+from hansard.server.rest.app import PREFIX, RestApi
 from hansard.server.settings import Settings
-from hansard.server.tail import Stopping
-from hansard.server.tail_endpoint import Live
+from hansard.server.tail import Shutdown
+from hansard.server.tail_endpoint import WebSocketTail
 from hansard.server.web.app import Site
-from hansard.server.web.chat import Model
+from hansard.server.web.chat import PageModel
 from hansard.store import Store
 
 ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *tail_endpoint.routes)
@@ -105,21 +105,21 @@ def _measured(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Res
 def create_app(
     store: Store,
     settings: Settings | None = None,
-    stopping: Stopping | None = None,
+    stopping: Shutdown | None = None,
     summarizers: Mapping[str, Summarizer] | None = None,
-    model: Model | None = None,
+    model: PageModel | None = None,
 ) -> ASGIApp:
     """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
 
     `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
     those who write on the page; without one, the model of the settings does, or an echo.
     """
-    settings, stopping = settings or Settings(), stopping or Stopping()
+    settings, stopping = settings or Settings(), stopping or Shutdown()
     auth = Auth(settings)
     auth.check_settings()
-    relays = Relays(settings.max_relays)
+    relays = RelaySessions(settings.max_relays)
     metrics = Metrics(store.capabilities.name, relays, _commits(store) if store.capabilities.groups else None)
-    parts = Parts(
+    parts = ServerContext(
         store=store,
         auth=auth,
         observers=_observers(metrics, settings),
@@ -141,11 +141,11 @@ def create_app(
         ],
         default=Site(parts, model or _model(settings)),
     )
-    app = App(Rest(parts, ENDPOINTS), OpenAiWire(parts), Live(parts), pages)
+    app = App(RestApi(parts, ENDPOINTS), OpenAiWire(parts), WebSocketTail(parts), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
-def _model(settings: Settings) -> Model | None:
+def _model(settings: Settings) -> PageModel | None:
     """The model that the settings name."""
     if settings.upstream and settings.model:
         return ChatModel(Upstream(settings), settings.model)
@@ -157,10 +157,10 @@ def _commits(store: Store) -> Callable[[], tuple[int, int]]:
     return lambda: backend.commits
 
 
-class _LaterMcp:
+class _LazyMcp:
     """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         self._parts = parts
 
     @cached_property
@@ -173,9 +173,9 @@ class _LaterMcp:
         await self._app(scope, receive, send)
 
 
-def _mcp(parts: Parts) -> list[Route]:
+def _mcp(parts: ServerContext) -> list[Route]:
     """The route for models, where its extra is installed."""
-    return [Route("/mcp", _LaterMcp(parts))] if find_spec("mcp") is not None else []
+    return [Route("/mcp", _LazyMcp(parts))] if find_spec("mcp") is not None else []
 
 
 def _observers(metrics: Metrics, settings: Settings) -> tuple[Observer, ...]:

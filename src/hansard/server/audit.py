@@ -17,10 +17,10 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 
 if TYPE_CHECKING:
-    from hansard.server.request import Call
+    from hansard.server.request import Request
 
 
-class Entry(Struct, frozen=True, omit_defaults=True):
+class AuditEntry(Struct, frozen=True, omit_defaults=True):
     at: datetime
     request_id: str
     status: int
@@ -45,9 +45,9 @@ class AuditLog:
         except OSError as error:
             raise Unavailable(f"cannot write the audit log {path}: {error.strerror}", retryable=False) from error
 
-    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
         endpoint, caller = call.endpoint, call.caller
-        entry = Entry(
+        entry = AuditEntry(
             datetime.now(UTC),
             call.request_id,
             status,

@@ -14,9 +14,9 @@ from hansard.model import DEFAULT_TENANT
 from hansard.server import keys, parameters
 from hansard.server.endpoints import SCOPES, Caller, Endpoint
 from hansard.server.keys import Key, KeyFile
-from hansard.server.rate_limit import Meter
+from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
-from hansard.server.tokens import Tokens
+from hansard.server.tokens import TokenVerifier
 from hansard.store import Store
 
 T = TypeVar("T")
@@ -37,8 +37,8 @@ class Auth:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._keys = KeyFile(settings.keys) if settings.keys is not None else None
-        self._tokens = Tokens(settings) if settings.jwks is not None else None
-        self._meters: dict[str, Meter] = {}
+        self._tokens = TokenVerifier(settings) if settings.jwks is not None else None
+        self._meters: dict[str, RateLimiter] = {}
         self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
 
@@ -135,10 +135,10 @@ class Auth:
         if (meter := self._meters.get(caller.name)) is not None:
             meter.sent(size)
 
-    def _meter(self, key: Key) -> Meter:
+    def _meter(self, key: Key) -> RateLimiter:
         meter = self._meters.get(key.id)
         if meter is None or (meter.rate, meter.daily_bytes) != (key.rate, key.daily_bytes):
-            meter = self._meters[key.id] = Meter(key.rate, key.daily_bytes)
+            meter = self._meters[key.id] = RateLimiter(key.rate, key.daily_bytes)
         return meter
 
     # What they see

@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.deadlines import Deadlines
-from hansard.server.problems import Refused
+from hansard.server.problems import HttpError
 
 _MOST_INTEGERS = 10
 """Numbers of one body that may be written as `4.0`: the body is read once more for each."""
@@ -25,11 +25,11 @@ _SHORTEST = 20
 """Bytes of a message, at least: `{"role":"user","content":0}` has more."""
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client went away in the middle of its request: nobody is left to answer."""
 
 
-class Body:
+class RequestBody:
     """The body of one request. It is read once."""
 
     def __init__(self, receive: Receive, headers: dict[bytes, bytes], most: int, deadlines: Deadlines) -> None:
@@ -54,12 +54,12 @@ class Body:
             return await self._deadlines.wait_for(reading)
         except TimeoutError:
             seconds = f"{self._deadlines.seconds:g}"
-            raise Refused(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
+            raise HttpError(408, TimedOut(f"the body did not arrive within {seconds} seconds")) from None
 
     async def _piece(self) -> bytes:
         event = await self.receive()
         if event["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         piece: bytes = event.get("body", b"")
         self.size += len(piece)
         self._has_more = event.get("more_body", False)
@@ -137,8 +137,8 @@ def _make_integer(body: Any, wrong: str) -> bool:
     return True
 
 
-def _too_large(size: int, most: int) -> Refused:
-    return Refused(413, QuotaExceeded(f"the body is larger than {most:,} bytes", limit=most, value=size))
+def _too_large(size: int, most: int) -> HttpError:
+    return HttpError(413, QuotaExceeded(f"the body is larger than {most:,} bytes", limit=most, value=size))
 
 
 def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
@@ -146,7 +146,7 @@ def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
     given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if given != wanted.encode():
         shown = given.decode("latin-1") or "nothing"
-        raise Refused(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))
+        raise HttpError(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))
 
 
 # Batches: messages are counted before any of them is made. Hundreds of thousands would hold up every other request.
@@ -177,4 +177,4 @@ def check_batch(raw: bytes, most: int) -> None:
     count = len(batch.messages) or len(batch.append.drafts)
     if count > most:
         said = f"{count:,} messages in one request; the limit is {most:,}: send several requests, or lines to …/lines"
-        raise Refused(413, QuotaExceeded(said, limit=most, value=count))
+        raise HttpError(413, QuotaExceeded(said, limit=most, value=count))

@@ -10,9 +10,9 @@ from msgspec import Struct
 from hansard.assembly.summaries import Summarizer
 from hansard.server.auth import Auth
 from hansard.server.deadlines import Deadlines
-from hansard.server.relay_sessions import Relays
+from hansard.server.relay_sessions import RelaySessions
 from hansard.server.settings import Settings
-from hansard.server.tail import Stopping
+from hansard.server.tail import Shutdown
 from hansard.store import Store
 
 
@@ -23,19 +23,19 @@ class Observer(Protocol):
         """Called before an answer is sent. `code` is that of its error, if it is one."""
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class ServerContext(Struct, frozen=True, kw_only=True):
     store: Store
     auth: Auth
     observers: tuple[Observer, ...]
     settings: Settings
-    stopping: Stopping
+    stopping: Shutdown
     summarizers: Mapping[str, Summarizer]
     """Those that clients may ask for, by name."""
     bodies: Deadlines
     """How long a client may take to send a body."""
     answers: Deadlines
     """How long the store may take."""
-    relays: Relays
+    relays: RelaySessions
 
     def observe(self, call: Any, status: int, code: str | None = None) -> None:
         for observer in self.observers:

@@ -50,7 +50,7 @@ class Caller(Struct, frozen=True):
         return self.tenant is None
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """An answer that is more than a value: a status, headers, bytes or a stream of its own."""
 
     body: bytes | AsyncIterator[bytes] = b""
@@ -155,5 +155,5 @@ class Routes:
         """Query, body and answer, from `call: Call[Query, Body]` and what the handler returns."""
         call, answer = get_type_hints(handler, include_extras=True).values()
         query, body = get_args(call)
-        kinds = [kind for kind in get_args(answer) or (answer,) if kind is not Answer]
+        kinds = [kind for kind in get_args(answer) or (answer,) if kind is not HttpResponse]
         return {"query": query, "body": None if body is NoneType else body, "answer": kinds[0] if kinds else None}

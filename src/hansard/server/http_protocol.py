@@ -26,9 +26,9 @@ _TOO_LONG = (
 )
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._together = Together(transport)
+        self._together = CombinedWrites(transport)
         self._head_since: float | None = self.loop.time()
         """Since when a head is awaited; None after it has come."""
         self._head_size = self._read_size = 0
@@ -99,7 +99,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
 
-class Together:
+class CombinedWrites:
     """A transport of which the next two writes can be made one."""
 
     def __init__(self, transport: asyncio.Transport) -> None:

@@ -49,7 +49,7 @@ class Key(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-class _File(Struct, kw_only=True):
+class _KeyFileData(Struct, kw_only=True):
     hansard: str = "keys"
     version: int = 1
     keys: list[Key] = []
@@ -100,11 +100,11 @@ class KeyFile:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
-    def _read(self) -> _File:
+    def _read(self) -> _KeyFileData:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_File)
+            return msgspec.json.decode(self.path.read_bytes(), type=_KeyFileData)
         except FileNotFoundError:
-            return _File()
+            return _KeyFileData()
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corrupt(f"{self.path} is not a file of keys: {error}", where=str(self.path)) from error
 
@@ -152,7 +152,7 @@ class KeyFile:
         return ended
 
     @contextmanager
-    def _changing(self) -> Iterator[_File]:
+    def _changing(self) -> Iterator[_KeyFileData]:
         """The file, to change: whole or not at all, and by one process at a time."""
         lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from hansard.server.request import Call
+    from hansard.server.request import Request
 
 _LOG = logging.getLogger("hansard.requests")
 
@@ -45,7 +45,7 @@ def set_up(level: str) -> None:
 class RequestLog:
     """A line for every request, at the level `info`."""
 
-    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
         if not _LOG.isEnabledFor(logging.INFO):
             return
         facts = {

@@ -26,11 +26,11 @@ from hansard.connect import connect
 from hansard.errors import HansardError, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation, Message
 from hansard.search.hits import Hit
-from hansard.server.context import Parts
-from hansard.server.endpoints import JSON, Answer, Endpoint, NoQuery
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import JSON, Endpoint, HttpResponse, NoQuery
 from hansard.server.pipeline import Pipeline
-from hansard.server.problems import Refused
-from hansard.server.request import Call
+from hansard.server.problems import HttpError
+from hansard.server.request import Request
 from hansard.store import Store
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ _SHOWN = 256
 _TRUST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
-class View(NamedTuple):
+class ToolView(NamedTuple):
     """What the tools see while one request is answered."""
 
     store: Store
@@ -53,7 +53,7 @@ class View(NamedTuple):
     """What a call is about is written here, for the audit."""
 
 
-_VIEW: ContextVar[View] = ContextVar("hansard_mcp_view")
+_VIEW: ContextVar[ToolView] = ContextVar("hansard_mcp_view")
 Limit = Annotated[int, Field(ge=1, le=100)]
 
 
@@ -143,10 +143,10 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-ToolCall = Call[NoQuery, bytes]
+ToolRequest = Request[NoQuery, bytes]
 
 
-async def use_tools(call: ToolCall) -> Answer:
+async def use_tools(call: ToolRequest) -> HttpResponse:
     """Lets a model use the tools. Not a route of the API, but let in, counted and audited as one."""
     app = server().streamable_http_app(
         streamable_http_path=call.scope["path"],
@@ -156,7 +156,7 @@ async def use_tools(call: ToolCall) -> Answer:
     )
     # That of this application: the next request makes another.
     sessions = server().session_manager
-    before = _VIEW.set(View(call.store, call.more))
+    before = _VIEW.set(ToolView(call.store, call.more))
     try:
         async with sessions.run():
             return await _collected(app, call)
@@ -167,28 +167,28 @@ async def use_tools(call: ToolCall) -> Answer:
 _ENDPOINT = Endpoint(name="use_tools", method="POST", path=PATH, handler=use_tools, scope="read")
 
 
-class McpOverHttp(Pipeline[ToolCall]):
+class McpOverHttp(Pipeline[ToolRequest]):
     """`/mcp`: the walls, the limits and the audit are those of the API, the scope is `read`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         super().__init__(parts, (_ENDPOINT,))
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> ToolCall:
-        call: ToolCall = Call(self.parts, 0, scope, receive, send)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> ToolRequest:
+        call: ToolRequest = Request(self.parts, 0, scope, receive, send)
         call.endpoint = _ENDPOINT  # known before the caller is, so that who tried is audited under its name
         return call
 
-    def find(self, call: ToolCall) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, call: ToolRequest) -> tuple[Endpoint, tuple[str, ...]]:
         return _ENDPOINT, ()
 
-    async def decode(self, call: ToolCall) -> None:
+    async def decode(self, call: ToolRequest) -> None:
         if call.method != "POST":
             # There is no session that could be listened to or ended.
-            raise Refused(405, ValidationError("ask by POST: each request stands alone"), ((b"allow", b"POST"),))
+            raise HttpError(405, ValidationError("ask by POST: each request stands alone"), ((b"allow", b"POST"),))
         call.body = await call.stream.whole()
 
 
-async def _collected(app: ASGIApp, call: ToolCall) -> Answer:
+async def _collected(app: ASGIApp, call: ToolRequest) -> HttpResponse:
     """What the application answers to a body, held back until it was audited."""
     sent: list[Event] = []
     events = iter([{"type": "http.request", "body": call.body, "more_body": False}])
@@ -202,12 +202,14 @@ async def _collected(app: ASGIApp, call: ToolCall) -> Answer:
     await app(call.scope, give, take)
     headers = dict(sent[0]["headers"])
     media_type = headers.get(b"content-type", JSON.encode()).decode()
-    return Answer(b"".join(event.get("body", b"") for event in sent[1:]), sent[0]["status"], media_type=media_type)
+    return HttpResponse(
+        b"".join(event.get("body", b"") for event in sent[1:]), sent[0]["status"], media_type=media_type
+    )
 
 
 async def run_stdio(url: str, tenant: str | None, user: str | None) -> None:
     """Serves the tools on stdin and stdout, until stdin ends."""
     async with connect(url) as store:
         view = store.tenant(tenant or DEFAULT_TENANT)
-        _VIEW.set(View(view if user is None else view.user(user), {}))
+        _VIEW.set(ToolView(view if user is None else view.user(user), {}))
         await server().run_stdio_async()

@@ -20,15 +20,15 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
-from hansard.server.relay_sessions import Relays
+from hansard.server.relay_sessions import RelaySessions
 
 if TYPE_CHECKING:
-    from hansard.server.request import Call
+    from hansard.server.request import Request
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 
 
-class _Times:
+class _Durations:
     """How long the requests of one route took."""
 
     __slots__ = ("counts", "sum")
@@ -43,11 +43,13 @@ class Metrics(Collector):
 
     media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, backend: str, relays: Relays, commits: Callable[[], tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, backend: str, relays: RelaySessions, commits: Callable[[], tuple[int, int]] | None = None
+    ) -> None:
         self._relays = relays
         self._commits = commits
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
-        self._seconds: defaultdict[str, _Times] = defaultdict(_Times)
+        self._seconds: defaultdict[str, _Durations] = defaultdict(_Durations)
         self._errors: defaultdict[str, int] = defaultdict(int)
         self._received = 0
         self._registry = CollectorRegistry()
@@ -55,7 +57,7 @@ class Metrics(Collector):
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
         about.labels(__version__, backend).set(1)
 
-    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
         # What no route was found for is counted under one name: paths are made by clients, without end.
         action = call.action or "none"
         took = time.perf_counter() - call.began

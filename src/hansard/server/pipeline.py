@@ -18,27 +18,27 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import HansardError, Outcome, TimedOut, Unauthenticated, Unavailable
 from hansard.server import problems
-from hansard.server.body import Gone
-from hansard.server.context import Parts
-from hansard.server.endpoints import Answer, Caller, Endpoint
-from hansard.server.problems import Refused
-from hansard.server.request import Call
+from hansard.server.body import ClientDisconnected
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import Caller, Endpoint, HttpResponse
+from hansard.server.problems import HttpError
+from hansard.server.request import Request
 from hansard.server.router import Router
 
 _LOG = logging.getLogger("hansard.server")
 _CLIENT_LEFT = 499
 _encode = msgspec.json.Encoder().encode
 
-C = TypeVar("C", bound=Call[Any, Any])
+C = TypeVar("C", bound=Request[Any, Any])
 
 
 class Pipeline(ABC, Generic[C]):
     """An application. Subclasses override what their dialect does differently; the order of the steps is fixed here."""
 
-    expected: tuple[type[Exception], ...] = (HansardError, Refused)
+    expected: tuple[type[Exception], ...] = (HansardError, HttpError)
     """Failures that are worded for clients. Any other is logged in full, and the client learns only its request id."""
 
-    def __init__(self, parts: Parts, endpoints: Iterable[Endpoint]) -> None:
+    def __init__(self, parts: ServerContext, endpoints: Iterable[Endpoint]) -> None:
         self.parts = parts
         self.auth = parts.auth
         self.router = Router(endpoints)
@@ -53,7 +53,7 @@ class Pipeline(ABC, Generic[C]):
             call.received = call.stream.size
             self.parts.observe(call, answer.status)
             await call.send(answer)
-        except Gone:
+        except ClientDisconnected:
             _LOG.info("the client of %s left", call.request_id)
             if not call.has_begun:
                 self._left(call)
@@ -64,7 +64,7 @@ class Pipeline(ABC, Generic[C]):
                 return
             await call.send(self.fail(call, error))
 
-    async def answer(self, call: C) -> Answer:
+    async def answer(self, call: C) -> HttpResponse:
         await self.open(call)
         await self.decode(call)
         return self.encode(call, await self._run(call))
@@ -110,21 +110,21 @@ class Pipeline(ABC, Generic[C]):
     async def decode(self, call: C) -> None:
         """Reads the query and the body."""
 
-    def encode(self, call: C, value: Any) -> Answer:
+    def encode(self, call: C, value: Any) -> HttpResponse:
         """What a handler returned, as an answer."""
-        return value if isinstance(value, Answer) else Answer(_encode(value))
+        return value if isinstance(value, HttpResponse) else HttpResponse(_encode(value))
 
-    def refusal(self, call: C, failure: Exception) -> tuple[Answer, str]:
+    def refusal(self, call: C, failure: Exception) -> tuple[HttpResponse, str]:
         """A failure as the client is told of it, and its stable code: here as a problem document."""
-        error, status, headers = problems.told(failure)
+        error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
             headers = ((b"www-authenticate", b"Bearer"),)
         body = problems.encode(error, status, call.request_id, is_trusted=is_trusted(call))
-        return Answer(body, status, headers, problems.MEDIA_TYPE), error.code
+        return HttpResponse(body, status, headers, problems.MEDIA_TYPE), error.code
 
     # What went wrong
 
-    def fail(self, call: C, failure: Exception) -> Answer:
+    def fail(self, call: C, failure: Exception) -> HttpResponse:
         """The answer to a request that failed. Those who observe have been told of it."""
         answer, code = self.refusal(call, failure)
         if not isinstance(failure, self.expected):
@@ -146,6 +146,6 @@ class Pipeline(ABC, Generic[C]):
             _LOG.error("request %s: %s", call.request_id, error)
 
 
-def is_trusted(call: Call[Any, Any]) -> bool:
+def is_trusted(call: Request[Any, Any]) -> bool:
     """Whether the client may know what a failure of the storage names: files and hosts."""
     return call.caller is not None and call.caller.is_operator

@@ -18,7 +18,7 @@ from hansard.server.endpoints import NO_HEADERS, Headers
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(Struct, frozen=True):
+class ProblemDocument(Struct, frozen=True):
     """What went wrong. `code` is stable, `details` are the facts of the error; `detail` is for people."""
 
     type: str
@@ -30,7 +30,7 @@ class Problem(Struct, frozen=True):
     request_id: str
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """An error with a status that HTTP knows better, and headers that go with it."""
 
     def __init__(self, status: int, error: HansardError, headers: Headers = NO_HEADERS) -> None:
@@ -40,7 +40,7 @@ class Refused(Exception):
         self.headers = headers
 
 
-class Fault(NamedTuple):
+class ReportedError(NamedTuple):
     """What a request failed with, as its client may know it."""
 
     error: HansardError
@@ -48,16 +48,16 @@ class Fault(NamedTuple):
     headers: Headers
 
 
-def told(failure: Exception) -> Fault:
+def reported(failure: Exception) -> ReportedError:
     """A failure in terms of the one table, with what HTTP adds to it."""
     status, headers = 0, NO_HEADERS
-    if isinstance(failure, Refused):
+    if isinstance(failure, HttpError):
         status, headers, failure = failure.status, failure.headers, failure.error
     if not isinstance(failure, HansardError):
         failure = HansardError("the server failed: its log has more under this request id")
     if isinstance(failure, RateLimited):
         headers = ((b"retry-after", str(failure.retry_after).encode()),)
-    return Fault(failure, status or failure.status, headers)
+    return ReportedError(failure, status or failure.status, headers)
 
 
 def encode(error: HansardError, status: int, request_id: str, *, is_trusted: bool) -> bytes:
@@ -67,7 +67,9 @@ def encode(error: HansardError, status: int, request_id: str, *, is_trusted: boo
     says_why = is_trusted or status < 500 or isinstance(error, Unsupported)
     detail = str(error) if says_why else (inspect.getdoc(kind) or kind.__name__)
     details = error.details if says_why else {key: error.details[key] for key in _HARMLESS & error.details.keys()}
-    problem = Problem(f"urn:hansard:error:{kind.code}", kind.__name__, status, detail, kind.code, details, request_id)
+    problem = ProblemDocument(
+        f"urn:hansard:error:{kind.code}", kind.__name__, status, detail, kind.code, details, request_id
+    )
     return msgspec.json.encode(problem, enc_hook=str)
 
 

@@ -19,8 +19,8 @@ from hansard.search.embedders import by_name
 from hansard.server import logs
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
-from hansard.server.supervisor import Task, supervise
-from hansard.server.tail import Stopping
+from hansard.server.supervisor import WorkerTask, supervise
+from hansard.server.tail import Shutdown
 
 if TYPE_CHECKING:
     from hansard.search import Embedder
@@ -34,25 +34,25 @@ _LOOK = 5
 
 
 @runtime_checkable
-class Watched(Protocol):
+class IdleClosing(Protocol):
     """A connection that knows how to end itself: see `hansard.server.http_protocol`."""
 
     def look(self, patience: float) -> None: ...
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping | None = None, patience: float = 60.0) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Shutdown | None = None, patience: float = 60.0) -> None:
         super().__init__(config)
-        self._stopping = stopping or Stopping()
+        self._stopping = stopping or Shutdown()
         self._patience = patience
         """Seconds for which a client may neither ask nor read."""
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK == 0:
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Watched):
+                if isinstance(connection, IdleClosing):
                     connection.look(self._patience)
         return await super().on_tick(counter)
 
@@ -126,7 +126,7 @@ def _protocol() -> Any:
         from hansard.server import http_protocol
     except ModuleNotFoundError:
         return "auto"
-    return http_protocol.Protocol
+    return http_protocol.HttpProtocol
 
 
 def run(
@@ -148,7 +148,7 @@ def run(
             return
         asyncio.run(_check(url, settings))
         announce(address)
-        supervise(Task(url, listening.fileno(), settings, log_level), listening, workers)
+        supervise(WorkerTask(url, listening.fileno(), settings, log_level), listening, workers)
 
 
 def run_on(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None) -> None:
@@ -172,10 +172,10 @@ def embedder_of(settings: Settings) -> Embedder | None:
 
 async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
     async with connect(url, embedder=embedder_of(settings)) as store:
-        stopping = Stopping()
+        stopping = Shutdown()
         app = create_app(store, settings, stopping)
         announce()
-        await Server(config_of(app), stopping, settings.body_seconds).serve(sockets=[listening])
+        await HttpServer(config_of(app), stopping, settings.body_seconds).serve(sockets=[listening])
 
 
 async def _check(url: str, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from hansard.errors import RateLimited
 _DAY = 86_400
 
 
-class Meter:
+class RateLimiter:
     """What one key has used."""
 
     def __init__(self, rate: int | None, daily_bytes: int | None, clock: Callable[[], float] = time.time) -> None:

@@ -10,7 +10,7 @@ from hansard.errors import RateLimited
 _COME_BACK = 5
 
 
-class Relays:
+class RelaySessions:
     """Counted in this process: with several workers, each allows as many."""
 
     def __init__(self, most: int) -> None:

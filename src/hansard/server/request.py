@@ -11,9 +11,9 @@ from typing import Generic, Self, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from hansard.server.body import Body
-from hansard.server.context import Parts
-from hansard.server.endpoints import Answer, Caller, Endpoint
+from hansard.server.body import RequestBody
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import Caller, Endpoint, HttpResponse
 from hansard.store import Store
 
 Q = TypeVar("Q")
@@ -34,7 +34,7 @@ def _new_id() -> str:
     return f"{_random.getrandbits(64):016x}"
 
 
-class Call(Generic[Q, B]):
+class Request(Generic[Q, B]):
     """One request. The pipeline fills it in; a handler sees it decoded and let in."""
 
     query: Q
@@ -44,7 +44,7 @@ class Call(Generic[Q, B]):
     id_headers: tuple[bytes, ...] = (b"request-id",)
     """By which a client learns the id of its request."""
 
-    def __init__(self, parts: Parts, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, parts: ServerContext, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
         self.began = time.perf_counter()
         self.parts = parts
         """What the server is made of."""
@@ -56,7 +56,7 @@ class Call(Generic[Q, B]):
         self.address: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
         """The path as it was sent, below the prefix of the application."""
         self.request_id = _new_id()
-        self.stream = Body(receive, self.headers, parts.settings.max_body_bytes, parts.bodies)
+        self.stream = RequestBody(receive, self.headers, parts.settings.max_body_bytes, parts.bodies)
         self.endpoint: Endpoint | None = None
         self.path: tuple[str, ...] = ()
         """What stands in the path for the endpoint's parameters, in their order."""
@@ -101,7 +101,7 @@ class Call(Generic[Q, B]):
 
     # The answer
 
-    async def send(self, answer: Answer) -> None:
+    async def send(self, answer: HttpResponse) -> None:
         """Sends an answer; a stream only as long as the client is there."""
         if not isinstance(answer.body, bytes):
             await self._send_stream(answer, answer.body)
@@ -112,7 +112,7 @@ class Call(Generic[Q, B]):
         await self._start(answer, length)
         await self._send({"type": "http.response.body", "body": answer.body})
 
-    async def _start(self, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+    async def _start(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:
         self.has_begun = True
         kind = (b"content-type", answer.media_type.encode())
         id = self.request_id.encode()
@@ -120,7 +120,7 @@ class Call(Generic[Q, B]):
         headers = [*_SAFE_HEADERS, kind, *more, *named, *answer.headers]
         await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
-    async def _send_stream(self, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
+    async def _send_stream(self, answer: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
         """Begins only when there is something to send: until then an error can still be told."""
         held: list[bytes] = []
         size = 0
@@ -141,12 +141,12 @@ class Call(Generic[Q, B]):
                 leaving.cancel()
             await pieces.aclose()  # type: ignore[attr-defined]
 
-    async def _send_piece(self, answer: Answer, piece: bytes, *, more: bool = True) -> None:
+    async def _send_piece(self, answer: HttpResponse, piece: bytes, *, more: bool = True) -> None:
         if not self.has_begun:
             await self._start(answer)
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    async def refuse_handshake(self, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+    async def refuse_handshake(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:
         """Answers the handshake of a WebSocket with an error, as any other request."""
         if "websocket.http.response" not in self.scope.get("extensions", {}):
             await self._send({"type": "websocket.close", "code": 1000, "reason": ""})

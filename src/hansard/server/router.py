@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hansard.errors import NotFound, ValidationError
 from hansard.server import parameters
 from hansard.server.endpoints import Endpoint
-from hansard.server.problems import Refused
+from hansard.server.problems import HttpError
 
 
 class _Node:
@@ -69,4 +69,4 @@ def _other_methods(node: _Node, method: str) -> Exception:
         return NotFound("there is no such route: see /api/v1/openapi.json")
     allowed = ", ".join(sorted(node.endpoints))
     error = ValidationError(f"{method} is not for this route: {allowed}")
-    return Refused(405, error, ((b"allow", allowed.encode()),))
+    return HttpError(405, error, ((b"allow", allowed.encode()),))

@@ -29,7 +29,7 @@ _GRACE = 20
 """Seconds that a worker has to end: it gives those who still ask half of them."""
 
 
-class Task(Struct):
+class WorkerTask(Struct):
     """What a worker is told, on its stdin."""
 
     url: str
@@ -38,17 +38,17 @@ class Task(Struct):
     log_level: str
 
 
-def encode(task: Task) -> bytes:
+def encode(task: WorkerTask) -> bytes:
     return msgspec.json.encode(task, enc_hook=str)
 
 
-def decode(data: bytes) -> Task:
-    return msgspec.json.decode(data, type=Task, dec_hook=lambda kind, value: Path(value))
+def decode(data: bytes) -> WorkerTask:
+    return msgspec.json.decode(data, type=WorkerTask, dec_hook=lambda kind, value: Path(value))
 
 
-def supervise(task: Task, listening: socket.socket, count: int) -> None:
+def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
     """Keeps so many workers running until SIGINT or SIGTERM."""
-    told = Told()
+    told = StopSignals()
     workers = [Worker(task, listening) for _ in range(count)]
     try:
         while not told.to_end:
@@ -63,7 +63,7 @@ def supervise(task: Task, listening: socket.socket, count: int) -> None:
             worker.end()
 
 
-class Told:
+class StopSignals:
     """Whether a signal has come."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Told:
 
 
 class Worker:
-    def __init__(self, task: Task, listening: socket.socket, killed: int = 0) -> None:
+    def __init__(self, task: WorkerTask, listening: socket.socket, killed: int = 0) -> None:
         self._killed = killed
         """How many before it were killed as soon as they had begun."""
         self._task = task

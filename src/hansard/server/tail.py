@@ -19,7 +19,7 @@ EVENTS = "text/event-stream"
 _encode = msgspec.json.Encoder().encode
 
 
-class Stopping:
+class Shutdown:
     """That the server is about to end: a tail would otherwise keep it from ending."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ async def follow(
     *,
     gone: Callable[[], Awaitable[None]],
     holds: Callable[[], bool],
-    stopping: Stopping,
+    stopping: Shutdown,
     heartbeat: float,
 ) -> AsyncIterator[Message | None]:
     """Messages as they arrive; None when nothing has for a while.

@@ -14,10 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hansard.errors import HansardError, MessageNotFound, NotFound, Unsupported
 from hansard.model import Message
 from hansard.server import parameters, tail
-from hansard.server.context import Parts
-from hansard.server.endpoints import Answer, Endpoint, Id, Routes
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import Endpoint, HttpResponse, Id, Routes
 from hansard.server.pipeline import Pipeline
-from hansard.server.request import Call
+from hansard.server.request import Request
 
 routes = Routes()
 _LOG = logging.getLogger("hansard.server")
@@ -34,22 +34,22 @@ class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/conversations/{conversation_id}/tail", gives=tail.EVENTS, errors=(MessageNotFound, NotFound, Unsupported))
-async def tail_conversation(call: Call[TailQuery, None]) -> Answer:
+async def tail_conversation(call: Request[TailQuery, None]) -> HttpResponse:
     """Each new message as an event, as it arrives; one in progress comes again each time that it has grown."""
     last = call.headers.get(b"last-event-id")
     after = call.query.after if last is None else last.decode("latin-1")
     cursor = await tail.begin(call.store, call.path[0], after, call.query.branch)
-    return Answer(_events(call, cursor), media_type=tail.EVENTS, is_live=True)
+    return HttpResponse(_events(call, cursor), media_type=tail.EVENTS, is_live=True)
 
 
-async def _events(call: Call[TailQuery, None], cursor: str) -> AsyncIterator[bytes]:
+async def _events(call: Request[TailQuery, None], cursor: str) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
     async for message in _messages(call, cursor, call.stream.gone):
         yield tail.event(message)
 
 
 def _messages(
-    call: Call[TailQuery, None], cursor: str, gone: Callable[[], Awaitable[None]]
+    call: Request[TailQuery, None], cursor: str, gone: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[Message | None]:
     return tail.follow(
         call.store,
@@ -63,26 +63,26 @@ def _messages(
     )
 
 
-def _holds(call: Call[Any, Any]) -> Callable[[], bool]:
+def _holds(call: Request[Any, Any]) -> Callable[[], bool]:
     """Whether the caller's key is still valid."""
     return partial(call.parts.auth.holds, call.known_caller)
 
 
-class Live(Pipeline[Call[TailQuery, None]]):
+class WebSocketTail(Pipeline[Request[TailQuery, None]]):
     """The live tail by WebSocket. What is wrong with a handshake is answered as any other request is."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         super().__init__(parts, routes)
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> Call[TailQuery, None]:
-        return Call(self.parts, len(_PREFIX), scope, receive, send)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> Request[TailQuery, None]:
+        return Request(self.parts, len(_PREFIX), scope, receive, send)
 
-    def find(self, call: Call[TailQuery, None]) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, call: Request[TailQuery, None]) -> tuple[Endpoint, tuple[str, ...]]:
         if not call.scope["path"][len(call.scope["root_path"]) :].startswith(_PREFIX + "/"):
             raise NotFound("there is nothing here to listen to")
         return super().find(call)
 
-    async def decode(self, call: Call[TailQuery, None]) -> None:
+    async def decode(self, call: Request[TailQuery, None]) -> None:
         call.query = parameters.decode(call.scope["query_string"], TailQuery)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +99,7 @@ class Live(Pipeline[Call[TailQuery, None]]):
         await _follow(call, socket, cursor)
 
 
-async def _follow(call: Call[TailQuery, None], socket: WebSocket, cursor: str) -> None:
+async def _follow(call: Request[TailQuery, None], socket: WebSocket, cursor: str) -> None:
     async def gone() -> None:
         """Whatever the client says is passed over: a tail only speaks."""
         while (await socket.receive())["type"] != "websocket.disconnect":

@@ -33,7 +33,7 @@ _LAST = 253_402_300_799
 """The last second that a time can name, in the year 9999."""
 
 
-class Tokens:
+class TokenVerifier:
     def __init__(self, settings: Settings) -> None:
         if settings.jwks is None or settings.jwt_issuer is None or settings.jwt_audience is None:
             raise ValidationError("tokens need all three: the JWKS, the issuer and the audience")

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hansard.server.request import Call
+    from hansard.server.request import Request
 
 _AGAIN = 1.0
 
@@ -39,7 +39,7 @@ class Traces:
             self._found = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
         return self._found
 
-    def answered(self, call: Call[Any, Any], status: int, code: str | None) -> None:
+    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
         if not self._is_set_up(call.began):
             return
         action = call.action or "none"

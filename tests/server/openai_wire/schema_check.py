@@ -16,7 +16,7 @@ from hansard.errors import NotFound
 from hansard.server.endpoints import Endpoint
 from hansard.server.openai.app import ENDPOINTS, MODELS, REALTIME
 from hansard.server.openai.wire_request import PREFIX
-from hansard.server.problems import Refused
+from hansard.server.problems import HttpError
 from hansard.server.router import Router
 from hansard.store import Store
 
@@ -103,7 +103,7 @@ def wrong(seen: Seen) -> list[str]:
 def _endpoint(seen: Seen) -> Endpoint:
     try:
         return _ROUTER.find(seen.method, seen.path[len(PREFIX) :].encode())[0]
-    except (NotFound, Refused) as error:
+    except (NotFound, HttpError) as error:
         raise AssertionError(f"{seen.method} {seen.path} is no route, and was answered with {seen.status}") from error
 
 

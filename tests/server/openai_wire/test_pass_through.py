@@ -25,7 +25,7 @@ from tests.server.openai_wire.samples import sample
 
 from hansard.formats.openai_items import checked
 from hansard.server.openai.chunks import Chunks
-from hansard.server.openai.upstream import ClientGone, Upstream, events
+from hansard.server.openai.upstream import StreamDisconnected, Upstream, events
 from hansard.server.settings import Settings
 
 
@@ -590,7 +590,7 @@ def test_a_client_that_leaves_while_the_endpoint_ends_leaves_no_connection_behin
             await left.wait()
 
         async with upstream.ask("/responses", {"stream": True}) as answer, asyncio.TaskGroup() as group:
-            with suppress(ClientGone):
+            with suppress(StreamDisconnected):
                 async for _ in events(answer, gone):
                     group.create_task(leave(left, steps))
 

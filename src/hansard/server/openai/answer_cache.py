@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from hansard.server.endpoints import Answer
+from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import retries
 from hansard.server.tail import EVENTS
 
 if TYPE_CHECKING:
-    from hansard.server.openai.wire_request import WireCall
+    from hansard.server.openai.wire_request import WireRequest
 
 _SECONDS = 600.0
 _LARGEST = 1_000_000
@@ -29,7 +29,7 @@ _ROOM = 32_000_000
 """Bytes of all of them. The oldest go first."""
 
 
-class Remembered(NamedTuple):
+class CachedAnswer(NamedTuple):
     conversation_id: str
     last: str
     """The message that must still be the newest."""
@@ -37,20 +37,20 @@ class Remembered(NamedTuple):
     until: float
 
 
-class Answers:
+class AnswerCache:
     """What models have answered of late, by the marks of the requests."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Remembered] = {}
+        self._known: dict[str, CachedAnswer] = {}
         self._size = 0
 
-    def get(self, mark: str) -> Remembered | None:
+    def get(self, mark: str) -> CachedAnswer | None:
         self._make_room()
         return self._known.get(mark)
 
     def put(self, mark: str, conversation_id: str, last: str, answer: bytes) -> None:
         self._drop(mark)
-        self._known[mark] = Remembered(conversation_id, last, answer, time.monotonic() + _SECONDS)
+        self._known[mark] = CachedAnswer(conversation_id, last, answer, time.monotonic() + _SECONDS)
         self._size += len(answer)
         self._make_room()
 
@@ -68,10 +68,10 @@ class Answers:
             self._size -= len(gone.answer)
 
 
-class Asking:
+class ModelRequest:
     """One request to a model, and what is known of its answer."""
 
-    def __init__(self, call: WireCall, place: str | None) -> None:
+    def __init__(self, call: WireRequest, place: str | None) -> None:
         self._call = call
         self._mark = None if place is None else retries.mark_of(call, place)
         self._sent = bytearray()
@@ -109,7 +109,7 @@ class Asking:
             self._call.services.answers.put(self._mark, conversation_id, last, whole)
 
 
-async def streamed(relay: AsyncIterator[bytes]) -> Answer:
+async def streamed(relay: AsyncIterator[bytes]) -> HttpResponse:
     """Begins only when the endpoint has: what it refuses is refused as an error, not inside a stream."""
     first = await anext(relay)
 
@@ -121,4 +121,4 @@ async def streamed(relay: AsyncIterator[bytes]) -> Answer:
         finally:
             await relay.aclose()  # type: ignore[attr-defined]
 
-    return Answer(whole(), media_type=EVENTS, is_live=True)
+    return HttpResponse(whole(), media_type=EVENTS, is_live=True)

@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket
 from hansard.errors import HansardError, NotFound
 from hansard.formats.openai_items import BadItem
 from hansard.server import body, keys
-from hansard.server.context import Parts
-from hansard.server.endpoints import JSON, NO_HEADERS, Answer, Caller, Endpoint
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import JSON, NO_HEADERS, Caller, Endpoint, HttpResponse
 from hansard.server.openai import (
     completions,
     conversations,
@@ -26,17 +26,17 @@ from hansard.server.openai import (
     threads,
     wire_request,
 )
-from hansard.server.openai.answer_cache import Answers
+from hansard.server.openai.answer_cache import AnswerCache
 from hansard.server.openai.background import Background
-from hansard.server.openai.item_pages import Deleted
+from hansard.server.openai.item_pages import DeletedItems
 from hansard.server.openai.realtime import Guard
 from hansard.server.openai.references import References
 from hansard.server.openai.retries import Retries
 from hansard.server.openai.upstream import Upstream
 from hansard.server.openai.wire_errors import WireError, code_of, invalid, unknown_url, wire_error
-from hansard.server.openai.wire_request import PREFIX, Services, WireCall
+from hansard.server.openai.wire_request import PREFIX, WireRequest, WireServices
 from hansard.server.pipeline import Pipeline, is_trusted
-from hansard.server.problems import Refused
+from hansard.server.problems import HttpError
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *conversations.routes,
@@ -58,24 +58,24 @@ _REALTIME_ROUTE = Endpoint(
 )
 
 
-class OpenAiWire(Pipeline[WireCall]):
+class OpenAiWire(Pipeline[WireRequest]):
     """The application below `/v1`. It speaks in OpenAI's words, also about what is wrong."""
 
-    expected = (HansardError, Refused, WireError, BadItem)
+    expected = (HansardError, HttpError, WireError, BadItem)
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         super().__init__(parts, (*ENDPOINTS, *MODELS))
-        self._services = Services(
+        self._services = WireServices(
             Retries(),
-            Answers(),
-            Deleted(),
+            AnswerCache(),
+            DeletedItems(),
             References(parts.store),
             Upstream(parts.settings),
             Background(parts.stopping),
         )
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> WireCall:
-        return WireCall(self._services, self.parts, scope, receive, send)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> WireRequest:
+        return WireRequest(self._services, self.parts, scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = self.call(scope, receive, send)
@@ -84,13 +84,13 @@ class OpenAiWire(Pipeline[WireCall]):
         else:
             await self.serve(call)
 
-    async def _listen(self, call: WireCall, socket: WebSocket) -> None:
+    async def _listen(self, call: WireRequest, socket: WebSocket) -> None:
         """A WebSocket. What is wrong with the handshake is answered as any other request is."""
         try:
             await self.open(call)
             await self.decode(call)
             upstream, guard = self._services.upstream, Guard(call)
-            asked = realtime.asked(call.query, call.headers, has_upstream=upstream.is_there)
+            asked = realtime.read_handshake(call.query, call.headers, has_upstream=upstream.is_there)
             if asked.relay:
                 await realtime_relay.serve(socket, call.store, asked, guard, upstream, self.parts)
             else:
@@ -98,7 +98,7 @@ class OpenAiWire(Pipeline[WireCall]):
         except self.expected as error:
             await call.refuse_handshake(self.fail(call, error), (b"x-request-id", call.request_id.encode()))
 
-    async def admit(self, call: WireCall) -> Caller:
+    async def admit(self, call: WireRequest) -> Caller:
         """Who asks. An SDK always sends a key: where none is needed, one that cannot be ours is not looked at."""
         headers = realtime.with_key(call.headers, call.scope.get("subprotocols", ()))
         sent = headers.get(b"authorization", b"").partition(b" ")[2]
@@ -106,7 +106,7 @@ class OpenAiWire(Pipeline[WireCall]):
             headers = {name: value for name, value in headers.items() if name != b"authorization"}
         return await self.auth.admit(headers, call.scope.get("client"))
 
-    def find(self, call: WireCall) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, call: WireRequest) -> tuple[Endpoint, tuple[str, ...]]:
         path = call.scope["path"]
         if call.scope["type"] == "websocket":
             if call.address != realtime.PATH.encode():
@@ -114,18 +114,18 @@ class OpenAiWire(Pipeline[WireCall]):
             return _REALTIME_ROUTE, ()
         try:
             return super().find(call)
-        except (NotFound, Refused) as error:
-            headers = error.headers if isinstance(error, Refused) else NO_HEADERS
+        except (NotFound, HttpError) as error:
+            headers = error.headers if isinstance(error, HttpError) else NO_HEADERS
             raise unknown_url(error.status, call.method, path, headers) from error
 
-    async def decode(self, call: WireCall) -> None:
+    async def decode(self, call: WireRequest) -> None:
         assert call.endpoint is not None
         call.query = wire_request.parameters(call.scope["query_string"], call.endpoint.query)
         if call.endpoint.body is not None:
             call.raw = await call.stream.whole()
             call.body = _decoded(call.raw, call.headers)
 
-    def refusal(self, call: WireCall, failure: Exception) -> tuple[Answer, str]:
+    def refusal(self, call: WireRequest, failure: Exception) -> tuple[HttpResponse, str]:
         return wire_error(failure, is_trusted=is_trusted(call)).answer(), code_of(failure)
 
 

@@ -24,8 +24,8 @@ from hansard.server.openai import response_record
 from hansard.server.openai.response_record import LEASE, ResponseRecord
 from hansard.server.openai.upstream import events
 from hansard.server.openai.wire_errors import WireError, invalid, wire_error
-from hansard.server.openai.wire_request import WireCall
-from hansard.server.tail import Stopping
+from hansard.server.openai.wire_request import WireRequest
+from hansard.server.tail import Shutdown
 from hansard.store import Store
 
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
@@ -50,13 +50,13 @@ Answered = Callable[[dict[str, Any], int], Awaitable[object]]
 class Background:
     """The responses that this process is at work on."""
 
-    def __init__(self, stopping: Stopping) -> None:
+    def __init__(self, stopping: Shutdown) -> None:
         self.stopping = stopping
         self._running: dict[tuple[str, str | None, str], CancelScope] = {}
 
     async def start(
         self,
-        call: WireCall,
+        call: WireRequest,
         body: dict[str, Any],
         given: list[Message],
         conversation_id: str | None,
@@ -71,7 +71,7 @@ class Background:
         items = [item for message in given for item in openai_items.items_of(message)]
         record = ResponseRecord(items=items).under_way(_queued(call.body, id))
         revision = await response_record.put(call.store, id, record, revision=0, conversation_id=conversation_id)
-        run = Run(call, id, record, revision, conversation_id, self.stopping)
+        run = BackgroundRun(call, id, record, revision, conversation_id, self.stopping)
         place = _place(call.store, id)
         self._running[place] = run.scope
         task = asyncio.create_task(run.to_the_end({**body, "stream": True}, answered))
@@ -97,17 +97,17 @@ def _queued(body: dict[str, Any], id: str) -> dict[str, Any]:
     return {**echoed, **known, "store": True, "error": None, "incomplete_details": None}
 
 
-class Run:
+class BackgroundRun:
     """One response under way."""
 
     def __init__(
         self,
-        call: WireCall,
+        call: WireRequest,
         id: str,
         record: ResponseRecord,
         revision: int,
         conversation_id: str | None,
-        stopping: Stopping,
+        stopping: Shutdown,
     ) -> None:
         self.scope = CancelScope()
         self._call = call

@@ -50,14 +50,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _CompletionChunk(msgspec.Struct):
     choices: list[_Choice] = []
     usage: dict[str, Any] | None = None
 
 
-def _chunk(data: Any) -> _Chunk:
+def _chunk(data: Any) -> _CompletionChunk:
     """A piece of a stream; an empty one for what is none."""
     try:
-        return msgspec.convert(data, _Chunk)
+        return msgspec.convert(data, _CompletionChunk)
     except msgspec.ValidationError:
-        return _Chunk()
+        return _CompletionChunk()

@@ -80,29 +80,29 @@ class Chunks:
         }
 
 
-class _Text(list[str]):
+class _TextPieces(list[str]):
     """A text in pieces: they are joined once, however many there are."""
 
 
 def _join(into: dict[str, Any], name: str, value: Any) -> None:
     known = into.get(name)
     if isinstance(value, str) and name not in _ONCE:
-        if not isinstance(known, _Text):
-            known = into[name] = _Text()
+        if not isinstance(known, _TextPieces):
+            known = into[name] = _TextPieces()
         known.append(value)
     elif isinstance(value, dict) and isinstance(known, dict | None):
         if known is None:
             known = into[name] = {}
         for each, inner in value.items():
             _join(known, each, inner)
-    elif isinstance(value, list) and isinstance(known, list) and not isinstance(known, _Text):
+    elif isinstance(value, list) and isinstance(known, list) and not isinstance(known, _TextPieces):
         into[name] = known + value
     elif known is None and (value or name not in into):
         into[name] = value
 
 
 def _joined(value: Any) -> Any:
-    if isinstance(value, _Text):
+    if isinstance(value, _TextPieces):
         return "".join(value)
     if isinstance(value, dict):
         return {name: _joined(inner) for name, inner in value.items()}

@@ -17,14 +17,14 @@ from hansard.errors import HansardError
 from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
-from hansard.server.endpoints import Answer
+from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import answer_cache, retries, stored_completions
-from hansard.server.openai.answer_cache import Asking
+from hansard.server.openai.answer_cache import ModelRequest
 from hansard.server.openai.chunks import Chunks
 from hansard.server.openai.responses import encoded, object_of
-from hansard.server.openai.upstream import ClientGone, event, events, is_done, whole
+from hansard.server.openai.upstream import StreamDisconnected, event, events, is_done, whole
 from hansard.server.openai.wire_errors import WireError, invalid, missing, wire_error
-from hansard.server.openai.wire_request import WireCall, WireRoutes
+from hansard.server.openai.wire_request import WireRequest, WireRoutes
 
 routes = WireRoutes()
 
@@ -33,18 +33,18 @@ _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
 
 
 @routes.post("/chat/completions", is_slow=True)
-async def create_completion(call: WireCall) -> Answer:
+async def create_completion(call: WireRequest) -> HttpResponse:
     """Asks the model endpoint; with a conversation, adds its history and records what was said."""
     id = call.headers.get(b"hansard-conversation")
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
     given = [] if conversation is None else _given(call)
-    asking = Asking(call, conversation)
+    asking = ModelRequest(call, conversation)
     own = stored_completions.id_for(call)
     if call.body.get("stream"):
         return await answer_cache.streamed(_relay(call, conversation, given, asking, own))
     async with asking.alone():
         if (known := await asking.known()) is not None:
-            return Answer(known)
+            return HttpResponse(known)
         plan = await _plan(call, conversation, given)
         async with call.services.upstream.ask("/chat/completions", plan.body) as answer:
             completion = object_of(await whole(answer))
@@ -55,10 +55,10 @@ async def create_completion(call: WireCall) -> Answer:
             await _record(call, plan, _said(completion), completion, asking=asking, answer=shown)
         if own is not None and _said(completion) is not None:
             await stored_completions.keep(call, completion, conversation)
-    return Answer(shown)
+    return HttpResponse(shown)
 
 
-def _given(call: WireCall) -> list[dict[str, Any]]:
+def _given(call: WireRequest) -> list[dict[str, Any]]:
     given = call.body.get("messages")
     if given is None:
         raise missing("messages")
@@ -72,7 +72,7 @@ def _given(call: WireCall) -> list[dict[str, Any]]:
     return given
 
 
-class Plan(Struct, frozen=True):
+class CompletionPlan(Struct, frozen=True):
     """What the endpoint is asked, and where the answer goes."""
 
     body: dict[str, Any]
@@ -82,9 +82,9 @@ class Plan(Struct, frozen=True):
     """The conversation does already: one that is deleted meanwhile stays deleted."""
 
 
-async def _plan(call: WireCall, id: str | None, given: list[dict[str, Any]]) -> Plan:
+async def _plan(call: WireRequest, id: str | None, given: list[dict[str, Any]]) -> CompletionPlan:
     if id is None:
-        return Plan(call.body, given, None)
+        return CompletionPlan(call.body, given, None)
     exists = await call.store.get_conversation(id) is not None
     history = [message async for message in call.store.iter_messages(id)]
     new = [message for message in given if message["role"] not in _INSTRUCTIONS]
@@ -92,7 +92,7 @@ async def _plan(call: WireCall, id: str | None, given: list[dict[str, Any]]) -> 
     # The calls of the history may be answered by what is new: both are read as one.
     both = [*history, *(_message(each, "") for each in new)]
     body = {**call.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
-    return Plan(body, new, id, exists)
+    return CompletionPlan(body, new, id, exists)
 
 
 def _message(native: dict[str, Any], id: str, usage: Usage | None = None) -> Message:
@@ -107,12 +107,12 @@ def _said(completion: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def _record(
-    call: WireCall,
-    plan: Plan,
+    call: WireRequest,
+    plan: CompletionPlan,
     said: dict[str, Any] | None,
     completion: dict[str, Any],
     *,
-    asking: Asking,
+    asking: ModelRequest,
     answer: bytes,
 ) -> None:
     """Stores what was asked and the first answer in one batch. Without an answer nothing is stored."""
@@ -137,7 +137,7 @@ def _usage(completion: dict[str, Any]) -> Usage | None:
 
 
 async def _relay(
-    call: WireCall, conversation: str | None, given: list[dict[str, Any]], asking: Asking, own: str | None
+    call: WireRequest, conversation: str | None, given: list[dict[str, Any]], asking: ModelRequest, own: str | None
 ) -> AsyncIterator[bytes]:
     """The endpoint's chunks. Its last word is held back until the answer is recorded."""
     chunks = Chunks()
@@ -176,13 +176,13 @@ async def _relay(
         yield event({"error": wire_error(error, is_trusted=False).error()})
 
 
-async def _heard(call: WireCall, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
+async def _heard(call: WireRequest, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
     """The events, added up. Who has the whole answer has it, and may leave before the last word."""
     try:
         async for raw, data in events(answer, call.stream.gone):
             if isinstance(data, dict):
                 chunks.add(data)
             yield event({**data, "id": own}) if own is not None and isinstance(data, dict) and "id" in data else raw
-    except ClientGone:
+    except StreamDisconnected:
         if not chunks.is_finished:
             raise

@@ -12,7 +12,7 @@ from hansard.formats import openai_items
 from hansard.model import Conversation, Message
 from hansard.server.openai import retries
 from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found
-from hansard.server.openai.wire_request import WireCall, WireRoutes, items_given, listed, metadata_given, only
+from hansard.server.openai.wire_request import WireRequest, WireRoutes, items_given, listed, metadata_given, only
 from hansard.store import Store
 
 ALL = "/conversations"
@@ -72,7 +72,7 @@ def fresh_id(prefix: str) -> str:
 
 
 @routes.post(ALL)
-async def create_conversation(call: WireCall) -> dict[str, Any]:
+async def create_conversation(call: WireRequest) -> dict[str, Any]:
     """Makes a conversation, with its first items, all or nothing."""
     only(call.body, "items", "metadata")
     metadata = metadata_given(call.body)
@@ -87,13 +87,13 @@ async def create_conversation(call: WireCall) -> dict[str, Any]:
 
 
 @routes.get(ONE)
-async def get_conversation(call: WireCall) -> dict[str, Any]:
+async def get_conversation(call: WireRequest) -> dict[str, Any]:
     """One conversation."""
     return shown(await need(call.store, call.path[0]))
 
 
 @routes.post(ONE)
-async def update_conversation(call: WireCall) -> dict[str, Any]:
+async def update_conversation(call: WireRequest) -> dict[str, Any]:
     """Sets the metadata anew."""
     only(call.body, "metadata")
     if "metadata" not in call.body:
@@ -118,7 +118,7 @@ async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: st
 
 
 @routes.delete(ONE)
-async def delete_conversation(call: WireCall) -> dict[str, Any]:
+async def delete_conversation(call: WireRequest) -> dict[str, Any]:
     """Deletes a conversation and everything in it."""
     return await deleted(call.store, call.path[0], "Conversation", "conversation.deleted")
 
@@ -131,7 +131,7 @@ async def deleted(store: Store, id: str, what: str, name: str) -> dict[str, Any]
 
 
 @routes.get(ALL, query=("limit", "order", "after", "user"))
-async def list_conversations(call: WireCall) -> dict[str, Any]:
+async def list_conversations(call: WireRequest) -> dict[str, Any]:
     """A page of conversations, those with the newest messages first. OpenAI has no such route."""
     after = call.parameter("after")
     if after is not None and not cursors.is_cursor(after):

@@ -33,7 +33,7 @@ async def find_item(store: Store, conversation_id: str, item_id: str) -> tuple[M
     return None
 
 
-class Deleted:
+class DeletedItems:
     """Where items were that are deleted: whoever deletes while paging goes on from there.
 
     Ids and places only, in the memory of the process, and no more than the newest.
@@ -52,7 +52,7 @@ class Deleted:
 
 
 async def items(
-    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: Deleted
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: DeletedItems
 ) -> tuple[list[dict[str, Any]], bool]:
     """A page of items, and whether there are more."""
     found, messages = await _from(store, conversation_id, order, limit, after, deleted)
@@ -64,7 +64,7 @@ async def items(
 
 
 async def _from(
-    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: Deleted
+    store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: DeletedItems
 ) -> tuple[list[dict[str, Any]], Messages]:
     """The rest of the message in which the last page ended, and the messages behind it."""
     try:

@@ -12,7 +12,7 @@ from hansard.server import idempotency
 from hansard.server.openai import conversations, item_pages, retries
 from hansard.server.openai.conversations import NewId
 from hansard.server.openai.wire_errors import invalid, not_found
-from hansard.server.openai.wire_request import WireCall, WireRoutes, items_given, listed, only
+from hansard.server.openai.wire_request import WireRequest, WireRoutes, items_given, listed, only
 
 ALL = conversations.ONE + "/items"
 ONE = ALL + "/{item_id}"
@@ -21,7 +21,7 @@ routes = WireRoutes()
 _INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
 
 
-def check_include(call: WireCall) -> None:
+def check_include(call: WireRequest) -> None:
     """Nothing is ever left out of an item, so there is nothing to add: new names are taken, nonsense is not."""
     for name in call.query.get("include", ()):
         if not _INCLUDE.fullmatch(name):
@@ -29,7 +29,7 @@ def check_include(call: WireCall) -> None:
 
 
 @routes.post(ALL, query=("include",))
-async def create_items(call: WireCall) -> dict[str, Any]:
+async def create_items(call: WireRequest) -> dict[str, Any]:
     """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
     check_include(call)
     only(call.body, "items")
@@ -38,7 +38,7 @@ async def create_items(call: WireCall) -> dict[str, Any]:
     return listed([item for message in added for item in openai_items.items_of(message)])
 
 
-async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Message]:
+async def add(call: WireRequest, conversation_id: str, items: list[Any]) -> list[Message]:
     mark = retries.mark_of(call, conversation_id)
     async with call.services.retries.one_at_a_time(mark):
         # Checked before anything is looked up: what is wrong is wrong on a retry too.
@@ -56,7 +56,7 @@ async def add(call: WireCall, conversation_id: str, items: list[Any]) -> list[Me
     return appended.messages
 
 
-def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
+def _new_ids(call: WireRequest, conversation_id: str, mark: str) -> NewId:
     """With an `Idempotency-Key` the ids come from the key: then a repeated request needs no count."""
     key = call.headers.get(b"idempotency-key")
     if key is None:
@@ -66,7 +66,7 @@ def _new_ids(call: WireCall, conversation_id: str, mark: str) -> NewId:
 
 
 @routes.get(ALL, query=("limit", "order", "after", "include"))
-async def list_items(call: WireCall) -> dict[str, Any]:
+async def list_items(call: WireRequest) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
     check_include(call)
     found, has_more = await item_pages.items(
@@ -76,7 +76,7 @@ async def list_items(call: WireCall) -> dict[str, Any]:
 
 
 @routes.get(ONE, query=("include",))
-async def get_item(call: WireCall) -> dict[str, Any]:
+async def get_item(call: WireRequest) -> dict[str, Any]:
     """One item."""
     check_include(call)
     _, item = await _find(call, *call.path)
@@ -84,7 +84,7 @@ async def get_item(call: WireCall) -> dict[str, Any]:
 
 
 @routes.delete(ONE)
-async def delete_item(call: WireCall) -> dict[str, Any]:
+async def delete_item(call: WireRequest) -> dict[str, Any]:
     """Deletes an item, and gives the conversation. One of several items of a message takes the message with it."""
     message, _ = await _find(call, *call.path)
     if not await call.store.delete_message(call.path[0], message.id):
@@ -94,7 +94,7 @@ async def delete_item(call: WireCall) -> dict[str, Any]:
     return conversations.shown(await conversations.need(call.store, call.path[0]))
 
 
-async def _find(call: WireCall, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
+async def _find(call: WireRequest, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
     found = await item_pages.find_item(call.store, conversation_id, item_id)
     if found is not None:
         return found

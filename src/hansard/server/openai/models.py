@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from hansard.server.endpoints import Answer
+from hansard.server.endpoints import HttpResponse
 from hansard.server.openai.responses import encoded, object_of
 from hansard.server.openai.upstream import whole
 from hansard.server.openai.wire_errors import not_found
-from hansard.server.openai.wire_request import WireCall, WireRoutes
+from hansard.server.openai.wire_request import WireRequest, WireRoutes
 
 routes = WireRoutes()
 
@@ -16,13 +16,13 @@ _STEPS = frozenset((".", ".."))
 
 
 @routes.get("/models", is_slow=True)
-async def list_models(call: WireCall) -> Answer:
+async def list_models(call: WireRequest) -> HttpResponse:
     """The models of the endpoint."""
     return await _passed(call, "/models")
 
 
 @routes.get("/models/{model}", is_slow=True)
-async def get_model(call: WireCall) -> Answer:
+async def get_model(call: WireRequest) -> HttpResponse:
     """One of them."""
     id = call.path[0]
     if not id or not _STEPS.isdisjoint(id.replace("\\", "/").split("/")):
@@ -31,6 +31,6 @@ async def get_model(call: WireCall) -> Answer:
     return await _passed(call, "/models/" + quote(id, safe=""))
 
 
-async def _passed(call: WireCall, path: str) -> Answer:
+async def _passed(call: WireRequest, path: str) -> HttpResponse:
     async with call.services.upstream.ask(path) as answer:
-        return Answer(encoded(object_of(await whole(answer))))
+        return HttpResponse(encoded(object_of(await whole(answer))))

@@ -34,7 +34,7 @@ from hansard.server import parameters
 from hansard.server.openai import conversations
 from hansard.server.openai.retries import Retries, give_way
 from hansard.server.openai.wire_errors import WireError, code_of, invalid, missing, not_found, wire_error
-from hansard.server.openai.wire_request import WireCall
+from hansard.server.openai.wire_request import WireRequest
 from hansard.store import Store
 
 PATH = "/realtime"
@@ -57,7 +57,7 @@ Emit = Callable[[Event], Awaitable[None]]
 class Guard:
     """What a session's events pass: authorisation before they are done, the audit before they are answered."""
 
-    def __init__(self, handshake: WireCall) -> None:
+    def __init__(self, handshake: WireRequest) -> None:
         self._handshake = handshake
         self._parts = handshake.parts
         self._event = handshake
@@ -92,7 +92,7 @@ class Guard:
         self._parts.observe(self._event, status, code_of(failure))
 
 
-class Session:
+class RealtimeSession:
     """One connection and the conversation behind it."""
 
     def __init__(
@@ -294,7 +294,7 @@ def _shown(message: Message) -> Event:
 # The handshake
 
 
-class Asked(Struct, frozen=True):
+class Handshake(Struct, frozen=True):
     """What a handshake asks for."""
 
     conversation: str | None
@@ -307,7 +307,7 @@ class Asked(Struct, frozen=True):
     query: dict[str, str]
 
 
-def asked(query: dict[str, list[str]], headers: dict[bytes, bytes], *, has_upstream: bool) -> Asked:
+def read_handshake(query: dict[str, list[str]], headers: dict[bytes, bytes], *, has_upstream: bool) -> Handshake:
     given = {name: values[-1] for name, values in query.items()}
     named, header = given.get("conversation"), headers.get(b"hansard-conversation")
     if header is not None:
@@ -315,7 +315,7 @@ def asked(query: dict[str, list[str]], headers: dict[bytes, bytes], *, has_upstr
         if named not in (None, by_header):
             raise invalid("The query and the header name two conversations.", "conversation")
         named = by_header
-    return Asked(
+    return Handshake(
         conversation=named,
         creates=header is not None,
         relay=_flag(given, "relay", has_upstream),
@@ -345,16 +345,16 @@ def subprotocol(socket: WebSocket) -> str | None:
     return _PROTOCOL if _PROTOCOL in socket.scope.get("subprotocols", ()) else None
 
 
-async def find(store: Store, asked: Asked) -> None:
+async def find(store: Store, read_handshake: Handshake) -> None:
     """Refuses a conversation that must be there, and is not."""
-    if asked.conversation is not None and not asked.creates:
-        await conversations.need(store, asked.conversation)
+    if read_handshake.conversation is not None and not read_handshake.creates:
+        await conversations.need(store, read_handshake.conversation)
 
 
-async def begin(store: Store, asked: Asked) -> str:
+async def begin(store: Store, read_handshake: Handshake) -> str:
     """The conversation of a session, made where it is missing."""
-    id = asked.conversation or conversations.fresh_id("conv_")
-    if asked.conversation is None or (asked.creates and await store.get_conversation(id) is None):
+    id = read_handshake.conversation or conversations.fresh_id("conv_")
+    if read_handshake.conversation is None or (read_handshake.creates and await store.get_conversation(id) is None):
         await store.create_conversation(id)
     return id
 
@@ -363,17 +363,17 @@ async def realtime(_: object) -> None:
     """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
 
 
-async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, retries: Retries) -> None:
+async def serve(socket: WebSocket, store: Store, read_handshake: Handshake, guard: Guard, retries: Retries) -> None:
     """A session, from the handshake to the end. The caller was let in."""
-    await find(store, asked)
-    id = await begin(store, asked)
+    await find(store, read_handshake)
+    id = await begin(store, read_handshake)
     guard.begun(id)
     await socket.accept(subprotocol(socket))
 
     async def emit(event: Event) -> None:
         await socket.send_text(encoded(event))
 
-    session = Session(store, id, asked.query.get("model"), emit, guard, retries)
+    session = RealtimeSession(store, id, read_handshake.query.get("model"), emit, guard, retries)
     try:
         await session.begin()
         while (text := await _next(socket)) is not None:

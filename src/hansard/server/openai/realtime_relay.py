@@ -21,9 +21,9 @@ from websockets.exceptions import ConnectionClosed
 
 from hansard.errors import HansardError, RateLimited, Unauthenticated, Unavailable
 from hansard.realtime import Recorder
-from hansard.server.context import Parts
+from hansard.server.context import ServerContext
 from hansard.server.openai import conversations, realtime
-from hansard.server.openai.realtime import Asked, Guard
+from hansard.server.openai.realtime import Guard, Handshake
 from hansard.server.openai.upstream import Upstream, broken, hang_up, say
 from hansard.server.openai.wire_errors import WireError
 from hansard.store import Store
@@ -49,7 +49,7 @@ _SHOWN = 256
 _LOG = logging.getLogger("hansard.server")
 
 
-class End(NamedTuple):
+class SessionEnd(NamedTuple):
     """How a session ends."""
 
     code: int
@@ -63,7 +63,7 @@ class _Item(Struct):
     id: Any = None
 
 
-class _Heard(Struct):
+class _ClientEvent(Struct):
     """What matters here of an event of the client."""
 
     type: Any = None
@@ -72,10 +72,12 @@ class _Heard(Struct):
     item: _Item | None = None
 
 
-_decode = msgspec.json.Decoder(_Heard).decode
+_decode = msgspec.json.Decoder(_ClientEvent).decode
 
 
-async def serve(socket: WebSocket, store: Store, asked: Asked, guard: Guard, upstream: Upstream, parts: Parts) -> None:
+async def serve(
+    socket: WebSocket, store: Store, asked: Handshake, guard: Guard, upstream: Upstream, parts: ServerContext
+) -> None:
     """A session, from the handshake to the end. The endpoint has taken it before the client is told so."""
     await realtime.find(store, asked)
     query = {name: value for name, value in asked.query.items() if name in PASSED}
@@ -102,7 +104,7 @@ class Relay:
     """A client, an endpoint, and the recorder between them."""
 
     def __init__(
-        self, client: WebSocket, upstream: ClientConnection, recorder: Recorder, guard: Guard, parts: Parts
+        self, client: WebSocket, upstream: ClientConnection, recorder: Recorder, guard: Guard, parts: ServerContext
     ) -> None:
         self._client = client
         self._upstream = upstream
@@ -133,7 +135,7 @@ class Relay:
 
     # What goes through
 
-    async def _down(self) -> End:
+    async def _down(self) -> SessionEnd:
         """From the endpoint to the client, until the endpoint has ended."""
         while True:
             try:
@@ -154,17 +156,17 @@ class Relay:
             # Its end is heard where the client is listened to.
             self._is_gone = True
 
-    def _ended_by_upstream(self) -> End:
+    def _ended_by_upstream(self) -> SessionEnd:
         code = self._upstream.close_code or _NO_CLOSE
         if code in (_NO_CLOSE, _NO_TLS):
-            return End(_FAILED, "upstream", broken(ConnectionError()))
-        return End(_DONE if code == _NO_CODE else code, self._upstream.close_reason or "")
+            return SessionEnd(_FAILED, "upstream", broken(ConnectionError()))
+        return SessionEnd(_DONE if code == _NO_CODE else code, self._upstream.close_reason or "")
 
-    async def _up(self, down: asyncio.Task[End], replay: bool) -> End:
+    async def _up(self, down: asyncio.Task[SessionEnd], replay: bool) -> SessionEnd:
         """From the client to the endpoint, until the client has ended."""
         try:
             if not await self._recorder.flush():
-                return End(_FAILED, Unavailable.code, Unavailable("the store does not answer"))
+                return SessionEnd(_FAILED, Unavailable.code, Unavailable("the store does not answer"))
             if replay:
                 await self._recorder.restore(_Sending(self._upstream))
             while True:
@@ -173,7 +175,7 @@ class Relay:
                     return _ended_by_client(message)
                 text = message.get("text")
                 if text is None:
-                    return End(_NOT_TEXT, "events are texts")
+                    return SessionEnd(_NOT_TEXT, "events are texts")
                 if await self._lets_pass(text):
                     await say(self._upstream, text)
                     self._relays.from_clients += 1
@@ -182,7 +184,7 @@ class Relay:
 
     async def _lets_pass(self, text: str) -> bool:
         """Whether an event may be passed on. One that may not is answered, and the session goes on."""
-        heard = _heard(text)
+        heard = _client_event(text)
         counts = heard.type != _AUDIO
         failure: Exception | None = None
         try:
@@ -199,13 +201,13 @@ class Relay:
         await self._tell(realtime.encoded(realtime.refusal(failure, heard.event_id)))
         return False
 
-    def _refuse_known(self, heard: _Heard) -> None:
+    def _refuse_known(self, heard: _ClientEvent) -> None:
         """An id from before the session is one that the endpoint does not know: the item would be taken for that."""
         id = heard.item.id if heard.item is not None else None
         if heard.type == "conversation.item.create" and isinstance(id, str) and self._recorder.is_earlier(id):
             raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
-    def _about(self, heard: _Heard) -> dict[str, str]:
+    def _about(self, heard: _ClientEvent) -> dict[str, str]:
         """For the audit: ids only."""
         named = {"event": heard.type, "item_id": heard.item_id or (heard.item.id if heard.item is not None else None)}
         shown = {name: value[:_SHOWN] for name, value in named.items() if isinstance(value, str)}
@@ -213,13 +215,13 @@ class Relay:
 
     # What must hold
 
-    async def _keep(self) -> End:
+    async def _keep(self) -> SessionEnd:
         """Ends the session with its key, and when it can no longer be recorded."""
         behind_since: float | None = None
         while True:
             await asyncio.sleep(_LOOK)
             if not self._guard.holds():
-                return End(_NO_LONGER, failure=Unauthenticated("the key no longer holds"))
+                return SessionEnd(_NO_LONGER, failure=Unauthenticated("the key no longer holds"))
             if self._recorder.counts.refused:
                 return self._unrecorded("The store refuses what was said: the session can no longer be recorded.")
             if not self._recorder.is_behind or await self._recorder.flush():
@@ -229,12 +231,12 @@ class Relay:
             if time.monotonic() - behind_since >= self._patience:
                 return self._unrecorded("The store does not answer: the session can no longer be recorded.")
 
-    def _unrecorded(self, why: str) -> End:
-        return End(_FAILED, _NOT_RECORDED, WireError(503, why, code=_NOT_RECORDED, type="server_error"))
+    def _unrecorded(self, why: str) -> SessionEnd:
+        return SessionEnd(_FAILED, _NOT_RECORDED, WireError(503, why, code=_NOT_RECORDED, type="server_error"))
 
     # The end
 
-    async def _finish(self, end: End, down: asyncio.Task[End]) -> None:
+    async def _finish(self, end: SessionEnd, down: asyncio.Task[SessionEnd]) -> None:
         """Ends the endpoint's side, records its last words, and only then ends the client's."""
         self._is_gone = self._is_gone or end.by_client
         closing = asyncio.create_task(hang_up(self._upstream, end.code, end.reason))
@@ -253,7 +255,7 @@ class Relay:
                 end = self._unrecorded("The store does not answer: it lacks what was said last.")
         await self._leave(end)
 
-    async def _leave(self, end: End) -> None:
+    async def _leave(self, end: SessionEnd) -> None:
         if end.failure is not None:
             _LOG.warning("a relayed session ended: %s", end.failure)
             await self._tell(realtime.encoded(realtime.refusal(end.failure, None)))
@@ -275,41 +277,41 @@ class _Sending:
         await say(self._upstream, msgspec.json.encode(event).decode())
 
 
-def _heard(text: str) -> _Heard:
+def _client_event(text: str) -> _ClientEvent:
     """What is no event says nothing: the endpoint will say what is wrong with it."""
     try:
         return _decode(text)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        return _Heard()
+        return _ClientEvent()
 
 
-def _ended_by_client(message: Any) -> End:
+def _ended_by_client(message: Any) -> SessionEnd:
     """One that says nothing of a close has been lost."""
     if "reason" not in message:
-        return End(_GOING_AWAY, by_client=True)
+        return SessionEnd(_GOING_AWAY, by_client=True)
     code = message["code"]
-    return End(_DONE if code == _NO_CODE else code, message["reason"] or "", by_client=True)
+    return SessionEnd(_DONE if code == _NO_CODE else code, message["reason"] or "", by_client=True)
 
 
-async def _stopped(stop: asyncio.Event) -> End:
+async def _stopped(stop: asyncio.Event) -> SessionEnd:
     await stop.wait()
-    return End(_GOING_AWAY, "the server ends")
+    return SessionEnd(_GOING_AWAY, "the server ends")
 
 
-def _end_of(task: asyncio.Task[End]) -> End:
+def _end_of(task: asyncio.Task[SessionEnd]) -> SessionEnd:
     """How a task says that the session ends, or why it failed."""
     failure = task.exception()
     if failure is None:
         return task.result()
     if isinstance(failure, Unauthenticated):
-        return End(_NO_LONGER, failure=failure)
+        return SessionEnd(_NO_LONGER, failure=failure)
     if isinstance(failure, HansardError | WireError):
-        return End(_FAILED, getattr(failure, "code", None) or "failed", failure)
+        return SessionEnd(_FAILED, getattr(failure, "code", None) or "failed", failure)
     _LOG.error("a relayed session failed", exc_info=failure)
-    return End(_FAILED, "failed", HansardError("the server failed"))
+    return SessionEnd(_FAILED, "failed", HansardError("the server failed"))
 
 
-async def _cancel(*tasks: asyncio.Task[End]) -> None:
+async def _cancel(*tasks: asyncio.Task[SessionEnd]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -74,7 +74,7 @@ class ResponseRecord(Struct, frozen=True, omit_defaults=True):
         return self.changed({**self.envelope, "status": status, "error": error}, lease_until=None, is_claimed=False)
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     record: ResponseRecord
     revision: int
     conversation_id: str | None
@@ -107,7 +107,7 @@ def _text(response: dict[str, Any]) -> str:
     return msgspec.json.encode({name: value for name, value in response.items() if name != "output"}).decode()
 
 
-async def find(store: Store, id: str) -> Found | None:
+async def find(store: Store, id: str) -> FoundRecord | None:
     """The record; None when there is none, also where it is behind a wall."""
     if not 0 < len(id.encode()) <= LONGEST:
         return None
@@ -117,10 +117,10 @@ async def find(store: Store, id: str) -> Found | None:
         return None
     if found is None:
         return None
-    return Found(msgspec.convert(found.value, ResponseRecord), found.revision, found.conversation_id)
+    return FoundRecord(msgspec.convert(found.value, ResponseRecord), found.revision, found.conversation_id)
 
 
-async def need(store: Store, id: str) -> Found:
+async def need(store: Store, id: str) -> FoundRecord:
     """The record of a response that can be asked for, or 404."""
     found = await find(store, id)
     if found is None or not found.record.response:

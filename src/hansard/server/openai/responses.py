@@ -18,15 +18,15 @@ from hansard import ids
 from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items
 from hansard.model import Message, Usage
-from hansard.server.endpoints import Answer
+from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import answer_cache, conversations, response_record, retries, stored_responses
-from hansard.server.openai.answer_cache import Asking
+from hansard.server.openai.answer_cache import ModelRequest
 from hansard.server.openai.background import LAST, RECORDED
 from hansard.server.openai.history import NOT_SAID
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
 from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found, wire_error
-from hansard.server.openai.wire_request import WireCall, WireRoutes
+from hansard.server.openai.wire_request import WireRequest, WireRoutes
 
 routes = WireRoutes()
 
@@ -40,7 +40,7 @@ _NOT_ASKED = ("conversation", "previous_response_id", "background")
 """What the endpoint is not asked: it is done here."""
 
 
-class Plan(Struct, frozen=True):
+class ResponsePlan(Struct, frozen=True):
     """Where a response goes, and what goes before it."""
 
     conversation_id: str
@@ -63,32 +63,36 @@ class Plan(Struct, frozen=True):
 
 
 @routes.post("/responses", is_slow=True)
-async def create_response(call: WireCall) -> Answer:
+async def create_response(call: WireRequest) -> HttpResponse:
     """Asks the model endpoint, with the history added, and records what was said."""
     if call.body.get("background"):
         return await _in_background(call)
-    asking = Asking(call, _place(call.body))
+    asking = ModelRequest(call, _place(call.body))
     if call.body.get("stream"):
         return await answer_cache.streamed(_relay(call, asking))
     async with asking.alone():
         if (known := await asking.known()) is not None:
-            return Answer(known)
+            return HttpResponse(known)
         plan = await _plan(call)
         async with call.services.upstream.ask("/responses", plan.body) as answer:
             response = object_of(await whole(answer))
         shown = _shown(call, plan, await Naming(call).named(response))
         if response.get("status") in RECORDED:
             shown = await _record(call, plan, shown, asking, encoded)
-    return Answer(encoded(shown))
+    return HttpResponse(encoded(shown))
 
 
-async def _in_background(call: WireCall) -> Answer:
+async def _in_background(call: WireRequest) -> HttpResponse:
     """Answers with a response that is queued, or with the events of it, and leaves the rest to a task."""
     plan = await _plan(call)
 
     async def answered(response: dict[str, Any], revision: int) -> None:
         await _record(
-            call, structs.replace(plan, revision=revision), _shown(call, plan, response), Asking(call, None), encoded
+            call,
+            structs.replace(plan, revision=revision),
+            _shown(call, plan, response),
+            ModelRequest(call, None),
+            encoded,
         )
 
     here = plan.conversation_id if plan.exists else None
@@ -96,7 +100,7 @@ async def _in_background(call: WireCall) -> Answer:
     if call.body.get("stream"):
         return await stored_responses.streamed(call, id)
     record = (await response_record.need(call.store, id)).record
-    return Answer(encoded(await response_record.shown(call.store, id, record)))
+    return HttpResponse(encoded(await response_record.shown(call.store, id, record)))
 
 
 def _place(body: dict[str, Any]) -> str | None:
@@ -105,7 +109,7 @@ def _place(body: dict[str, Any]) -> str | None:
     return conversation if conversation is not None else f"after {previous}" if isinstance(previous, str) else None
 
 
-async def _plan(call: WireCall) -> Plan:
+async def _plan(call: WireRequest) -> ResponsePlan:
     body = call.body
     if not isinstance(body.get("model", ""), str):
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
@@ -134,7 +138,7 @@ async def _plan(call: WireCall) -> Plan:
     named = isinstance(body.get("conversation"), str | dict)
     recorded = [message for message in given if message.content["type"] not in NOT_SAID]
     copies = frozenset(given[number].id for number in input.named)
-    return Plan(id, named, recorded, asked, conversation is not None, at, is_own=is_own, copies=copies)
+    return ResponsePlan(id, named, recorded, asked, conversation is not None, at, is_own=is_own, copies=copies)
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
@@ -145,7 +149,7 @@ def _conversation(body: dict[str, Any]) -> str | None:
     return id
 
 
-async def _recorded(call: WireCall, previous: Any) -> tuple[Message, bool]:
+async def _recorded(call: WireRequest, previous: Any) -> tuple[Message, bool]:
     """The last message of a response, and whether its conversation is there for responses alone."""
     if not isinstance(previous, str) or not 0 < len(previous) <= response_record.LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
@@ -173,11 +177,11 @@ def _input(body: dict[str, Any]) -> list[Any]:
     return given
 
 
-def _given(call: WireCall, id: str, items: list[Any]) -> list[Message]:
+def _given(call: WireRequest, id: str, items: list[Any]) -> list[Message]:
     return conversations.messages_given(items, retries.marked(retries.mark_of(call, id)), "input")
 
 
-async def _refuse_known(call: WireCall, id: str, given: list[Message]) -> None:
+async def _refuse_known(call: WireRequest, id: str, given: list[Message]) -> None:
     """Refuses what is stored already, on whichever branch: it would not be stored again on the one that is meant."""
     mark = retries.mark_of(call, id)
     for message in given:
@@ -185,7 +189,7 @@ async def _refuse_known(call: WireCall, id: str, given: list[Message]) -> None:
             raise conversations.duplicate(f"id {message.id!r} is in the conversation already", "input")
 
 
-async def _is_taken(call: WireCall, conversation_id: str, id: str) -> bool:
+async def _is_taken(call: WireRequest, conversation_id: str, id: str) -> bool:
     try:
         await call.store.get_message(conversation_id, id, blobs="refs")
     except NotFound:
@@ -202,7 +206,7 @@ class Naming:
     Some endpoints give every response the same id: whoever goes on from one must not find another conversation.
     """
 
-    def __init__(self, call: WireCall) -> None:
+    def __init__(self, call: WireRequest) -> None:
         self._call = call
         self._given: str | None = None
         self._own: str | None = None
@@ -217,15 +221,15 @@ class Naming:
         return response if self._own == id else {**response, "id": self._own}
 
 
-def _can_be_known(id: Any, call: WireCall) -> TypeGuard[str]:
+def _can_be_known(id: Any, call: WireRequest) -> TypeGuard[str]:
     return call.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= response_record.LONGEST
 
 
 async def _record(
-    call: WireCall,
-    plan: Plan,
+    call: WireRequest,
+    plan: ResponsePlan,
     response: dict[str, Any],
-    asking: Asking,
+    asking: ModelRequest,
     shape: Callable[[dict[str, Any]], bytes],
 ) -> dict[str, Any]:
     """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now.
@@ -270,7 +274,7 @@ async def _record(
     return response
 
 
-async def _branch(call: WireCall, plan: Plan, *, is_last: bool) -> tuple[str | None, int | None]:
+async def _branch(call: WireRequest, plan: ResponsePlan, *, is_last: bool) -> tuple[str | None, int | None]:
     """Where it goes on: on the branch of the message before it, or on a new one where others went on from there.
 
     And the version at which that was so, where others might still come between. Where they always did, a branch of its
@@ -288,7 +292,7 @@ async def _branch(call: WireCall, plan: Plan, *, is_last: bool) -> tuple[str | N
 
 
 async def _remember(
-    call: WireCall, plan: Plan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
+    call: WireRequest, plan: ResponsePlan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
 ) -> dict[str, Any]:
     """Writes the record of the response. One that is known goes by the id that it has already."""
     id = response.get("id")
@@ -316,7 +320,7 @@ async def _remember(
     return response
 
 
-async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> list[Message]:
+async def _answered(call: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> list[Message]:
     output = response.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     items = await _with_ids_of_their_own(call, plan, items)
@@ -330,7 +334,9 @@ async def _answered(call: WireCall, plan: Plan, response: dict[str, Any]) -> lis
     return said
 
 
-async def _with_ids_of_their_own(call: WireCall, plan: Plan, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _with_ids_of_their_own(
+    call: WireRequest, plan: ResponsePlan, items: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The items, those without their ids that cannot keep them.
 
     Some endpoints count from one in each response: what is said under an id that the conversation has already would
@@ -347,7 +353,7 @@ async def _with_ids_of_their_own(call: WireCall, plan: Plan, items: list[dict[st
     return kept
 
 
-async def _is_free(call: WireCall, conversation_id: str, id: str) -> bool:
+async def _is_free(call: WireRequest, conversation_id: str, id: str) -> bool:
     try:
         return not await _is_taken(call, conversation_id, id)
     except ValidationError:
@@ -376,7 +382,7 @@ def _count(value: Any) -> int:
 # Streaming
 
 
-async def _relay(call: WireCall, asking: Asking) -> AsyncIterator[bytes]:
+async def _relay(call: WireRequest, asking: ModelRequest) -> AsyncIterator[bytes]:
     """The endpoint's events. The last one is held back until what it ends is recorded."""
     begun = ended = False
     count = 0
@@ -419,7 +425,7 @@ def _event(data: dict[str, Any], response: dict[str, Any]) -> bytes:
 # Answers
 
 
-def _shown(call: WireCall, plan: Plan, response: dict[str, Any]) -> dict[str, Any]:
+def _shown(call: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any]:
     """The response as if the endpoint had known the conversation."""
     shown = dict(response)
     if plan.named:

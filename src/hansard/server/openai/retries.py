@@ -22,7 +22,7 @@ from hansard import codec, ids
 
 if TYPE_CHECKING:
     from hansard.model import Message
-    from hansard.server.openai.wire_request import WireCall
+    from hansard.server.openai.wire_request import WireRequest
     from hansard.store import Store
 
 _WINDOW = timedelta(minutes=10)
@@ -60,7 +60,7 @@ async def give_way(attempt: int) -> None:
     await asyncio.sleep(random.random() * _PAUSE * attempt)
 
 
-def mark_of(call: WireCall, conversation_id: str) -> str:
+def mark_of(call: WireRequest, conversation_id: str) -> str:
     """What only this caller's request with this body makes, in this conversation."""
     store, body = call.store, hashlib.sha256(call.raw).hexdigest()
     who = (call.known_caller.name, store.tenant_id, store.user_id or "")
@@ -78,7 +78,7 @@ def known(messages: Iterable[Message]) -> Callable[[str, int], str]:
     return lambda prefix, _: next(stored).id
 
 
-async def find(call: WireCall, conversation_id: str, mark: str, count: int) -> list[Message]:
+async def find(call: WireRequest, conversation_id: str, mark: str, count: int) -> list[Message]:
     """What the first request has stored, in its order; nothing if it stored nothing, or was answered since."""
     since = datetime.now(UTC) - _WINDOW
     found: list[Message] = []

@@ -18,7 +18,7 @@ from hansard.errors import Conflict, ValidationError
 from hansard.model import Order, Record
 from hansard.server.openai import retries
 from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found
-from hansard.server.openai.wire_request import PAIR, WireCall, WireRoutes, listed, metadata_given, only
+from hansard.server.openai.wire_request import PAIR, WireRequest, WireRoutes, listed, metadata_given, only
 from hansard.store.records import Delete, Put
 
 ALL = "/chat/completions"
@@ -36,7 +36,7 @@ _ATTEMPTS = 20
 # Keeping
 
 
-def id_for(call: WireCall) -> str | None:
+def id_for(call: WireRequest) -> str | None:
     """The id of a completion that is to be kept; None when it is not. What it could not be kept with is refused."""
     if call.body.get("store") is not True or not call.store.capabilities.records:
         return None
@@ -44,7 +44,7 @@ def id_for(call: WireCall) -> str | None:
     return ids.new_id(_PREFIX)
 
 
-async def keep(call: WireCall, completion: dict[str, Any], conversation_id: str | None) -> None:
+async def keep(call: WireRequest, completion: dict[str, Any], conversation_id: str | None) -> None:
     """Writes a completion, together with what was asked."""
     metadata = metadata_given(call.body)
     await call.store.records.write(records_of(completion, call.body.get("messages"), metadata, conversation_id))
@@ -74,7 +74,7 @@ def _json(value: Any) -> str:
 # Finding
 
 
-async def _need(call: WireCall, id: str) -> tuple[Record, Record]:
+async def _need(call: WireRequest, id: str) -> tuple[Record, Record]:
     """The two records of a completion, or 404: also where they are behind a wall."""
     try:
         head, body = await call.store.records.get_many([(_HEADS, id), (_BODIES, id)])
@@ -91,13 +91,13 @@ def _shown(head: Record, body: Record) -> dict[str, Any]:
 
 
 @routes.get(ONE)
-async def get_completion(call: WireCall) -> dict[str, Any]:
+async def get_completion(call: WireRequest) -> dict[str, Any]:
     """One completion."""
     return _shown(*await _need(call, call.path[0]))
 
 
 @routes.get(ALL, query=("limit", "order", "after", "model", "metadata"))
-async def list_completions(call: WireCall) -> dict[str, Any]:
+async def list_completions(call: WireRequest) -> dict[str, Any]:
     """A page of completions, the oldest first unless told otherwise."""
     limit, order, after = call.limit, call.order_or("asc"), call.parameter("after")
     if after is not None and not _ID.fullmatch(after):
@@ -117,12 +117,12 @@ async def list_completions(call: WireCall) -> dict[str, Any]:
     return listed(shown, has_more=len(found) > limit)
 
 
-def _metadata_wanted(call: WireCall) -> dict[str, str]:
+def _metadata_wanted(call: WireRequest) -> dict[str, str]:
     pairs = {name[len(PAIR) : -1]: values[-1] for name, values in call.query.items() if name.startswith(PAIR)}
     return metadata_given({"metadata": pairs})
 
 
-async def _heads(call: WireCall, order: Order, after: str | None) -> AsyncIterator[Record]:
+async def _heads(call: WireRequest, order: Order, after: str | None) -> AsyncIterator[Record]:
     """What lists are made from. A page goes on behind a completion that was deleted meanwhile."""
     place = RecordQuery(prefix=_HEADS, exact=True)
     cursor = None if after is None else cursors.of_record(Record(_HEADS, after, None), place)
@@ -136,7 +136,7 @@ async def _heads(call: WireCall, order: Order, after: str | None) -> AsyncIterat
 
 
 @routes.get(ONE + "/messages", query=("limit", "order", "after"))
-async def list_completion_messages(call: WireCall) -> dict[str, Any]:
+async def list_completion_messages(call: WireRequest) -> dict[str, Any]:
     """A page of what was asked, in its order."""
     id = call.path[0]
     _, body = await _need(call, id)
@@ -165,7 +165,7 @@ def _message(given: Any, id: str) -> dict[str, Any]:
 
 
 @routes.post(ONE)
-async def update_completion(call: WireCall) -> dict[str, Any]:
+async def update_completion(call: WireRequest) -> dict[str, Any]:
     """Sets the metadata anew."""
     only(call.body, "metadata")
     if "metadata" not in call.body:
@@ -186,7 +186,7 @@ async def update_completion(call: WireCall) -> dict[str, Any]:
 
 
 @routes.delete(ONE)
-async def delete_completion(call: WireCall) -> dict[str, Any]:
+async def delete_completion(call: WireRequest) -> dict[str, Any]:
     """Deletes a completion, and what was asked."""
     id = call.path[0]
     await _need(call, id)

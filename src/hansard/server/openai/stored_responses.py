@@ -8,12 +8,12 @@ from typing import Any
 
 from hansard.errors import Conflict, HansardError, NotFound
 from hansard.formats import openai_items
-from hansard.server.endpoints import Answer
+from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import answer_cache, items, response_events, response_record, retries
-from hansard.server.openai.response_record import Found, ResponseRecord
+from hansard.server.openai.response_record import FoundRecord, ResponseRecord
 from hansard.server.openai.upstream import event
 from hansard.server.openai.wire_errors import WireError, invalid, not_found, wire_error
-from hansard.server.openai.wire_request import WireCall, WireRoutes, listed
+from hansard.server.openai.wire_request import WireRequest, WireRoutes, listed
 
 ONE = "/responses/{response_id}"
 routes = WireRoutes()
@@ -28,7 +28,7 @@ _FLAGS = {None: False, "true": True, "false": False, "True": True, "False": Fals
 
 
 @routes.get(ONE, query=("include", "include_obfuscation", "starting_after", "stream"))
-async def get_response(call: WireCall) -> dict[str, Any] | Answer:
+async def get_response(call: WireRequest) -> dict[str, Any] | HttpResponse:
     """The response as it is now, or what a stream of it says."""
     items.check_include(call)
     starting_after = _starting_after(call)
@@ -38,14 +38,14 @@ async def get_response(call: WireCall) -> dict[str, Any] | Answer:
     return await response_record.shown(call.store, id, (await response_record.need(call.store, id)).record)
 
 
-def _is_streamed(call: WireCall) -> bool:
+def _is_streamed(call: WireRequest) -> bool:
     flag = _FLAGS.get(call.parameter("stream"))
     if flag is None:
         raise invalid("Invalid type for 'stream': expected a boolean.", "stream", "invalid_type")
     return flag
 
 
-def _starting_after(call: WireCall) -> int:
+def _starting_after(call: WireRequest) -> int:
     text = call.parameter("starting_after")
     if text is None:
         return -1
@@ -58,12 +58,12 @@ def _starting_after(call: WireCall) -> int:
 # Streaming
 
 
-async def streamed(call: WireCall, id: str, starting_after: int = -1) -> Answer:
+async def streamed(call: WireRequest, id: str, starting_after: int = -1) -> HttpResponse:
     """The events of a response, and those that are still to come."""
     return await answer_cache.streamed(_followed(call, id, starting_after))
 
 
-async def _followed(call: WireCall, id: str, seen: int) -> AsyncIterator[bytes]:
+async def _followed(call: WireRequest, id: str, seen: int) -> AsyncIterator[bytes]:
     """The events behind the last one that was seen. The very last one always comes: it says how the response ended."""
     stop = call.services.background.stopping.watch()
     ends = {asyncio.ensure_future(call.stream.gone()), asyncio.ensure_future(stop.wait())}
@@ -113,7 +113,7 @@ def _behind(seen: int, response: dict[str, Any], *, is_under_way: bool) -> Itera
 
 
 @routes.get(ONE + "/input_items", query=("limit", "order", "after", "include"))
-async def list_input_items(call: WireCall) -> dict[str, Any]:
+async def list_input_items(call: WireRequest) -> dict[str, Any]:
     """A page of what was sent with the response, the last first unless told otherwise. The history is not among it."""
     items.check_include(call)
     record = (await response_record.need(call.store, call.path[0])).record
@@ -128,7 +128,7 @@ async def list_input_items(call: WireCall) -> dict[str, Any]:
     return listed(found[:limit], has_more=len(found) > limit)
 
 
-def _place(call: WireCall, given: list[Any]) -> int:
+def _place(call: WireRequest, given: list[Any]) -> int:
     """Where the page begins. What was deleted meanwhile still has a place."""
     after = call.parameter("after")
     if after is None:
@@ -139,7 +139,7 @@ def _place(call: WireCall, given: list[Any]) -> int:
     raise invalid(f"Invalid 'after': there is no item with id '{after[:256]}' here.", "after")
 
 
-async def _items_of(call: WireCall, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
+async def _items_of(call: WireRequest, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
     """The items of a message, unless it was deleted."""
     if isinstance(given, dict):
         return [given]
@@ -151,7 +151,7 @@ async def _items_of(call: WireCall, record: ResponseRecord, given: Any) -> list[
 
 
 @routes.post(ONE + "/cancel", body=None)
-async def cancel_response(call: WireCall) -> dict[str, Any]:
+async def cancel_response(call: WireRequest) -> dict[str, Any]:
     """Cancels a response in the background. One that has come to its end is given as it is."""
     store, id = call.store, call.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
@@ -173,7 +173,7 @@ async def cancel_response(call: WireCall) -> dict[str, Any]:
 
 
 @routes.delete(ONE)
-async def delete_response(call: WireCall) -> dict[str, Any]:
+async def delete_response(call: WireRequest) -> dict[str, Any]:
     """Deletes a response. What lies in a conversation that somebody named stays there; any other goes with it."""
     store, id = call.store, call.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
@@ -194,7 +194,7 @@ async def delete_response(call: WireCall) -> dict[str, Any]:
     raise _busy()
 
 
-async def _delete_messages(call: WireCall, record: ResponseRecord) -> None:
+async def _delete_messages(call: WireRequest, record: ResponseRecord) -> None:
     assert record.conversation is not None
     try:
         await call.store.delete_messages(record.conversation, [*record.input, *record.output])
@@ -202,7 +202,7 @@ async def _delete_messages(call: WireCall, record: ResponseRecord) -> None:
         return  # the conversation is gone, and the record with it
 
 
-async def _delete_empty(call: WireCall, record: ResponseRecord) -> None:
+async def _delete_empty(call: WireRequest, record: ResponseRecord) -> None:
     """Deletes the conversation that was made for a response, when nothing is left in it."""
     assert record.conversation is not None
     async with call.services.retries.writing(call.store, record.conversation):
@@ -211,7 +211,7 @@ async def _delete_empty(call: WireCall, record: ResponseRecord) -> None:
             await call.store.delete_conversation(record.conversation)
 
 
-async def _unclaimed(call: WireCall, id: str) -> Found:
+async def _unclaimed(call: WireRequest, id: str) -> FoundRecord:
     """The record, when no answer is being stored at this moment."""
     while True:
         found = await response_record.need(call.store, id)

@@ -13,7 +13,7 @@ from hansard.formats import openai_threads
 from hansard.model import Conversation, Message, Messages
 from hansard.server.openai import conversations, item_pages, retries
 from hansard.server.openai.wire_errors import invalid, not_found, unknown_url
-from hansard.server.openai.wire_request import WireCall, WireRoutes, listed, metadata_given, only
+from hansard.server.openai.wire_request import WireRequest, WireRoutes, listed, metadata_given, only
 from hansard.store import Store
 
 ONE = "/threads/{thread_id}"
@@ -31,7 +31,7 @@ _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 
 
 @routes.post("/threads")
-async def create_thread(call: WireCall) -> dict[str, Any]:
+async def create_thread(call: WireRequest) -> dict[str, Any]:
     """Makes a thread, with its first messages, all or nothing."""
     only(call.body, "messages", "metadata", "tool_resources")
     metadata = metadata_given(call.body)
@@ -52,14 +52,14 @@ async def create_thread(call: WireCall) -> dict[str, Any]:
 
 
 @routes.get(ONE)
-async def get_thread(call: WireCall) -> dict[str, Any]:
+async def get_thread(call: WireRequest) -> dict[str, Any]:
     """One thread."""
     found = await _need(call.store, call.path[0])
     return _thread(found, await _resources(call.store, found.id))
 
 
 @routes.post(ONE)
-async def update_thread(call: WireCall) -> dict[str, Any]:
+async def update_thread(call: WireRequest) -> dict[str, Any]:
     """Sets the metadata or the tool resources anew."""
     if call.path[0] == "runs" and "assistant_id" in call.body:
         raise unknown_url(404, "POST", "/v1/threads/runs")
@@ -75,7 +75,7 @@ async def update_thread(call: WireCall) -> dict[str, Any]:
 
 
 @routes.delete(ONE)
-async def delete_thread(call: WireCall) -> dict[str, Any]:
+async def delete_thread(call: WireRequest) -> dict[str, Any]:
     """Deletes a thread and everything in it."""
     return await conversations.deleted(call.store, call.path[0], "Thread", "thread.deleted")
 
@@ -125,7 +125,7 @@ def _resources_given(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @routes.post(ALL_MESSAGES)
-async def create_message(call: WireCall) -> dict[str, Any]:
+async def create_message(call: WireRequest) -> dict[str, Any]:
     """Adds a message. A retry of an SDK is answered as the first time."""
     only(call.body, "role", "content", "attachments", "metadata")
     id = call.path[0]
@@ -149,7 +149,7 @@ def _message(given: Any, id: str, where: str) -> Message:
 
 
 @routes.get(ALL_MESSAGES, query=("limit", "order", "after", "before", "run_id"))
-async def list_messages(call: WireCall) -> dict[str, Any]:
+async def list_messages(call: WireRequest) -> dict[str, Any]:
     """A page of what users and assistants said, newest first unless told otherwise."""
     after, before = call.parameter("after"), call.parameter("before")
     if after is not None and before is not None:
@@ -176,7 +176,7 @@ async def list_messages(call: WireCall) -> dict[str, Any]:
     return listed(kept, has_more=len(data) > limit)
 
 
-async def _page(call: WireCall, **options: Any) -> Messages:
+async def _page(call: WireRequest, **options: Any) -> Messages:
     roles = openai_threads.SHOWN_ROLES
     try:
         return await call.store.get_messages(call.path[0], roles=roles, **options)
@@ -186,13 +186,13 @@ async def _page(call: WireCall, **options: Any) -> Messages:
 
 
 @routes.get(ONE_MESSAGE)
-async def get_message(call: WireCall) -> dict[str, Any]:
+async def get_message(call: WireRequest) -> dict[str, Any]:
     """One message."""
     return _shown(await _find(call))
 
 
 @routes.post(ONE_MESSAGE)
-async def update_message(call: WireCall) -> dict[str, Any]:
+async def update_message(call: WireRequest) -> dict[str, Any]:
     """Sets the metadata of a message anew."""
     only(call.body, "metadata")
     metadata = metadata_given(call.body)
@@ -205,7 +205,7 @@ async def update_message(call: WireCall) -> dict[str, Any]:
 
 
 @routes.delete(ONE_MESSAGE)
-async def delete_message(call: WireCall) -> dict[str, Any]:
+async def delete_message(call: WireRequest) -> dict[str, Any]:
     """Deletes a message."""
     await _find(call)
     if not await call.store.delete_message(*call.path):
@@ -213,7 +213,7 @@ async def delete_message(call: WireCall) -> dict[str, Any]:
     return {"id": call.path[1], "object": "thread.message.deleted", "deleted": True}
 
 
-async def _find(call: WireCall) -> Message:
+async def _find(call: WireRequest) -> Message:
     try:
         message = await call.store.get_message(*call.path)
     except (MessageNotFound, ValidationError):

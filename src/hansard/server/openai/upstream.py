@@ -16,7 +16,7 @@ import msgspec
 from anyio import CancelScope
 
 from hansard.errors import Unsupported
-from hansard.server.body import Gone
+from hansard.server.body import ClientDisconnected
 from hansard.server.openai.wire_errors import NO_RETRY, WireError
 from hansard.server.settings import Settings
 
@@ -40,7 +40,7 @@ _LONGEST_END = 3
 Leaving = Callable[[], Awaitable[None]]
 
 
-class ClientGone(Gone):
+class StreamDisconnected(ClientDisconnected):
     """The client went away in the middle of a stream: the endpoint is not listened to any longer."""
 
 
@@ -248,7 +248,7 @@ async def _until(gone: Leaving, pieces: AsyncIterator[bytes]) -> AsyncIterator[b
             if has_left:
                 piece = await _next(pieces)
                 if asyncio.get_running_loop().time() > until:
-                    raise ClientGone
+                    raise StreamDisconnected
                 continue
             scope = CancelScope()
             coming = asyncio.ensure_future(_next(pieces, scope))
@@ -260,7 +260,7 @@ async def _until(gone: Leaving, pieces: AsyncIterator[bytes]) -> AsyncIterator[b
                     scope.cancel()
                     await asyncio.wait({coming})
             if scope.cancelled_caught:
-                raise ClientGone
+                raise StreamDisconnected
             piece = coming.result()
     finally:
         leaving.cancel()

@@ -25,8 +25,8 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.formats.openai_items import BadItem
-from hansard.server.endpoints import NO_HEADERS, Answer, Headers
-from hansard.server.problems import Refused
+from hansard.server.endpoints import NO_HEADERS, Headers, HttpResponse
+from hansard.server.problems import HttpError
 
 _PATIENCE = 120
 """The SDKs honour no `retry-after` beyond this many seconds, and come back at once instead."""
@@ -54,8 +54,8 @@ class WireError(Exception):
         self.type = type
         self.headers = headers
 
-    def answer(self) -> Answer:
-        return Answer(self.body(), self.status, self.headers)
+    def answer(self) -> HttpResponse:
+        return HttpResponse(self.body(), self.status, self.headers)
 
     def body(self) -> bytes:
         return msgspec.json.encode({"error": self.error()})
@@ -103,7 +103,7 @@ def wire_error(failure: Exception, *, is_trusted: bool) -> WireError:
     if isinstance(failure, BadItem):
         return invalid(str(failure), failure.param, failure.code)
     status, headers = 0, NO_HEADERS
-    if isinstance(failure, Refused):
+    if isinstance(failure, HttpError):
         status, headers, failure = failure.status, failure.headers, failure.error
     if not isinstance(failure, HansardError):
         failure = HansardError("the server failed: its log has more under this request id")
@@ -140,7 +140,7 @@ def _too_fast(error: RateLimited) -> WireError:
 
 def code_of(failure: Exception) -> str:
     """The stable code, as the metrics and the audit log know it."""
-    failure = failure.error if isinstance(failure, Refused) else failure
+    failure = failure.error if isinstance(failure, HttpError) else failure
     if isinstance(failure, HansardError):
         return failure.code
     status = getattr(failure, "status", 400)

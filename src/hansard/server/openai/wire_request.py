@@ -10,15 +10,15 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from hansard.model import Order
-from hansard.server.context import Parts
+from hansard.server.context import ServerContext
 from hansard.server.endpoints import H, Handler, Routes
 from hansard.server.openai.wire_errors import invalid, missing
-from hansard.server.request import Call
+from hansard.server.request import Request
 
 if TYPE_CHECKING:
-    from hansard.server.openai.answer_cache import Answers
+    from hansard.server.openai.answer_cache import AnswerCache
     from hansard.server.openai.background import Background
-    from hansard.server.openai.item_pages import Deleted
+    from hansard.server.openai.item_pages import DeletedItems
     from hansard.server.openai.references import References
     from hansard.server.openai.retries import Retries
     from hansard.server.openai.upstream import Upstream
@@ -47,23 +47,25 @@ class WireRoutes(Routes):
         return {"query": ()}
 
 
-class Services(Struct, frozen=True):
+class WireServices(Struct, frozen=True):
     """What all requests of the wire share."""
 
     retries: Retries
-    answers: Answers
-    deleted: Deleted
+    answers: AnswerCache
+    deleted: DeletedItems
     references: References
     upstream: Upstream
     background: Background
 
 
-class WireCall(Call[Query, dict[str, Any]]):
+class WireRequest(Request[Query, dict[str, Any]]):
     """One request, which the SDKs know by `x-request-id`."""
 
     id_headers = (b"request-id", b"x-request-id")
 
-    def __init__(self, services: Services, parts: Parts, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, services: WireServices, parts: ServerContext, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         super().__init__(parts, len(PREFIX), scope, receive, send)
         self.services = services
         self.body = {}

@@ -11,28 +11,28 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import Conflict, ValidationError
 from hansard.server import body, parameters
-from hansard.server.context import Parts
-from hansard.server.endpoints import JSON, Answer, Endpoint
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import JSON, Endpoint, HttpResponse
 from hansard.server.pipeline import Pipeline
-from hansard.server.problems import Refused
-from hansard.server.request import Call
+from hansard.server.problems import HttpError
+from hansard.server.request import Request
 
 PREFIX = "/api/v1"
 _encode = msgspec.json.Encoder().encode
 _decoder = cache(msgspec.json.Decoder)
 
 
-class Rest(Pipeline[Call[Any, Any]]):
+class RestApi(Pipeline[Request[Any, Any]]):
     """The application below `/api/v1`."""
 
-    def __init__(self, parts: Parts, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, parts: ServerContext, endpoints: Sequence[Endpoint]) -> None:
         super().__init__(parts, endpoints)
         self._decoders = {endpoint: _decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None}
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> Call[Any, Any]:
-        return Call(self.parts, len(PREFIX), scope, receive, send)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> Request[Any, Any]:
+        return Request(self.parts, len(PREFIX), scope, receive, send)
 
-    async def decode(self, call: Call[Any, Any]) -> None:
+    async def decode(self, call: Request[Any, Any]) -> None:
         assert call.endpoint is not None
         _read_conditions(call.endpoint, call)
         call.query = parameters.decode(call.scope["query_string"], call.endpoint.query)
@@ -42,23 +42,23 @@ class Rest(Pipeline[Call[Any, Any]]):
             body.need_type(call.headers, JSON)
             call.body = _decoded(await self._raw(call), decoder)
 
-    async def _raw(self, call: Call[Any, Any]) -> bytes:
+    async def _raw(self, call: Request[Any, Any]) -> bytes:
         raw = await call.stream.whole()
         if call.endpoint is not None and call.endpoint.is_batch:
             body.check_batch(raw, self.parts.settings.max_messages)
         return raw
 
-    def encode(self, call: Call[Any, Any], value: Any) -> Answer:
-        if isinstance(value, Answer):
+    def encode(self, call: Request[Any, Any], value: Any) -> HttpResponse:
+        if isinstance(value, HttpResponse):
             return value
         assert call.endpoint is not None
         field = call.endpoint.etag
         headers = ((b"etag", b'"%d"' % getattr(value, field)),) if field is not None else ()
-        return Answer(_encode(value), call.endpoint.status, headers)
+        return HttpResponse(_encode(value), call.endpoint.status, headers)
 
-    def refusal(self, call: Call[Any, Any], failure: Exception) -> tuple[Answer, str]:
+    def refusal(self, call: Request[Any, Any], failure: Exception) -> tuple[HttpResponse, str]:
         if isinstance(failure, Conflict) and call.version is not None and failure.expected is not None:
-            failure = Refused(412, failure)
+            failure = HttpError(412, failure)
         return super().refusal(call, failure)
 
 
@@ -69,7 +69,7 @@ def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise ValidationError(f"the body is wrong: {error}") from error
 
 
-def _read_conditions(endpoint: Endpoint, call: Call[Any, Any]) -> None:
+def _read_conditions(endpoint: Endpoint, call: Request[Any, Any]) -> None:
     if (match := call.headers.get(b"if-match")) is not None:
         if not endpoint.versioned:
             raise ValidationError("this route has no version to compare: leave If-Match out")

@@ -23,8 +23,8 @@ from hansard.errors import Denied, ValidationError
 from hansard.limits import Limits
 from hansard.model import ROLES
 from hansard.search import scan
-from hansard.server.endpoints import NDJSON, Answer, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.endpoints import NDJSON, HttpResponse, NoQuery, Routes
+from hansard.server.request import Request
 from hansard.store import Store, checks, search_modes
 
 routes = Routes()
@@ -35,8 +35,8 @@ _WORKER = secrets.randbits(20) << 40
 """Marks of `wait` count in one process: those of another must not be taken for our own."""
 
 
-def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[Answer]]:
-    async def handle(call: Call[NoQuery, Any]) -> Answer:
+def _handler(method: wire.Method) -> Callable[[Request[NoQuery, Any]], Awaitable[HttpResponse]]:
+    async def handle(call: Request[NoQuery, Any]) -> HttpResponse:
         arguments = [wire.unpack(value) for value in structs.astuple(call.body)]
         _guard(call, arguments)
         for name, value in zip(call.body.__struct_fields__, arguments, strict=True):
@@ -44,14 +44,14 @@ def _handler(method: wire.Method) -> Callable[[Call[NoQuery, Any]], Awaitable[An
         if method.name == "put_blob":
             _check_blobs({arguments[1]: arguments[2]})
         found = await _ask(call.root, method.name, arguments)
-        return Answer(msgspec.json.encode(wire.pack(found)))
+        return HttpResponse(msgspec.json.encode(wire.pack(found)))
 
     handle.__name__ = f"backend_{method.name}"
     handle.__doc__ = f"`Backend.{method.name}`."
     return handle
 
 
-def _guard(call: Call[NoQuery, Any], arguments: list[Any]) -> None:
+def _guard(call: Request[NoQuery, Any], arguments: list[Any]) -> None:
     """Whom the call is for must be whom the key opens."""
     if call.known_caller.user is not None:
         raise _bound_to_user()
@@ -69,7 +69,7 @@ def _bound_to_user() -> Denied:
     return Denied("a key that is bound to a user cannot open the store itself")
 
 
-def _guard_tenant(call: Call[NoQuery, Any], tenant: str | None) -> None:
+def _guard_tenant(call: Request[NoQuery, Any], tenant: str | None) -> None:
     if tenant is None and not call.known_caller.is_operator:
         raise Denied("all tenants are for an operator's key")
     if tenant is not None and tenant != call.store.tenant_id:
@@ -102,10 +102,10 @@ async def _wait(root: Store, context: Context, id: str, seen: int, timeout: floa
 
 
 @routes.post("/backend/check", scope="admin", gives=NDJSON, is_public=False)
-async def backend_check(call: Call[NoQuery, wire.CheckCall]) -> Answer:
+async def backend_check(call: Request[NoQuery, wire.CheckCall]) -> HttpResponse:
     """`Backend.check`, as lines."""
     _guard(call, [call.body.tenant])
-    return Answer(_found(call.root, call.body.tenant), media_type=NDJSON)
+    return HttpResponse(_found(call.root, call.body.tenant), media_type=NDJSON)
 
 
 async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
@@ -114,11 +114,11 @@ async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
 
 
 @routes.post("/backend/catch_up", gives=NDJSON, is_public=False)
-async def backend_catch_up(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+async def backend_catch_up(call: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
     """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
     if call.known_caller.user is not None:
         raise _bound_to_user()
-    return Answer(_caught_up(call.root), media_type=NDJSON)
+    return HttpResponse(_caught_up(call.root), media_type=NDJSON)
 
 
 async def _caught_up(root: Store) -> AsyncIterator[bytes]:
@@ -128,9 +128,9 @@ async def _caught_up(root: Store) -> AsyncIterator[bytes]:
 
 
 @routes.post("/backend/reindex", scope="admin", operator=True, gives=NDJSON, is_public=False)
-async def backend_reindex(call: Call[NoQuery, wire.IndexCall]) -> Answer:
+async def backend_reindex(call: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
     """`Backend.reindex`, as lines."""
-    return Answer(_reindexed(call.root), media_type=NDJSON)
+    return HttpResponse(_reindexed(call.root), media_type=NDJSON)
 
 
 async def _reindexed(root: Store) -> AsyncIterator[bytes]:

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from hansard.errors import NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Blob
-from hansard.server.endpoints import BYTES, Answer, Id, NoQuery, Routes
-from hansard.server.problems import Refused
-from hansard.server.request import Call
+from hansard.server.endpoints import BYTES, HttpResponse, Id, NoQuery, Routes
+from hansard.server.problems import HttpError
+from hansard.server.request import Request
 
 routes = Routes()
 
@@ -26,14 +26,14 @@ class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.post("/blobs", takes=BYTES, status=201, errors=(QuotaExceeded, Unsupported))
-async def put_blob(call: Call[NoQuery, None]) -> Blob:
+async def put_blob(call: Request[NoQuery, None]) -> Blob:
     """Keeps bytes. What no message refers to is swept after a while."""
     data = await call.stream.whole()
     return await call.store.blobs.put(data)
 
 
 @routes.get("/blobs/{sha256}", gives=BYTES, errors=(NotFound, Unsupported))
-async def get_blob(call: Call[BlobQuery, None]) -> Answer:
+async def get_blob(call: Request[BlobQuery, None]) -> HttpResponse:
     """The bytes of a blob, or the range of them that `Range` names."""
     sha256 = call.path[0]
     data = await call.store.blobs.get(
@@ -48,10 +48,10 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     wanted = call.headers.get(b"range")
     place = None if wanted is None else _range(wanted.decode("latin-1"), len(data))
     if place is None:
-        return Answer(data, 200, headers, BYTES)
+        return HttpResponse(data, 200, headers, BYTES)
     first, last = place
     shown = (b"content-range", b"bytes %d-%d/%d" % (first, last, len(data)))
-    return Answer(data[first : last + 1], 206, (*headers, shown), BYTES)
+    return HttpResponse(data[first : last + 1], 206, (*headers, shown), BYTES)
 
 
 def _range(text: str, size: int) -> tuple[int, int] | None:
@@ -68,5 +68,5 @@ def _range(text: str, size: int) -> tuple[int, int] | None:
             return None
     if first >= size or (not begin and int(end) == 0):
         error = ValidationError(f"the range {text!r} lies outside of the {size} bytes that there are")
-        raise Refused(416, error, ((b"content-range", b"bytes */%d" % size),))
+        raise HttpError(416, error, ((b"content-range", b"bytes */%d" % size),))
     return first, last

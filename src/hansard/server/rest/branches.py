@@ -11,7 +11,7 @@ from hansard.errors import Conflict, ConversationNotFound, MessageNotFound, NotF
 from hansard.model import Branch, Conversation, Receipt, Summary
 from hansard.server import idempotency
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.request import Request
 
 _ALL = "/conversations/{conversation_id}/branches"
 _SUMMARIES = "/conversations/{conversation_id}/summaries"
@@ -19,7 +19,7 @@ _MISSING = (ConversationNotFound, MessageNotFound, NotFound)
 routes = Routes()
 
 
-class NewBranch(Struct, frozen=True, forbid_unknown_fields=True):
+class NewBranchBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Shares `source` up to `at`, or before `before`, or all of it; or, with `empty`, nothing."""
 
     id: Id | None = None
@@ -34,11 +34,11 @@ class BranchList(Struct, frozen=True):
     items: list[Branch]
 
 
-class ActiveBranch(Struct, frozen=True, forbid_unknown_fields=True):
+class ActiveBranchBody(Struct, frozen=True, forbid_unknown_fields=True):
     branch: Id
 
 
-class NewFork(Struct, frozen=True, forbid_unknown_fields=True):
+class NewForkBody(Struct, frozen=True, forbid_unknown_fields=True):
     at: Id | None = None
     branch: Id | None = None
     new_id: Id | None = None
@@ -49,7 +49,7 @@ class BranchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     branch: Id | None = None
 
 
-class NewSummary(Struct, frozen=True, forbid_unknown_fields=True):
+class NewSummaryBody(Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(min_length=1)]
     from_seq: Annotated[int, Meta(ge=1)]
     to_seq: Annotated[int, Meta(ge=1)]
@@ -64,13 +64,13 @@ class SummaryList(Struct, frozen=True):
 
 
 @routes.get(_ALL)
-async def list_branches(call: Call[NoQuery, None]) -> BranchList:
+async def list_branches(call: Request[NoQuery, None]) -> BranchList:
     """The branches of a conversation, oldest first; nothing for a missing one."""
     return BranchList(await call.store.list_branches(call.path[0]))
 
 
 @routes.post(_ALL, status=201, versioned=True, repeat="key", errors=(Conflict, Unsupported, *_MISSING))
-async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
+async def create_branch(call: Request[NoQuery, NewBranchBody]) -> Branch:
     """A new line of messages that shares its beginning without copying, made active."""
     given = structs.asdict(call.body)
     id = given.pop("id")
@@ -84,13 +84,13 @@ async def create_branch(call: Call[NoQuery, NewBranch]) -> Branch:
 
 
 @routes.put("/conversations/{conversation_id}/branch", etag="version", versioned=True, errors=(Conflict, *_MISSING))
-async def switch_branch(call: Call[NoQuery, ActiveBranch]) -> Conversation:
+async def switch_branch(call: Request[NoQuery, ActiveBranchBody]) -> Conversation:
     """Makes another branch the active one."""
     return await call.store.switch_branch(call.path[0], call.body.branch, expected_version=call.version)
 
 
 @routes.delete(_ALL + "/{branch}", versioned=True, errors=(Conflict, *_MISSING))
-async def delete_branch(call: Call[NoQuery, None]) -> Receipt:
+async def delete_branch(call: Request[NoQuery, None]) -> Receipt:
     """Deletes a branch and the messages that only it holds. 409 when it is active or has branches of its own."""
     return await call.store.delete_branch(*call.path, expected_version=call.version)
 
@@ -102,7 +102,7 @@ async def delete_branch(call: Call[NoQuery, None]) -> Receipt:
     repeat="key",
     errors=(Conflict, QuotaExceeded, *_MISSING),
 )
-async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
+async def fork_conversation(call: Request[NoQuery, NewForkBody]) -> Conversation:
     """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
     given = structs.asdict(call.body)
     if call.key is not None and given["new_id"] is None:
@@ -114,19 +114,19 @@ async def fork_conversation(call: Call[NoQuery, NewFork]) -> Conversation:
     return await call.store.fork(call.path[0], **given)
 
 
-def _body(call: Call[Any, Any]) -> str:
+def _body(call: Request[Any, Any]) -> str:
     """What was asked: what a key has made for one body must not be the answer to another."""
     return msgspec.json.encode(call.body).decode()
 
 
 @routes.get(_SUMMARIES)
-async def list_summaries(call: Call[BranchQuery, None]) -> SummaryList:
+async def list_summaries(call: Request[BranchQuery, None]) -> SummaryList:
     """Summaries, oldest first, of one branch or of all."""
     return SummaryList(await call.store.list_summaries(call.path[0], branch=call.query.branch))
 
 
 @routes.post(_SUMMARIES, status=201, repeat="no", errors=_MISSING)
-async def add_summary(call: Call[NoQuery, NewSummary]) -> Summary:
+async def add_summary(call: Request[NoQuery, NewSummaryBody]) -> Summary:
     """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
     given = structs.asdict(call.body)
     return await call.store.add_summary(call.path[0], given.pop("text"), **given)

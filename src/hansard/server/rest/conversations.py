@@ -12,8 +12,8 @@ from hansard import rules
 from hansard.errors import Conflict, ConversationNotFound, ValidationError
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import idempotency
-from hansard.server.endpoints import Answer, Id, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.endpoints import HttpResponse, Id, NoQuery, Routes
+from hansard.server.request import Request
 
 ONE = "/conversations/{conversation_id}"
 MISSING = (ConversationNotFound,)
@@ -23,7 +23,7 @@ routes = Routes()
 Limit = Annotated[int, Meta(ge=1)]
 
 
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`after` and `before` take the cursors of a page. `metadata` is a JSON object, equal by key."""
 
     user_id: Id | None = None
@@ -38,7 +38,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 20
 
 
-class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+class NewConversationBody(Struct, frozen=True, forbid_unknown_fields=True):
     id: Id | None = None
     user_id: Id | None = None
     agent_id: Id | None = None
@@ -63,7 +63,7 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/conversations")
-async def list_conversations(call: Call[ListQuery, None]) -> Page:
+async def list_conversations(call: Request[ConversationQuery, None]) -> Page:
     """A page of conversations, newest first."""
     given = structs.asdict(call.query)
     given["metadata"] = _object(call.query.metadata)
@@ -81,7 +81,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
 
 
 @routes.post("/conversations", status=201, etag="version", repeat="key", errors=(Conflict, *MISSING))
-async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversation:
+async def create_conversation(call: Request[NoQuery, NewConversationBody]) -> Conversation:
     """Makes an empty conversation. 409 when the id is taken."""
     given = structs.asdict(call.body)
     id = given.pop("id")
@@ -92,7 +92,7 @@ async def create_conversation(call: Call[NoQuery, NewConversation]) -> Conversat
     return await _create_once(call, idempotency.id_from(call.key, "conv_", *place), given)
 
 
-async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dict[str, Any]) -> Conversation:
+async def _create_once(call: Request[NoQuery, NewConversationBody], id: str, given: dict[str, Any]) -> Conversation:
     try:
         return await call.store.create_conversation(id, **given)
     except Conflict:
@@ -104,25 +104,25 @@ async def _create_once(call: Call[NoQuery, NewConversation], id: str, given: dic
 
 
 @routes.get(ONE, etag="version", errors=MISSING)
-async def get_conversation(call: Call[NoQuery, None]) -> Conversation | Answer:
+async def get_conversation(call: Request[NoQuery, None]) -> Conversation | HttpResponse:
     """One conversation, without its messages. Answers 304 when `If-None-Match` names its version."""
     found = await call.store.get_conversation(call.path[0])
     if found is None:
         raise rules.not_found(call.path[0])
     tag = b'"%d"' % found.version
     if call.headers.get(b"if-none-match") == tag:
-        return Answer(b"", 304, ((b"etag", tag),))
+        return HttpResponse(b"", 304, ((b"etag", tag),))
     return found
 
 
 @routes.patch(ONE, etag="version", versioned=True, errors=(Conflict, *MISSING))
-async def update_conversation(call: Call[NoQuery, ConversationPatch]) -> Conversation:
+async def update_conversation(call: Request[NoQuery, ConversationPatch]) -> Conversation:
     """Changes a conversation. `If-Match` compares its version first."""
     given = structs.asdict(call.body)
     return await call.store.update_conversation(call.path[0], expected_version=call.version, **given)
 
 
 @routes.delete(ONE)
-async def delete_conversation(call: Call[NoQuery, None]) -> Receipt:
+async def delete_conversation(call: Request[NoQuery, None]) -> Receipt:
     """Deletes a conversation and everything derived from it, for good. The receipt counts what went."""
     return await call.store.delete_conversation(call.path[0])

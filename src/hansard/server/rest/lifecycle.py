@@ -12,9 +12,9 @@ from hansard.contract.backend import Capabilities
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow
-from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
-from hansard.server.problems import Refused
-from hansard.server.request import Call
+from hansard.server.endpoints import NDJSON, HttpResponse, Id, NoQuery, Routes
+from hansard.server.problems import HttpError
+from hansard.server.request import Request
 
 routes = Routes()
 
@@ -45,7 +45,7 @@ class Problems(Struct, frozen=True):
     items: list[Problem]
 
 
-class Purge(Struct, frozen=True, forbid_unknown_fields=True):
+class PurgeBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Before a time, or older than so many seconds; neither purges nothing."""
 
     before: datetime | None = None
@@ -66,7 +66,7 @@ class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/about")
-async def about(call: Call[NoQuery, None]) -> About:
+async def about(call: Request[NoQuery, None]) -> About:
     """What this server is, and what this key may see of it."""
     from hansard import __version__
 
@@ -75,39 +75,39 @@ async def about(call: Call[NoQuery, None]) -> About:
     return About(__version__, store.tenant_id, store.user_id, scopes, _capabilities(call), store.limits)
 
 
-def _capabilities(call: Call[NoQuery, None]) -> Capabilities:
+def _capabilities(call: Request[NoQuery, None]) -> Capabilities:
     """Those of the storage, as far as they reach through this server."""
     found, most = call.store.capabilities, call.parts.settings.max_messages
     return structs.replace(found, atomic_batch=most if found.atomic_batch is None else min(found.atomic_batch, most))
 
 
 @routes.get("/usage")
-async def usage(call: Call[UsageQuery, None]) -> UsageRows:
+async def usage(call: Request[UsageQuery, None]) -> UsageRows:
     """Tokens and cost by day, user, agent and model. `since` is inclusive, `until` is not."""
     since, until = (None if day is None else day.isoformat() for day in (call.query.since, call.query.until))
     return UsageRows(await call.store.usage(since=since, until=until))
 
 
 @routes.get("/stats")
-async def stats(call: Call[NoQuery, None]) -> Stats:
+async def stats(call: Request[NoQuery, None]) -> Stats:
     """How much the tenant holds."""
     return await call.store.stats()
 
 
 @routes.get("/check", scope="admin")
-async def check(call: Call[NoQuery, None]) -> Problems:
+async def check(call: Request[NoQuery, None]) -> Problems:
     """Looks at everything that the tenant holds."""
     return Problems(await call.store.check())
 
 
 @routes.post("/users/{user_id}/erase", scope="admin")
-async def erase_user(call: Call[NoQuery, None]) -> Receipt:
+async def erase_user(call: Request[NoQuery, None]) -> Receipt:
     """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
     return await call.store.erase_user(call.path[0])
 
 
 @routes.post("/purge", scope="admin")
-async def purge(call: Call[NoQuery, Purge]) -> Receipt:
+async def purge(call: Request[NoQuery, PurgeBody]) -> Receipt:
     """Deletes the tenant's conversations whose last message is older; with `by` "updated", whose last change is.
 
     One without messages counts from when it was made. `dry_run` only counts them.
@@ -120,22 +120,22 @@ async def purge(call: Call[NoQuery, Purge]) -> Receipt:
 
 
 @routes.get("/export", gives=NDJSON, errors=(NotFound,))
-async def export(call: Call[ExportQuery, None]) -> Answer:
+async def export(call: Request[ExportQuery, None]) -> HttpResponse:
     """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
-    return Answer(call.store.export(**structs.asdict(call.query)), media_type=NDJSON)
+    return HttpResponse(call.store.export(**structs.asdict(call.query)), media_type=NDJSON)
 
 
 @routes.post("/import", takes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
-async def import_(call: Call[ImportQuery, None]) -> Report:
+async def import_(call: Request[ImportQuery, None]) -> Report:
     """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
     try:
         return await call.store.import_(_lines(call), **structs.asdict(call.query))
     except (Corrupt, FormatMismatch) as error:
         # It is the file that is damaged, and whoever sent it can tell why.
-        raise Refused(422, error) from error
+        raise HttpError(422, error) from error
 
 
-async def _lines(call: Call[ImportQuery, None]) -> AsyncIterator[bytes]:
+async def _lines(call: Request[ImportQuery, None]) -> AsyncIterator[bytes]:
     async for group in call.stream.lines():
         for line in group:
             yield line

@@ -28,9 +28,9 @@ from hansard.model import (
     Usage,
 )
 from hansard.server import idempotency
-from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery, Routes
-from hansard.server.request import Call
-from hansard.server.rest.records import RecordWrite, record_write
+from hansard.server.endpoints import NDJSON, HttpResponse, Id, NoQuery, Routes
+from hansard.server.request import Request
+from hansard.server.rest.records import RecordWriteBody, record_write
 from hansard.store.read_query import BlobMode
 
 ALL = "/conversations/{conversation_id}/messages"
@@ -147,7 +147,7 @@ class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
     split: bool = False
     revive: bool = False
     count_usage: bool = True
-    records: list[RecordWrite] = []
+    records: list[RecordWriteBody] = []
     """Written in the same commit; each may belong to this conversation or to none."""
 
 
@@ -196,7 +196,7 @@ class Popped(Struct, frozen=True):
     message: Message | None
 
 
-class Window(Struct, frozen=True):
+class WindowMessages(Struct, frozen=True):
     items: list[Message]
 
 
@@ -204,7 +204,7 @@ class Window(Struct, frozen=True):
 
 
 @routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
-async def append_messages(call: Call[NoQuery, NewMessages]) -> Appended:
+async def append_messages(call: Request[NoQuery, NewMessages]) -> Appended:
     """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
     given = structs.asdict(call.body)
     messages = [each.as_message() for each in given.pop("messages")]
@@ -218,7 +218,7 @@ _line = msgspec.json.Decoder(NewMessage)
 
 
 @routes.post("/conversations/{conversation_id}/lines", takes=NDJSON, errors=_WRITE)
-async def append_lines(call: Call[BulkQuery, None]) -> BulkAppended:
+async def append_lines(call: Request[BulkQuery, None]) -> BulkAppended:
     """Appends a stream of messages, one JSON object a line, in batches as they arrive.
 
     What is stored before a bad line stays: give the messages ids, and the same stream can simply be sent again.
@@ -230,7 +230,7 @@ async def append_lines(call: Call[BulkQuery, None]) -> BulkAppended:
     return BulkAppended(number, stored, version)
 
 
-async def _batches(call: Call[BulkQuery, None]) -> AsyncIterator[list[Message]]:
+async def _batches(call: Request[BulkQuery, None]) -> AsyncIterator[list[Message]]:
     batch: list[Message] = []
     number = size = 0
     async for lines in call.stream.lines():
@@ -254,7 +254,7 @@ def _decoded(line: bytes, number: int) -> Message:
 
 
 @routes.put(ALL, is_batch=True, etag="version", versioned=True, errors=_WRITE)
-async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
+async def replace_messages(call: Request[NoQuery, Snapshot]) -> Appended:
     """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
     given = structs.asdict(call.body)
     messages = [each.as_message() for each in given.pop("messages")]
@@ -262,31 +262,31 @@ async def replace_messages(call: Call[NoQuery, Snapshot]) -> Appended:
 
 
 @routes.patch(ONE, versioned=True, errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound))
-async def update_message(call: Call[NoQuery, MessagePatch]) -> Message:
+async def update_message(call: Request[NoQuery, MessagePatch]) -> Message:
     """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
     return await call.store.update_message(*call.path, expected_version=call.version, **structs.asdict(call.body))
 
 
 @routes.delete(ONE, versioned=True, errors=_CHANGE)
-async def delete_message(call: Call[NoQuery, None]) -> Receipt:
+async def delete_message(call: Request[NoQuery, None]) -> Receipt:
     """Deletes a message from every branch, and the summaries that cover it."""
     return await call.store.delete_message(*call.path, expected_version=call.version)
 
 
 @routes.post("/conversations/{conversation_id}/delete-messages", versioned=True, errors=_CHANGE)
-async def delete_messages(call: Call[NoQuery, MessageIds]) -> Receipt:
+async def delete_messages(call: Request[NoQuery, MessageIds]) -> Receipt:
     """Deletes these messages, all or nothing; ids that do not exist are passed over."""
     return await call.store.delete_messages(call.path[0], call.body.ids, expected_version=call.version)
 
 
 @routes.delete(ALL, versioned=True, errors=_CHANGE)
-async def clear_messages(call: Call[NoQuery, None]) -> Receipt:
+async def clear_messages(call: Request[NoQuery, None]) -> Receipt:
     """Deletes all messages and branches; the conversation and its metadata stay."""
     return await call.store.clear_messages(call.path[0], expected_version=call.version)
 
 
 @routes.post("/conversations/{conversation_id}/pop-message", versioned=True, repeat="no", errors=_CHANGE)
-async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
+async def pop_message(call: Request[NoQuery, PopBody]) -> Popped:
     """Takes the newest message off the branch and gives it; null when there is none."""
     return Popped(await call.store.pop_message(call.path[0], branch=call.body.branch, expected_version=call.version))
 
@@ -295,29 +295,29 @@ async def pop_message(call: Call[NoQuery, PopBody]) -> Popped:
 
 
 @routes.get(ALL, errors=(MessageNotFound, NotFound))
-async def get_messages(call: Call[ReadQuery, None]) -> MessagePage:
+async def get_messages(call: Request[ReadQuery, None]) -> MessagePage:
     """Messages of a branch, as they are stored. Nothing for a missing conversation."""
     return MessagePage.of(await call.store.get_messages(call.path[0], **structs.asdict(call.query)))
 
 
 @routes.get(ONE, errors=(MessageNotFound,))
-async def get_message(call: Call[OneQuery, None]) -> Message:
+async def get_message(call: Request[OneQuery, None]) -> Message:
     """One message, from whichever branch holds it."""
     return await call.store.get_message(*call.path, blobs=call.query.blobs)
 
 
 @routes.get("/conversations/{conversation_id}/lines", gives=NDJSON, errors=(MessageNotFound, NotFound))
-async def stream_history(call: Call[HistoryQuery, None]) -> Answer:
+async def stream_history(call: Request[HistoryQuery, None]) -> HttpResponse:
     """Every message of a branch, one JSON object a line: any length, in constant memory."""
-    return Answer(_history(call), media_type=NDJSON)
+    return HttpResponse(_history(call), media_type=NDJSON)
 
 
-async def _history(call: Call[HistoryQuery, None]) -> AsyncIterator[bytes]:
+async def _history(call: Request[HistoryQuery, None]) -> AsyncIterator[bytes]:
     async for message in call.store.iter_messages(call.path[0], **structs.asdict(call.query)):
         yield msgspec.json.encode(message) + b"\n"
 
 
 @routes.get("/conversations/{conversation_id}/window", errors=(NotFound,))
-async def get_window(call: Call[WindowQuery, None]) -> Window:
+async def get_window(call: Request[WindowQuery, None]) -> WindowMessages:
     """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
-    return Window(await call.store.window(call.path[0], **structs.asdict(call.query)))
+    return WindowMessages(await call.store.window(call.path[0], **structs.asdict(call.query)))

@@ -19,7 +19,7 @@ from hansard.formats.dialogue import Loss
 from hansard.formats.registry import Target
 from hansard.model import MessageScope, Summary
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.request import Request
 from hansard.server.rest.branches import SummaryList
 
 _ONE = "/conversations/{conversation_id}"
@@ -90,7 +90,7 @@ class Summarized(Struct, frozen=True):
 
 
 @routes.post(_ONE + "/prompt", scope="read", errors=_MISSING)
-async def assemble_prompt(call: Call[NoQuery, PromptBody]) -> PromptAnswer:
+async def assemble_prompt(call: Request[NoQuery, PromptBody]) -> PromptAnswer:
     """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these."""
     given = structs.asdict(call.body)
     seconds = given.pop("time_window_seconds")
@@ -100,18 +100,18 @@ async def assemble_prompt(call: Call[NoQuery, PromptBody]) -> PromptAnswer:
 
 
 @routes.post(_ONE + "/summarize", errors=_MISSING)
-async def summarize(call: Call[NoQuery, SummarizeBody]) -> Summarized:
+async def summarize(call: Request[NoQuery, SummarizeBody]) -> Summarized:
     """Brings the rolling summary up to all but the newest `keep` messages. The messages stay."""
     return Summarized(await call.store.summarize(call.path[0], _chosen(call), **_options(call.body)))
 
 
 @routes.post(_ONE + "/rebuild-summaries", repeat="no", errors=_MISSING)
-async def rebuild_summaries(call: Call[NoQuery, SummarizeBody]) -> SummaryList:
+async def rebuild_summaries(call: Request[NoQuery, SummarizeBody]) -> SummaryList:
     """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
     return SummaryList(await call.store.rebuild_summaries(call.path[0], _chosen(call), **_options(call.body)))
 
 
-def _chosen(call: Call[NoQuery, SummarizeBody]) -> Summarizer:
+def _chosen(call: Request[NoQuery, SummarizeBody]) -> Summarizer:
     known = call.parts.summarizers
     try:
         return known[call.body.summarizer]

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from hansard.errors import Conflict, ConversationNotFound, NotFound, QuotaExceeded, Unsupported, ValidationError
 from hansard.model import Order, Record
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.request import Request
 from hansard.store.records import Delete, Put
 
 _MISSING = (NotFound, ConversationNotFound, Unsupported)
@@ -66,7 +66,7 @@ class ScanQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class PlaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class NamespaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: Namespace
 
 
@@ -77,16 +77,16 @@ class RecordBody(Struct, frozen=True, forbid_unknown_fields=True):
     conversation_id: Id | None = None
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True):
+class RecordKey(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: Namespace
     key: Id
 
 
-class Places(Struct, frozen=True, forbid_unknown_fields=True):
-    keys: list[Place]
+class RecordKeys(Struct, frozen=True, forbid_unknown_fields=True):
+    keys: list[RecordKey]
 
 
-class RecordWrite(Struct, frozen=True, forbid_unknown_fields=True):
+class RecordWriteBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`delete`, or `value` or `data`. `expected_revision` 0: the record must not exist."""
 
     namespace: Namespace
@@ -100,15 +100,15 @@ class RecordWrite(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    writes: list[RecordWrite]
+    writes: list[RecordWriteBody]
 
 
-class Deleted(Struct, frozen=True):
+class RecordDeleted(Struct, frozen=True):
     deleted: bool
 
 
 @routes.get("/records", errors=(Unsupported,))
-async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
+async def scan_records(call: Request[ScanQuery, None]) -> RecordList:
     """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
     given = structs.asdict(call.query)
     page = await call.store.records.scan(given.pop("namespace"), **given)
@@ -116,7 +116,7 @@ async def scan_records(call: Call[ScanQuery, None]) -> RecordList:
 
 
 @routes.get("/records/{key}", etag="revision", errors=_MISSING)
-async def get_record(call: Call[PlaceQuery, None]) -> RecordView:
+async def get_record(call: Request[NamespaceQuery, None]) -> RecordView:
     """One record."""
     found = await call.store.records.get(call.query.namespace, call.path[0])
     if found is None:
@@ -125,7 +125,7 @@ async def get_record(call: Call[PlaceQuery, None]) -> RecordView:
 
 
 @routes.put("/records/{key}", etag="revision", versioned=True, errors=(Conflict, QuotaExceeded, *_MISSING))
-async def put_record(call: Call[PlaceQuery, RecordBody]) -> RecordView:
+async def put_record(call: Request[NamespaceQuery, RecordBody]) -> RecordView:
     """Writes a record. `If-Match` names the revision that it must have; `If-None-Match: *` only makes a new one."""
     expected = call.version
     if call.headers.get(b"if-none-match") == b"*":
@@ -143,26 +143,28 @@ async def put_record(call: Call[PlaceQuery, RecordBody]) -> RecordView:
 
 
 @routes.delete("/records/{key}", versioned=True, errors=(Conflict, *_MISSING))
-async def delete_record(call: Call[PlaceQuery, None]) -> Deleted:
+async def delete_record(call: Request[NamespaceQuery, None]) -> RecordDeleted:
     """Deletes a record; false when there was none."""
-    return Deleted(await call.store.records.delete(call.query.namespace, call.path[0], expected_revision=call.version))
+    return RecordDeleted(
+        await call.store.records.delete(call.query.namespace, call.path[0], expected_revision=call.version)
+    )
 
 
 @routes.post("/get-records", scope="read", errors=(Unsupported,))
-async def get_records(call: Call[NoQuery, Places]) -> RecordList:
+async def get_records(call: Request[NoQuery, RecordKeys]) -> RecordList:
     """Records in the order asked for; null for what is not there."""
     found = await call.store.records.get_many([(place.namespace, place.key) for place in call.body.keys])
     return RecordList([None if each is None else RecordView.of(each) for each in found])
 
 
 @routes.post("/write-records", errors=(Conflict, QuotaExceeded, *_MISSING))
-async def write_records(call: Call[NoQuery, RecordBatch]) -> RecordList:
+async def write_records(call: Request[NoQuery, RecordBatch]) -> RecordList:
     """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
     written = await call.store.records.write([record_write(each) for each in call.body.writes])
     return RecordList([None if each is None else RecordView.of(each) for each in written])
 
 
-def record_write(write: RecordWrite) -> Put | Delete:
+def record_write(write: RecordWriteBody) -> Put | Delete:
     if write.delete:
         return Delete(write.namespace, write.key, write.expected_revision)
     return Put(

@@ -12,7 +12,7 @@ from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, Role
 from hansard.search.hits import Hits, Snippet
 from hansard.server.endpoints import Id, NoQuery, Routes
-from hansard.server.request import Call
+from hansard.server.request import Request
 from hansard.store.read_query import BlobMode
 from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 
@@ -68,7 +68,7 @@ class SearchPage(Struct, frozen=True):
 
 
 @routes.post("/search", scope="read", errors=(NotFound, Unsupported))
-async def search(call: Call[NoQuery, SearchBody]) -> SearchPage:
+async def search(call: Request[NoQuery, SearchBody]) -> SearchPage:
     """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
     given = structs.asdict(call.body)
     hits = await call.store.search(given.pop("query"), **given)

@@ -8,20 +8,20 @@ from msgspec import Struct
 
 from hansard.errors import ValidationError
 from hansard.model import MAIN, Kind, Message, Participant
-from hansard.server.endpoints import NDJSON, Answer, Id, NoQuery
+from hansard.server.endpoints import NDJSON, HttpResponse, Id, NoQuery
 from hansard.server.web import branch_path, chat
 from hansard.server.web.conversation import ONE
 from hansard.server.web.links import query, segment
 from hansard.server.web.message import MESSAGE
-from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
+from hansard.server.web.page_request import ALONE, NoForm, PageRequest, PageRoutes
 from hansard.server.web.sample_data import fill
 
-routes = Pages()
+routes = PageRoutes()
 
 _YES = "yes"
 
 
-class New(Struct, frozen=True, forbid_unknown_fields=True):
+class NewConversationForm(Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     id: Id | None = None
     title: str | None = None
@@ -29,21 +29,21 @@ class New(Struct, frozen=True, forbid_unknown_fields=True):
     agent: Id | None = None
 
 
-class Rename(Struct, frozen=True, forbid_unknown_fields=True):
+class RenameForm(Struct, frozen=True, forbid_unknown_fields=True):
     title: str | None = None
 
 
-class Archive(Struct, frozen=True, forbid_unknown_fields=True):
+class ArchiveForm(Struct, frozen=True, forbid_unknown_fields=True):
     archived: Literal["yes", "no"]
 
 
-class Sure(Struct, frozen=True, forbid_unknown_fields=True):
+class ConfirmForm(Struct, frozen=True, forbid_unknown_fields=True):
     """A deletion needs a second word."""
 
     sure: Literal["yes"] | None = None
 
 
-class Say(Struct, frozen=True, forbid_unknown_fields=True):
+class MessageForm(Struct, frozen=True, forbid_unknown_fields=True):
     """What is written, as whom; `ask` lets the model answer."""
 
     text: str
@@ -55,28 +55,28 @@ class Say(Struct, frozen=True, forbid_unknown_fields=True):
     ask: Literal["yes"] | None = None
 
 
-class Switch(Struct, frozen=True, forbid_unknown_fields=True):
+class SwitchForm(Struct, frozen=True, forbid_unknown_fields=True):
     branch: Id
 
 
-class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+class EditForm(Struct, frozen=True, forbid_unknown_fields=True):
     """`branch` keeps the old text on its line; `place` changes the message everywhere."""
 
     text: str
     how: Literal["branch", "place"] = "branch"
 
 
-def _sure(form: Sure) -> None:
+def _sure(form: ConfirmForm) -> None:
     if form.sure != _YES:
         raise ValidationError("nothing was deleted: tick the box to say that you are sure")
 
 
-def _here(visit: Visit[Any, Any], **after: object) -> str:
+def _here(visit: PageRequest[Any, Any], **after: object) -> str:
     return f"c/{segment(visit.path[0])}{query(**after)}"
 
 
 @routes.do("/begin")
-async def do_begin(visit: Visit[NoQuery, New]) -> Answer:
+async def do_begin(visit: PageRequest[NoQuery, NewConversationForm]) -> HttpResponse:
     """Begins a conversation."""
     form = visit.body
     made = await visit.store.create_conversation(form.id, title=form.title, user_id=form.user, agent_id=form.agent)
@@ -86,7 +86,7 @@ async def do_begin(visit: Visit[NoQuery, New]) -> Answer:
 
 
 @routes.do(ONE + "/say")
-async def do_say(visit: Visit[NoQuery, Say]) -> Answer:
+async def do_say(visit: PageRequest[NoQuery, MessageForm]) -> HttpResponse:
     """Writes a message, and lets the model answer if asked to."""
     form = visit.body
     who = None
@@ -102,21 +102,21 @@ async def do_say(visit: Visit[NoQuery, Say]) -> Answer:
 
 
 @routes.do(ONE + "/rename")
-async def do_rename(visit: Visit[NoQuery, Rename]) -> Answer:
+async def do_rename(visit: PageRequest[NoQuery, RenameForm]) -> HttpResponse:
     """Gives a conversation another title."""
     await visit.store.update_conversation(visit.path[0], title=visit.body.title)
     return visit.go(_here(visit))
 
 
 @routes.do(ONE + "/archive")
-async def do_archive(visit: Visit[NoQuery, Archive]) -> Answer:
+async def do_archive(visit: PageRequest[NoQuery, ArchiveForm]) -> HttpResponse:
     """Puts a conversation away, or takes it out again."""
     await visit.store.update_conversation(visit.path[0], archived=visit.body.archived == _YES)
     return visit.go(_here(visit))
 
 
 @routes.do(ONE + "/delete")
-async def do_delete(visit: Visit[NoQuery, Sure]) -> Answer:
+async def do_delete(visit: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
     """Deletes a conversation with everything derived from it."""
     _sure(visit.body)
     conversation = await visit.conversation()
@@ -128,7 +128,7 @@ async def do_delete(visit: Visit[NoQuery, Sure]) -> Answer:
 
 
 @routes.do(MESSAGE + "/delete")
-async def do_delete_message(visit: Visit[NoQuery, Sure]) -> Answer:
+async def do_delete_message(visit: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
     """Deletes a message, from every branch."""
     _sure(visit.body)
     receipt = await visit.store.delete_message(visit.path[0], visit.path[1])
@@ -136,7 +136,7 @@ async def do_delete_message(visit: Visit[NoQuery, Sure]) -> Answer:
 
 
 @routes.do(MESSAGE + "/edit")
-async def do_edit(visit: Visit[NoQuery, Edit]) -> Answer:
+async def do_edit(visit: PageRequest[NoQuery, EditForm]) -> HttpResponse:
     """Changes what a message says: on a new branch, or everywhere."""
     id, message_id = visit.path
     message = await visit.store.get_message(id, message_id, blobs="refs")
@@ -152,7 +152,7 @@ async def do_edit(visit: Visit[NoQuery, Edit]) -> Answer:
 
 
 @routes.do(MESSAGE + "/branch")
-async def do_branch(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def do_branch(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Begins a new line after a message, and makes it active."""
     id, message_id = visit.path
     message = await visit.store.get_message(id, message_id, blobs="refs")
@@ -160,7 +160,7 @@ async def do_branch(visit: Visit[NoQuery, NoForm]) -> Answer:
     return visit.go(_here(visit) + "#end")
 
 
-async def _line_of(visit: Visit[Any, Any], message: Message) -> str | None:
+async def _line_of(visit: PageRequest[Any, Any], message: Message) -> str | None:
     """The branch to leave: the active one where it reads the message, else the one that the message was written on."""
     branches = await visit.store.list_branches(visit.path[0])
     active = next((each.id for each in branches if each.active), MAIN)
@@ -168,14 +168,14 @@ async def _line_of(visit: Visit[Any, Any], message: Message) -> str | None:
 
 
 @routes.do(ONE + "/switch")
-async def do_switch(visit: Visit[NoQuery, Switch]) -> Answer:
+async def do_switch(visit: PageRequest[NoQuery, SwitchForm]) -> HttpResponse:
     """Makes a branch the active one."""
     await visit.store.switch_branch(visit.path[0], visit.body.branch)
     return visit.go(_here(visit))
 
 
 @routes.do(MESSAGE + "/pin")
-async def do_pin(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def do_pin(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Pins a message, or unpins it."""
     id, message_id = visit.path
     message = await visit.store.get_message(id, message_id, blobs="refs")
@@ -184,16 +184,16 @@ async def do_pin(visit: Visit[NoQuery, NoForm]) -> Answer:
 
 
 @routes.see(ONE + "/export")
-async def see_export(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_export(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """The conversation in the export format, as a file."""
     conversation = await visit.conversation()
     lines = visit.store.export(conversation_ids=[conversation.id])
     name = (b"content-disposition", b'attachment; filename="conversation.jsonl"')
-    return Answer(lines, 200, (*ALONE, name), NDJSON)
+    return HttpResponse(lines, 200, (*ALONE, name), NDJSON)
 
 
 @routes.do("/sample")
-async def do_fill(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def do_fill(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Stores the sample."""
     await fill(visit.store)
     return visit.go("")

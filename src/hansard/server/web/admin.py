@@ -13,18 +13,18 @@ from msgspec import Meta, Struct
 
 from hansard.errors import Denied, Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT, EPOCH
-from hansard.server.audit import Entry
-from hansard.server.endpoints import SCOPES, Answer, Id, NoQuery
+from hansard.server.audit import AuditEntry
+from hansard.server.endpoints import SCOPES, HttpResponse, Id, NoQuery
 from hansard.server.keys import KeyFile
 from hansard.server.web import overview
-from hansard.server.web.page_request import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
-routes = Pages()
+routes = PageRoutes()
 
 _TAIL_BYTES = 400_000
 _LINES = 200
 _MOST_PROBLEMS = 100
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(AuditEntry)
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     action: str | None = None
 
 
-class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+class NewKeyForm(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     scopes: list[str] = []
     tenant: Id | None = None
@@ -42,32 +42,32 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
     days: Annotated[int, Meta(ge=1, le=36_500)] | None = None
 
 
-class Named(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyIdForm(Struct, frozen=True, forbid_unknown_fields=True):
     id: Id
 
 
-class Purge(Struct, frozen=True, forbid_unknown_fields=True):
+class PurgeForm(Struct, frozen=True, forbid_unknown_fields=True):
     days: Annotated[int, Meta(ge=1, le=36_500)]
     sure: Literal["yes"] | None = None
 
 
-class Erase(Struct, frozen=True, forbid_unknown_fields=True):
+class EraseForm(Struct, frozen=True, forbid_unknown_fields=True):
     user: Id
     sure: Literal["yes"] | None = None
 
 
-class DeleteTenant(Struct, frozen=True, forbid_unknown_fields=True):
+class DeleteTenantForm(Struct, frozen=True, forbid_unknown_fields=True):
     tenant: Id
     sure: Literal["yes"] | None = None
 
 
 @routes.see("/admin", scope="admin")
-async def see_admin(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_admin(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """What there is to look after."""
     return await _admin(visit)
 
 
-async def _admin(visit: Visit[Any, Any], **more: Any) -> Answer:
+async def _admin(visit: PageRequest[Any, Any], **more: Any) -> HttpResponse:
     operator = visit.known_caller.is_operator
     checked = await overview.last_check(visit.store)
     values: dict[str, Any] = {
@@ -86,7 +86,7 @@ async def _admin(visit: Visit[Any, Any], **more: Any) -> Answer:
     return visit.show("admin.html", **(values | more))
 
 
-def _keys(visit: Visit[Any, Any]) -> KeyFile:
+def _keys(visit: PageRequest[Any, Any]) -> KeyFile:
     if visit.parts.settings.keys is None:
         raise Unsupported("this server was started without a file of keys", capability="keys")
     return KeyFile(visit.parts.settings.keys)
@@ -96,7 +96,7 @@ def _keys(visit: Visit[Any, Any]) -> KeyFile:
 
 
 @routes.do("/admin/keys", scope="admin", operator=True)
-async def do_make_key(visit: Visit[NoQuery, NewKey]) -> Answer:
+async def do_make_key(visit: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse:
     """Makes a key. Its secret is shown now, and never again."""
     form = visit.body
     if form.operator and (form.tenant or form.user):
@@ -113,7 +113,7 @@ async def do_make_key(visit: Visit[NoQuery, NewKey]) -> Answer:
 
 
 @routes.do("/admin/keys/revoke", scope="admin", operator=True)
-async def do_revoke_key(visit: Visit[NoQuery, Named]) -> Answer:
+async def do_revoke_key(visit: PageRequest[NoQuery, KeyIdForm]) -> HttpResponse:
     """Ends a key at once, in every worker."""
     if visit.body.id == visit.known_caller.name:
         raise Denied("this is the key that you came in with: revoke it with another one")
@@ -125,7 +125,7 @@ async def do_revoke_key(visit: Visit[NoQuery, Named]) -> Answer:
 
 
 @routes.do("/admin/purge", scope="admin")
-async def do_purge(visit: Visit[NoQuery, Purge]) -> Answer:
+async def do_purge(visit: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
     """Counts what has not been touched for so many days; with a second word, deletes it."""
     days = visit.body.days
     if visit.body.sure is None:
@@ -137,7 +137,7 @@ async def do_purge(visit: Visit[NoQuery, Purge]) -> Answer:
 
 
 @routes.do("/admin/erase", scope="admin")
-async def do_erase(visit: Visit[NoQuery, Erase]) -> Answer:
+async def do_erase(visit: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
     """Erases a user."""
     _sure(visit.body.sure)
     receipt = await visit.store.erase_user(visit.body.user)
@@ -146,7 +146,7 @@ async def do_erase(visit: Visit[NoQuery, Erase]) -> Answer:
 
 
 @routes.do("/admin/tenants/delete", scope="admin", operator=True)
-async def do_delete_tenant(visit: Visit[NoQuery, DeleteTenant]) -> Answer:
+async def do_delete_tenant(visit: PageRequest[NoQuery, DeleteTenantForm]) -> HttpResponse:
     """Deletes a tenant with everything that it holds."""
     _sure(visit.body.sure)
     receipt = await visit.root.admin.delete_tenant(visit.body.tenant)
@@ -160,7 +160,7 @@ def _sure(sure: str | None) -> None:
 
 
 @routes.do("/admin/check", scope="admin")
-async def do_check(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def do_check(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Looks at everything that the tenant holds, and remembers what it found."""
     problems = await visit.store.check()
     found = [{"where": each.where, "what": each.what} for each in problems[:_MOST_PROBLEMS]]
@@ -173,7 +173,7 @@ async def do_check(visit: Visit[NoQuery, NoForm]) -> Answer:
 
 
 @routes.see("/admin/audit", scope="admin", operator=True)
-async def see_audit(visit: Visit[AuditQuery, NoForm]) -> Answer:
+async def see_audit(visit: PageRequest[AuditQuery, NoForm]) -> HttpResponse:
     """The newest lines of the audit log."""
     path = visit.parts.settings.audit_log
     if path is None:
@@ -183,13 +183,13 @@ async def see_audit(visit: Visit[AuditQuery, NoForm]) -> Answer:
     return visit.show("audit.html", entries=entries[:_LINES], q=query)
 
 
-def _is_wanted(entry: Entry, query: AuditQuery) -> bool:
+def _is_wanted(entry: AuditEntry, query: AuditQuery) -> bool:
     return (query.caller is None or entry.caller == query.caller) and (
         query.action is None or entry.action == query.action
     )
 
 
-def _newest(path: Path) -> list[Entry]:
+def _newest(path: Path) -> list[AuditEntry]:
     """The end of the log, newest first: as much as can be looked at, however long the log is."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -200,9 +200,9 @@ def _newest(path: Path) -> list[Entry]:
     return [_entry(line) for line in reversed(lines) if line]
 
 
-def _entry(line: bytes) -> Entry:
+def _entry(line: bytes) -> AuditEntry:
     """A line of the log. One that a full disk cut off is shown as such: it must not hide the others."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Entry(EPOCH, "?", 0, code="unreadable")
+        return AuditEntry(EPOCH, "?", 0, code="unreadable")

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.errors import HansardError, Unauthenticated, Unsupported, ValidationError
 from hansard.server import body, problems
-from hansard.server.context import Parts
-from hansard.server.endpoints import Answer, Caller, Endpoint
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import Caller, Endpoint, HttpResponse
 from hansard.server.pipeline import Pipeline, is_trusted
 from hansard.server.web import (
     actions,
@@ -30,9 +30,9 @@ from hansard.server.web import (
     search,
     static_files,
 )
-from hansard.server.web.chat import Echo, Model
+from hansard.server.web.chat import Echo, PageModel
 from hansard.server.web.links import unsegment
-from hansard.server.web.page_request import FORM, Services, Visit, decode, redirect, shown
+from hansard.server.web.page_request import FORM, PageRequest, WebServices, decode, redirect, shown
 from hansard.server.web.usage_totals import UsageTotals
 
 PAGES: tuple[Endpoint, ...] = (
@@ -50,27 +50,27 @@ _LOG = logging.getLogger("hansard.server")
 _MOST_FORM_BYTES = 4_000_000
 _SIGN_IN, _SIGN_OUT = b"/sign-in", b"/sign-out"
 
-AnyVisit = Visit[Any, Any]
+AnyPageRequest = PageRequest[Any, Any]
 
 
-class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
+class SignInForm(Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     to: str = ""
 
 
-class SignOut(Struct, frozen=True, forbid_unknown_fields=True):
+class SignOutForm(Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Site(Pipeline[AnyVisit]):
+class Site(Pipeline[AnyPageRequest]):
     """The pages, as an application."""
 
-    def __init__(self, parts: Parts, model: Model | None = None) -> None:
+    def __init__(self, parts: ServerContext, model: PageModel | None = None) -> None:
         super().__init__(parts, PAGES)
-        self._services = Services(model or Echo(), UsageTotals())
+        self._services = WebServices(model or Echo(), UsageTotals())
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> AnyVisit:
-        return Visit(self._services, self.parts, scope, receive, send)
+    def call(self, scope: Scope, receive: Receive, send: Send) -> AnyPageRequest:
+        return PageRequest(self._services, self.parts, scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if await static_files.send(scope, send):
@@ -82,43 +82,43 @@ class Site(Pipeline[AnyVisit]):
             return
         await self.serve(visit)
 
-    async def answer(self, visit: AnyVisit) -> Answer:
+    async def answer(self, visit: AnyPageRequest) -> HttpResponse:
         if visit.address == b"":
             return redirect(visit.home)
         if visit.method == "POST" and visit.address in (_SIGN_IN, _SIGN_OUT):
             return await self._sign(visit)
         return await super().answer(visit)
 
-    async def admit(self, visit: AnyVisit) -> Caller:
+    async def admit(self, visit: AnyPageRequest) -> Caller:
         return await cookies.admit(self.auth, visit)
 
-    def find(self, visit: AnyVisit) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, visit: AnyPageRequest) -> tuple[Endpoint, tuple[str, ...]]:
         endpoint, path = self.router.find("GET" if visit.method == "HEAD" else visit.method, visit.address)
         return endpoint, tuple(map(unsegment, path))
 
-    def choice(self, visit: AnyVisit) -> dict[bytes, bytes]:
+    def choice(self, visit: AnyPageRequest) -> dict[bytes, bytes]:
         """The path chooses the tenant: a browser sends no headers of ours."""
         return {} if visit.chosen is None else {b"hansard-tenant": quote(visit.chosen, safe="").encode()}
 
-    async def decode(self, visit: AnyVisit) -> None:
+    async def decode(self, visit: AnyPageRequest) -> None:
         assert visit.endpoint is not None
         visit.query = decode(visit.scope["query_string"], visit.endpoint.query)[0]
         if visit.endpoint.body is not None:
             visit.body = await _form(visit, visit.endpoint.body)
 
-    def encode(self, visit: AnyVisit, value: Answer) -> Answer:
+    def encode(self, visit: AnyPageRequest, value: HttpResponse) -> HttpResponse:
         """A stream is not even begun for those who only ask for its head."""
         is_stream = not isinstance(value.body, bytes)
         return structs.replace(value, body=b"") if is_stream and visit.method == "HEAD" else value
 
     # Signing in and out
 
-    async def _sign(self, visit: AnyVisit) -> Answer:
+    async def _sign(self, visit: AnyPageRequest) -> HttpResponse:
         visit.entrance = "sign_in" if visit.address == _SIGN_IN else "sign_out"
         if visit.address == _SIGN_OUT:
-            await _form(visit, SignOut)
+            await _form(visit, SignOutForm)
             return redirect("./", *cookies.signed_out(visit))
-        form: SignIn = await _form(visit, SignIn)
+        form: SignInForm = await _form(visit, SignInForm)
         try:
             visit.caller = await cookies.holds(self.auth, visit, form.key.strip())
         except Unauthenticated as error:
@@ -126,7 +126,7 @@ class Site(Pipeline[AnyVisit]):
         to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
         return redirect("./" + to, *cookies.signed_in(visit, form.key.strip(), form.to))
 
-    def _sign_in(self, visit: AnyVisit, problem: str | None, to: str) -> Answer:
+    def _sign_in(self, visit: AnyPageRequest, problem: str | None, to: str) -> HttpResponse:
         seed, headers = cookies.seed_of(visit)
         values = {"root": visit.root_link, "proof": cookies.proof_of(visit, seed), "problem": problem, "to": to}
         needs_key = self.auth.needs_key
@@ -134,8 +134,8 @@ class Site(Pipeline[AnyVisit]):
 
     # What went wrong
 
-    def refusal(self, visit: AnyVisit, failure: Exception) -> tuple[Answer, str]:
-        error, status, headers = problems.told(failure)
+    def refusal(self, visit: AnyPageRequest, failure: Exception) -> tuple[HttpResponse, str]:
+        error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
             # Whoever comes without a key is asked for one; the words are for one that does not hold.
             problem = str(error) if cookies.key_of(visit) is not None or not self.auth.needs_key else None
@@ -153,7 +153,7 @@ class Site(Pipeline[AnyVisit]):
         return shown("error.html", status, headers, **values), error.code
 
 
-async def _form(visit: AnyVisit, kind: type[Struct]) -> Any:
+async def _form(visit: AnyPageRequest, kind: type[Struct]) -> Any:
     body.need_type(visit.headers, FORM)
     encoded = await visit.stream.whole()
     if len(encoded) > _MOST_FORM_BYTES:

@@ -23,7 +23,7 @@ _EVERY = 200
 _STOPPED = "The answer took too long, or the server was stopped."
 
 
-class Model(Protocol):
+class PageModel(Protocol):
     @property
     def name(self) -> str:
         """What the page calls it."""
@@ -43,7 +43,7 @@ class Echo:
             yield f"> {line}\n"
 
 
-async def reply(store: Store, model: Model, conversation_id: str, text: str, agent_id: str | None) -> Message:
+async def reply(store: Store, model: PageModel, conversation_id: str, text: str, agent_id: str | None) -> Message:
     """Asks the model, and stores what it says while it says it."""
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)

@@ -31,7 +31,7 @@ _TONES = 8
 _KINDS = {"user": "user", "assistant": "agent", "agent": "agent", "system": "system", "developer": "system"}
 
 
-class Block(Struct, kw_only=True):
+class ContentBlock(Struct, kw_only=True):
     """A piece to show. `kind` chooses how; `html` is safe, everything else is escaped by the template."""
 
     kind: str
@@ -43,14 +43,14 @@ class Block(Struct, kw_only=True):
     seq: int = 0
     is_error: bool = False
     is_cut: bool = False
-    inside: list[Block] = []
+    inside: list[ContentBlock] = []
     is_open: bool = False
     """Waiting: a call that nothing has answered."""
     to: int = 0
     """The seq of the message at `url`: the result of a call, or the call of a result, which stands elsewhere."""
 
 
-class Other(Struct, frozen=True):
+class Counterpart(Struct, frozen=True):
     """The message that holds the other half of a call and its result."""
 
     id: str
@@ -59,7 +59,7 @@ class Other(Struct, frozen=True):
     """Of the tool."""
 
 
-Others = Mapping[str, Other]
+Counterparts = Mapping[str, Counterpart]
 """By the id of the call."""
 
 
@@ -91,10 +91,10 @@ Results = Mapping[str, tuple[ToolResult, Message]]
 """Results by the id of their call, with the message that holds them."""
 
 
-class Desk(Struct, frozen=True):
+class RenderContext(Struct, frozen=True):
     """What those who write blocks have at hand."""
 
-    others: Others
+    others: Counterparts
     base: str
     """The way to the conversation."""
     most: int
@@ -102,12 +102,12 @@ class Desk(Struct, frozen=True):
     painter: highlight.Painter
 
 
-def blocks_of(message: Message, reading: Reading, results: Results, desk: Desk) -> list[Block]:
+def blocks_of(message: Message, reading: Reading, results: Results, desk: RenderContext) -> list[ContentBlock]:
     """The message as blocks."""
-    writer = _Writer(message, desk)
+    writer = _BlockWriter(message, desk)
     blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
     if len(reading.parts) > _MOST_PARTS:
-        blocks.append(Block(kind="text", is_cut=True))
+        blocks.append(ContentBlock(kind="text", is_cut=True))
     return [*blocks, *writer.left()]
 
 
@@ -136,16 +136,16 @@ def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
             yield from _media(kinds.result_parts(part))
 
 
-class _Writer:
+class _BlockWriter:
     """Makes blocks of the parts of one message, counting its media."""
 
-    def __init__(self, message: Message, desk: Desk) -> None:
+    def __init__(self, message: Message, desk: RenderContext) -> None:
         self._message = message
         self._desk = desk
         self._seen = 0
         self._refs = list(message.blobs)
 
-    def block(self, part: AnyPart, results: Results) -> Block | None:
+    def block(self, part: AnyPart, results: Results) -> ContentBlock | None:
         match part:
             case kinds.Text():
                 return self._text("text", part.text) if part.text.strip() else None
@@ -161,31 +161,31 @@ class _Writer:
                 return self._media(part)
         return self._json("other", part.native, name=part.origin or "content")
 
-    def _text(self, kind: str, text: str) -> Block:
+    def _text(self, kind: str, text: str) -> ContentBlock:
         shown = text[: self._desk.most]
-        return Block(kind=kind, html=markdown.render(shown, self._desk.painter), is_cut=len(text) > len(shown))
+        return ContentBlock(kind=kind, html=markdown.render(shown, self._desk.painter), is_cut=len(text) > len(shown))
 
-    def _json(self, kind: str, value: Any, **more: Any) -> Block:
+    def _json(self, kind: str, value: Any, **more: Any) -> ContentBlock:
         text = value if isinstance(value, str) else pretty(value)
         shown = text[: self._desk.most]
         html = highlight.json(shown) if not isinstance(value, str) else escape(shown)
-        return Block(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
+        return ContentBlock(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
-    def _call(self, call: ToolCall, results: Results) -> Block:
+    def _call(self, call: ToolCall, results: Results) -> ContentBlock:
         block = self._json("call", call.arguments, name=call.name, id=call.id, note=_brief(call.arguments))
         if call.id not in results:
             block.is_open = not self._link(block)
             return block
         result, holder = results[call.id]
-        answer = _Writer(holder, structs.replace(self._desk, others={}))._result(result)
+        answer = _BlockWriter(holder, structs.replace(self._desk, others={}))._result(result)
         answer.seq = holder.seq
         block.is_error = result.is_error
         block.inside = [answer]
         return block
 
-    def _result(self, result: ToolResult) -> Block:
+    def _result(self, result: ToolResult) -> ContentBlock:
         inside = [self._piece(part) for part in kinds.result_parts(result)]
-        block = Block(
+        block = ContentBlock(
             kind="result",
             id=result.id,
             name=result.name or "result",
@@ -195,7 +195,7 @@ class _Writer:
         self._link(block)
         return block
 
-    def _link(self, block: Block) -> bool:
+    def _link(self, block: ContentBlock) -> bool:
         """Gives half of a call and its result the way to the other half; false when nobody knows it."""
         other = self._desk.others.get(block.id)
         if other is None:
@@ -204,7 +204,7 @@ class _Writer:
         block.url = f"{self._desk.base}{query(at=other.id)}#m{other.seq}"
         return True
 
-    def _piece(self, part: AnyPart) -> Block | None:
+    def _piece(self, part: AnyPart) -> ContentBlock | None:
         """A part of a result. Text that is JSON is shown as such; other text as it is, for tools write no Markdown."""
         if not isinstance(part, kinds.Text):
             return self.block(part, {})
@@ -216,7 +216,7 @@ class _Writer:
                 pass
         return self._json("json", text)
 
-    def _media(self, media: Media) -> Block:
+    def _media(self, media: Media) -> ContentBlock:
         number, self._seen = self._seen, self._seen + 1
         is_elsewhere = bool(media.url) and not str(media.url).startswith("data:")
         ref = None if media.data or is_elsewhere or not self._refs else self._refs.pop(0)
@@ -227,20 +227,22 @@ class _Writer:
         note = ", ".join(each for each in (media_type, size_of(ref.size) if ref is not None else "") if each)
         name = media.name or {"image": "Picture", "audio": "Sound"}.get(kind, "Document")
         if is_elsewhere:
-            return Block(kind="elsewhere", name=name, note=str(media.url)[:2000])
+            return ContentBlock(kind="elsewhere", name=name, note=str(media.url)[:2000])
         if media.file_id and not media.data:
-            return Block(kind="elsewhere", name=name, note=f"file {media.file_id}")
+            return ContentBlock(kind="elsewhere", name=name, note=f"file {media.file_id}")
         if isinstance(media, kinds.Document) and media.text:
             return self._text("text", media.text)
         url = f"{self._desk.base}/m/{segment(self._message.id)}/media/{number}"
-        return Block(kind=kind, name=name, note=note, url=url)
+        return ContentBlock(kind=kind, name=name, note=note, url=url)
 
-    def left(self) -> list[Block]:
+    def left(self) -> list[ContentBlock]:
         """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
         if not self._refs:
             return []
         url = f"{self._desk.base}/m/{segment(self._message.id)}/raw"
-        return [Block(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]]
+        return [
+            ContentBlock(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]
+        ]
 
 
 def pretty(value: Any) -> str:

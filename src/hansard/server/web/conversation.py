@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
-from hansard.server.endpoints import Answer, Id, NoQuery
+from hansard.server.endpoints import HttpResponse, Id, NoQuery
 from hansard.server.web import branch_path, markup, transcript
 from hansard.server.web.links import segment
-from hansard.server.web.page_request import ALONE, SAFE, NoForm, Pages, Visit
-from hansard.server.web.transcript import Setting
+from hansard.server.web.page_request import ALONE, SAFE, NoForm, PageRequest, PageRoutes
+from hansard.server.web.transcript import TranscriptContext
 
 ONE = "/c/{conversation_id}"
-routes = Pages()
+routes = PageRoutes()
 
 PAGE = 40
 FIRST = 20
@@ -38,12 +38,12 @@ class ShowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
 
 
-class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class PageTailQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
     branch: Id | None = None
 
 
-class Stretch(Struct, frozen=True):
+class MessageSlice(Struct, frozen=True):
     """Messages in a row, and whether there are more on either side."""
 
     messages: Sequence[Message]
@@ -53,7 +53,7 @@ class Stretch(Struct, frozen=True):
 
 
 @routes.see(ONE)
-async def see_conversation(visit: Visit[ShowQuery, NoForm]) -> Answer:
+async def see_conversation(visit: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
     """A conversation, at its end or around a message."""
     conversation = await visit.conversation()
     stretch, branches, summaries = await asyncio.gather(
@@ -62,7 +62,9 @@ async def see_conversation(visit: Visit[ShowQuery, NoForm]) -> Answer:
     shown = stretch.branch or conversation.branch
     base = base_of(visit, conversation)
     beyond = await beyond_of(visit, stretch)
-    setting = Setting(conversation, base, visit.may("write"), branches, _of_branch(summaries, shown, branches), beyond)
+    setting = TranscriptContext(
+        conversation, base, visit.may("write"), branches, _of_branch(summaries, shown, branches), beyond
+    )
     values: dict[str, Any] = {
         "conversation": conversation,
         "base": base,
@@ -78,9 +80,9 @@ async def see_conversation(visit: Visit[ShowQuery, NoForm]) -> Answer:
     return visit.frame("conversations", conversation.title or conversation.id, inside)
 
 
-async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dict[str, Any]) -> Markup:
+async def _inside(visit: PageRequest[ShowQuery, NoForm], setting: TranscriptContext, values: dict[str, Any]) -> Markup:
     """The messages, and what stands around them."""
-    stretch: Stretch = values["stretch"]
+    stretch: MessageSlice = values["stretch"]
     more = {
         "home": visit.home,
         "proof": visit.proof,
@@ -94,30 +96,30 @@ async def _inside(visit: Visit[ShowQuery, NoForm], setting: Setting, values: dic
     return Markup(markup.render("talk.html", **values, **more, **made))
 
 
-def base_of(visit: Visit[Any, Any], conversation: Conversation) -> str:
+def base_of(visit: PageRequest[Any, Any], conversation: Conversation) -> str:
     return f"{visit.home}c/{segment(conversation.id)}"
 
 
-async def _branches(visit: Visit[ShowQuery, NoForm]) -> list[Branch]:
+async def _branches(visit: PageRequest[ShowQuery, NoForm]) -> list[Branch]:
     return await visit.store.list_branches(visit.path[0]) if visit.store.capabilities.branches else []
 
 
-async def _stretch(visit: Visit[ShowQuery, NoForm]) -> Stretch:
+async def _stretch(visit: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
     query = visit.query
     if query.at is not None:
         return await _around(visit, query.at)
     read = _reader(visit, query.branch)
     if query.before is not None:
         found = await read(before=query.before, limit=PAGE)
-        return Stretch(found, query.branch, found.has_more, has_newer=True)
+        return MessageSlice(found, query.branch, found.has_more, has_newer=True)
     if query.after is not None:
         found = await read(after=query.after, limit=PAGE)
-        return Stretch(found, query.branch, has_older=True, has_newer=found.has_more)
+        return MessageSlice(found, query.branch, has_older=True, has_newer=found.has_more)
     found = await read(last=FIRST)
-    return Stretch(found, query.branch, found.has_more, has_newer=False)
+    return MessageSlice(found, query.branch, found.has_more, has_newer=False)
 
 
-async def beyond_of(visit: Visit[Any, NoForm], stretch: Stretch) -> list[Message]:
+async def beyond_of(visit: PageRequest[Any, NoForm], stretch: MessageSlice) -> list[Message]:
     """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
     loose = transcript.loose(stretch.messages)
     read = _reader(visit, stretch.branch)
@@ -129,14 +131,14 @@ async def beyond_of(visit: Visit[Any, NoForm], stretch: Stretch) -> list[Message
     return found
 
 
-def _reader(visit: Visit[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
+def _reader(visit: PageRequest[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
     async def read(**where: object) -> Messages:
         return await visit.store.get_messages(visit.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
 
     return read
 
 
-async def _around(visit: Visit[ShowQuery, NoForm], id: str) -> Stretch:
+async def _around(visit: PageRequest[ShowQuery, NoForm], id: str) -> MessageSlice:
     """A message in the middle of what surrounds it, on the branch that is asked for or, if need be, on its own."""
     message, branches = await asyncio.gather(visit.store.get_message(visit.path[0], id, blobs="refs"), _branches(visit))
     branch = visit.query.branch
@@ -144,10 +146,12 @@ async def _around(visit: Visit[ShowQuery, NoForm], id: str) -> Stretch:
     if not branch_path.reads(branches, shown, message):
         branch = message.branch
     older, newer = await _sides(visit, message, branch)
-    return Stretch([*older, message, *newer], branch, older.has_more, newer.has_more)
+    return MessageSlice([*older, message, *newer], branch, older.has_more, newer.has_more)
 
 
-async def _sides(visit: Visit[ShowQuery, NoForm], message: Message, branch: str | None) -> tuple[Messages, Messages]:
+async def _sides(
+    visit: PageRequest[ShowQuery, NoForm], message: Message, branch: str | None
+) -> tuple[Messages, Messages]:
     read = _reader(visit, branch)
     older, newer = await asyncio.gather(
         read(before=message.id, limit=PAGE // 2), read(after=message.id, limit=PAGE // 2)
@@ -165,25 +169,25 @@ def _of_branch(summaries: Sequence[Summary], shown: str, branches: Sequence[Bran
     ]
 
 
-class Twig(Struct, frozen=True):
+class BranchNode(Struct, frozen=True):
     """A branch in the small tree."""
 
     branch: Branch
     depth: int
 
 
-def _tree(branches: Sequence[Branch]) -> list[Twig]:
+def _tree(branches: Sequence[Branch]) -> list[BranchNode]:
     """Branches under those that they left. A list of any length is walked once."""
     ids = {each.id for each in branches}
     children: dict[str | None, list[Branch]] = {}
     for each in branches:
         children.setdefault(each.parent if each.parent in ids else None, []).append(each)
-    twigs: list[Twig] = []
-    waiting = [Twig(each, 0) for each in reversed(children.get(None, []))]
+    twigs: list[BranchNode] = []
+    waiting = [BranchNode(each, 0) for each in reversed(children.get(None, []))]
     while waiting:
         twig = waiting.pop()
         twigs.append(twig)
-        waiting += [Twig(each, min(twig.depth + 1, 8)) for each in reversed(children.get(twig.branch.id, []))]
+        waiting += [BranchNode(each, min(twig.depth + 1, 8)) for each in reversed(children.get(twig.branch.id, []))]
     return twigs
 
 
@@ -205,20 +209,22 @@ def _people(messages: Sequence[Message]) -> list[Person]:
 
 
 @routes.see(ONE + "/tail")
-async def see_tail(visit: Visit[TailQuery, NoForm]) -> Answer:
+async def see_tail(visit: PageRequest[PageTailQuery, NoForm]) -> HttpResponse:
     """Each new message as HTML, as it arrives."""
     conversation = await visit.conversation()
     last = visit.headers.get(b"last-event-id")
     after = visit.query.after if last is None else last.decode("latin-1")
     cursor = await tail.begin(visit.store, conversation.id, after, visit.query.branch)
-    return Answer(_events(visit, conversation, cursor), 200, SAFE, tail.EVENTS, is_live=True)
+    return HttpResponse(_events(visit, conversation, cursor), 200, SAFE, tail.EVENTS, is_live=True)
 
 
-async def _events(visit: Visit[TailQuery, NoForm], conversation: Conversation, cursor: str) -> AsyncIterator[bytes]:
+async def _events(
+    visit: PageRequest[PageTailQuery, NoForm], conversation: Conversation, cursor: str
+) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
     # The page that listens is the conversation's, not the address of the tail: links are as seen from there.
     base = f"{_one_up(visit.home)}c/{segment(conversation.id)}"
-    setting = Setting(conversation, base, visit.may("write"))
+    setting = TranscriptContext(conversation, base, visit.may("write"))
     async for message in tail.follow(
         visit.store,
         conversation.id,
@@ -241,7 +247,7 @@ def _one_up(home: str) -> str:
 
 
 @routes.see(ONE + "/raw")
-async def see_conversation_json(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_conversation_json(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """The conversation as JSON, without its messages."""
     body = msgspec.json.format(msgspec.json.encode(await visit.conversation()), indent=2)
-    return Answer(body + b"\n", 200, ALONE, "application/json")
+    return HttpResponse(body + b"\n", 200, ALONE, "application/json")

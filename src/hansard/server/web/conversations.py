@@ -15,12 +15,12 @@ from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Page
 from hansard.search.hits import Snippet
-from hansard.server.endpoints import Answer, Id
+from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import content
 from hansard.server.web.markdown import bare
-from hansard.server.web.page_request import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
-routes = Pages()
+routes = PageRoutes()
 
 PAGE = 25
 _LOOKED_AT = 3
@@ -32,7 +32,7 @@ _OLDER_TITLES = 2_000
 _MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
 
 
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles.
 
     `since` and `until` are days in UTC, both inclusive. `titles` is where to go on looking for titles.
@@ -51,7 +51,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     titles: str | None = None
 
 
-class Row(Struct, frozen=True):
+class ConversationRow(Struct, frozen=True):
     """A line of the list."""
 
     conversation: Conversation
@@ -63,7 +63,7 @@ class Row(Struct, frozen=True):
 
 
 @routes.see("/conversations")
-async def see_conversations(visit: Visit[ListQuery, NoForm]) -> Answer:
+async def see_conversations(visit: PageRequest[ConversationListQuery, NoForm]) -> HttpResponse:
     """Conversations, those with the newest message first."""
     query = visit.query
     values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
@@ -77,7 +77,7 @@ async def see_conversations(visit: Visit[ListQuery, NoForm]) -> Answer:
     return visit.show("conversations.html", **values)
 
 
-async def _page(visit: Visit[ListQuery, NoForm]) -> Page:
+async def _page(visit: PageRequest[ConversationListQuery, NoForm]) -> Page:
     """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
     query = visit.query
     span = _span(query)
@@ -98,14 +98,14 @@ async def _page(visit: Visit[ListQuery, NoForm]) -> Page:
     return Page(inside, older, newer)
 
 
-async def _inside(visit: Visit[ListQuery, NoForm], span: Span, **where: str) -> str | None:
+async def _inside(visit: PageRequest[ConversationListQuery, NoForm], span: DateRange, **where: str) -> str | None:
     """The cursor, if the next conversation from there is in the range."""
     query = visit.query
     page = await visit.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
     return next(iter(where.values())) if any(span.has(each, query.sort) for each in page.items) else None
 
 
-class Span(Struct, frozen=True):
+class DateRange(Struct, frozen=True):
     """From a time on, and before another."""
 
     start: datetime | None = None
@@ -122,9 +122,9 @@ class Span(Struct, frozen=True):
         return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
 
 
-def _span(query: ListQuery) -> Span:
+def _span(query: ConversationListQuery) -> DateRange:
     end = day_of(query.until, "until")
-    return Span(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
+    return DateRange(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
 
 
 def day_of(text: str | None, what: str) -> datetime | None:
@@ -137,23 +137,23 @@ def day_of(text: str | None, what: str) -> datetime | None:
         raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
 
 
-async def newest(visit: Visit[Any, Any], limit: int) -> list[Row]:
+async def newest(visit: PageRequest[Any, Any], limit: int) -> list[ConversationRow]:
     return await rows(visit, (await visit.store.list_conversations(limit=limit)).items)
 
 
-async def rows(visit: Visit[Any, Any], conversations: Sequence[Conversation]) -> list[Row]:
+async def rows(visit: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
     """Lines for conversations, with the newest words of each."""
     ends = await asyncio.gather(*(_end(visit, each) for each in conversations))
     return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
 
 
-async def _end(visit: Visit[Any, Any], conversation: Conversation) -> list[Message]:
+async def _end(visit: PageRequest[Any, Any], conversation: Conversation) -> list[Message]:
     if not conversation.message_count:
         return []
     return await visit.store.get_messages(conversation.id, last=_LOOKED_AT, blobs="refs")
 
 
-def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> Row:
+def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> ConversationRow:
     preview: Markup | str = content.preview(end) if found is None else found
     known = (conversation.user_id, conversation.agent_id)
     people = dict.fromkeys(
@@ -163,14 +163,14 @@ def _row(conversation: Conversation, end: Sequence[Message], found: Markup | Non
     )
     is_live = any(each.status == "in_progress" for each in end)
     at = conversation.last_message_at or conversation.created_at
-    return Row(conversation, title_of(conversation), preview, list(people)[:3], is_live, at)
+    return ConversationRow(conversation, title_of(conversation), preview, list(people)[:3], is_live, at)
 
 
 def title_of(conversation: Conversation) -> str:
     return conversation.title or conversation.id
 
 
-def _filters(query: ListQuery) -> dict[str, Any]:
+def _filters(query: ConversationListQuery) -> dict[str, Any]:
     archived = {"no": False, "yes": True, "both": None}[query.archived]
     return {
         "user_id": query.user,
@@ -202,11 +202,13 @@ def _value(text: str) -> Any:
 
 # Searching the list
 
-Finding = tuple[Conversation, Markup | None]
+ConversationMatch = tuple[Conversation, Markup | None]
 """A conversation, and what was found in it unless it is the title or the id."""
 
 
-async def _found(visit: Visit[ListQuery, NoForm], words: str) -> tuple[list[Row], Titles]:
+async def _found(
+    visit: PageRequest[ConversationListQuery, NoForm], words: str
+) -> tuple[list[ConversationRow], TitleMatches]:
     """Conversations by their id, their title or what was said in them, each once; and how far titles were looked at."""
     filters = _filters(visit.query)
     titles = await _by_title(visit, words, filters)
@@ -219,21 +221,21 @@ async def _found(visit: Visit[ListQuery, NoForm], words: str) -> tuple[list[Row]
     return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
 
 
-def _once(findings: Sequence[Finding], query: ListQuery) -> list[Finding]:
+def _once(findings: Sequence[ConversationMatch], query: ConversationListQuery) -> list[ConversationMatch]:
     """Each conversation that is wanted, with what was found in it if anything was."""
-    found: dict[str, Finding] = {}
+    found: dict[str, ConversationMatch] = {}
     for conversation, snippet in findings:
         if conversation.id not in found or found[conversation.id][1] is None:
             found[conversation.id] = (conversation, snippet)
     return [each for each in found.values() if _is_wanted(each[0], query)]
 
 
-def _is_wanted(conversation: Conversation, query: ListQuery) -> bool:
+def _is_wanted(conversation: Conversation, query: ConversationListQuery) -> bool:
     is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
     return is_right and _span(query).has(conversation, query.sort)
 
 
-async def _by_id(visit: Visit[ListQuery, NoForm], words: str) -> list[Finding]:
+async def _by_id(visit: PageRequest[ConversationListQuery, NoForm], words: str) -> list[ConversationMatch]:
     try:
         conversation = await visit.store.get_conversation(words)
     except ValidationError:
@@ -241,19 +243,21 @@ async def _by_id(visit: Visit[ListQuery, NoForm], words: str) -> list[Finding]:
     return [] if conversation is None else [(conversation, None)]
 
 
-class Titles(Struct, frozen=True):
+class TitleMatches(Struct, frozen=True):
     """What was found by title."""
 
-    found: list[Finding]
+    found: list[ConversationMatch]
     looked_at: int
     next: str | None
     """Where to go on; None when there are no more."""
 
 
-async def _by_title(visit: Visit[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> Titles:
+async def _by_title(
+    visit: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+) -> TitleMatches:
     """Titles are not in the index: conversations are looked at, newest first, up to a bound."""
     wanted, span = words.casefold(), _span(visit.query)
-    found: list[Finding] = []
+    found: list[ConversationMatch] = []
     looked_at = 0
     after = visit.query.titles or span.begin(visit.query.sort)
     most = _TITLES if visit.query.titles is None else _OLDER_TITLES
@@ -262,18 +266,22 @@ async def _by_title(visit: Visit[ListQuery, NoForm], words: str, filters: dict[s
         for at, each in enumerate(page.items):
             if len(found) == PAGE:
                 # The others are found from here on, when they are asked for.
-                return Titles(found, looked_at + at, cursors.of_conversation(page.items[at - 1], visit.query.sort))
+                return TitleMatches(
+                    found, looked_at + at, cursors.of_conversation(page.items[at - 1], visit.query.sort)
+                )
             if each.title and wanted in each.title.casefold():
                 found.append((each, None))
         looked_at += len(page.items)
         after = page.next_cursor
         is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], visit.query.sort)
         if after is None or is_past:
-            return Titles(found, looked_at, None)
-    return Titles(found, looked_at, after)
+            return TitleMatches(found, looked_at, None)
+    return TitleMatches(found, looked_at, after)
 
 
-async def _by_words(visit: Visit[ListQuery, NoForm], words: str, filters: dict[str, Any]) -> list[Finding]:
+async def _by_words(
+    visit: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+) -> list[ConversationMatch]:
     narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
     try:
         hits = await visit.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")

@@ -19,7 +19,7 @@ from hansard.server.auth import Auth
 from hansard.server.endpoints import Caller, Headers
 
 if TYPE_CHECKING:
-    from hansard.server.web.page_request import Visit
+    from hansard.server.web.page_request import PageRequest
 
 OURS = "hansard_"
 """With which the names of our cookies begin."""
@@ -46,7 +46,7 @@ def ours(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     return found
 
 
-async def admit(auth: Auth, visit: Visit[Any, Any]) -> Caller:
+async def admit(auth: Auth, visit: PageRequest[Any, Any]) -> Caller:
     """Who asks: by the header that programs send, else by the cookie."""
     headers = visit.headers
     key = key_of(visit)
@@ -55,12 +55,12 @@ async def admit(auth: Auth, visit: Visit[Any, Any]) -> Caller:
     return await auth.admit(headers, visit.scope.get("client"))
 
 
-def key_of(visit: Visit[Any, Any]) -> str | None:
+def key_of(visit: PageRequest[Any, Any]) -> str | None:
     """The key that the browser has signed in with."""
     return visit.cookies.get(OWN_KEY, visit.cookies.get(KEY))
 
 
-async def holds(auth: Auth, visit: Visit[Any, Any], key: str) -> Caller:
+async def holds(auth: Auth, visit: PageRequest[Any, Any], key: str) -> Caller:
     """Who comes with this key. Refuses one that nobody may come in with."""
     if not _TOKEN.fullmatch(key):
         raise Unauthenticated("the key does not hold")
@@ -70,7 +70,7 @@ async def holds(auth: Auth, visit: Visit[Any, Any], key: str) -> Caller:
 # Forms
 
 
-def seed_of(visit: Visit[Any, Any]) -> tuple[str, Headers]:
+def seed_of(visit: PageRequest[Any, Any]) -> tuple[str, Headers]:
     """The browser's seed; and the header that gives it one, if it has none."""
     seed = visit.cookies.get(SEED)
     if seed and len(seed) >= 32:
@@ -79,13 +79,13 @@ def seed_of(visit: Visit[Any, Any]) -> tuple[str, Headers]:
     return seed, (_cookie(visit, SEED, seed, path="/", same_site="Strict"),)
 
 
-def proof_of(visit: Visit[Any, Any], seed: str) -> str:
+def proof_of(visit: PageRequest[Any, Any], seed: str) -> str:
     """What every form of this browser carries."""
     key = key_of(visit) or ""
     return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
 
 
-def check_form(visit: Visit[Any, Any], proof: str | None) -> None:
+def check_form(visit: PageRequest[Any, Any], proof: str | None) -> None:
     """Refuses a form that did not come from a page of ours."""
     if b"authorization" in visit.headers:
         return  # no browser sends this by itself
@@ -100,23 +100,23 @@ def check_form(visit: Visit[Any, Any], proof: str | None) -> None:
 # Signing in and out
 
 
-def signed_in(visit: Visit[Any, Any], key: str, shown_at: str) -> Headers:
+def signed_in(visit: PageRequest[Any, Any], key: str, shown_at: str) -> Headers:
     """Gives the browser its key. `shown_at` is the path of the page that asked for it, as far as we see it."""
     if visit.is_https and _has_no_prefix(visit, shown_at):
         return (_cookie(visit, OWN_KEY, key, path="/", seconds=_DAYS_30), _cookie(visit, KEY, "", seconds=0))
     return (*_without_own(visit), _cookie(visit, KEY, key, seconds=_DAYS_30))
 
 
-def signed_out(visit: Visit[Any, Any]) -> Headers:
+def signed_out(visit: PageRequest[Any, Any]) -> Headers:
     return (*_without_own(visit), _cookie(visit, KEY, "", seconds=0))
 
 
-def _without_own(visit: Visit[Any, Any]) -> Headers:
+def _without_own(visit: PageRequest[Any, Any]) -> Headers:
     """Takes the key that counts before the other: one that no longer holds would keep the browser out."""
     return (_cookie(visit, OWN_KEY, "", path="/", seconds=0),) if OWN_KEY in visit.cookies else ()
 
 
-def _has_no_prefix(visit: Visit[Any, Any], shown_at: str) -> bool:
+def _has_no_prefix(visit: PageRequest[Any, Any], shown_at: str) -> bool:
     """Whether the browser names the page as we do: a proxy that puts a prefix before it does not tell us."""
     _, _, named = visit.headers.get(b"referer", b"").decode("latin-1").partition("://")
     path = named.partition("/")[2].partition("?")[0]
@@ -124,7 +124,7 @@ def _has_no_prefix(visit: Visit[Any, Any], shown_at: str) -> bool:
 
 
 def _cookie(
-    visit: Visit[Any, Any],
+    visit: PageRequest[Any, Any],
     name: str,
     value: str,
     *,

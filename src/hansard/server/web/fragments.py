@@ -12,7 +12,7 @@ from html import escape
 from markupsafe import Markup
 
 from hansard.model import Message, Source, Usage
-from hansard.server.web.content import Block, Speaker
+from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, segment
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
@@ -54,7 +54,7 @@ def hit(message: Message, who: Speaker, title: str, snippet: str, home: str) -> 
 # A message
 
 
-def message(message: Message, who: Speaker, blocks: Sequence[Block], left_at: Sequence[str], base: str) -> str:
+def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left_at: Sequence[str], base: str) -> str:
     """Who said it, when, what, and what is known of it. `base` is the way to its conversation."""
     whole = escape(f"{base}/m/{segment(message.id)}")
     here = escape(f"{base}{query(at=message.id)}#m{message.seq}")
@@ -104,7 +104,7 @@ def _error(message: Message) -> str:
     return f'<p class="dim" dir="auto">{escape(shown)}</p>\n'
 
 
-def _said(message: Message, blocks: Sequence[Block], whole: str) -> str:
+def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
     if not blocks:
         return f'<p class="dim">{"…" if message.status == "in_progress" else "says nothing"}</p>\n'
     return "".join([_block(each, whole) for each in blocks])
@@ -148,7 +148,7 @@ def _left(branches: Sequence[str], base: str) -> str:
 # What it says
 
 
-def _block(block: Block, whole: str) -> str:
+def _block(block: ContentBlock, whole: str) -> str:
     if block.kind == "text":
         html = f'<div class="said" dir="auto">{block.html}</div>\n'
     else:
@@ -156,16 +156,16 @@ def _block(block: Block, whole: str) -> str:
     return f'{html}<p class="cut"><a href="{whole}">The whole message</a></p>\n' if block.is_cut else html
 
 
-def _reasoning(block: Block, whole: str) -> str:
+def _reasoning(block: ContentBlock, whole: str) -> str:
     inside = f'<div class="said" dir="auto">{block.html}</div>'
     return f'<details class="fold reasoning"><summary>Reasoning</summary>{inside}</details>\n'
 
 
-def _refusal(block: Block, whole: str) -> str:
+def _refusal(block: ContentBlock, whole: str) -> str:
     return f'<div class="said refusal" dir="auto"><span class="state bad">refused</span>{block.html}</div>\n'
 
 
-def _call(block: Block, whole: str) -> str:
+def _call(block: ContentBlock, whole: str) -> str:
     state = ""
     if block.is_open:
         state = ' <span class="state">no result yet</span>'
@@ -183,7 +183,7 @@ def _call(block: Block, whole: str) -> str:
     )
 
 
-def _result(block: Block, whole: str) -> str:
+def _result(block: ContentBlock, whole: str) -> str:
     id = f' id="m{block.seq}"' if block.seq else ""
     of = f' of <a href="{escape(block.url)}" data-to="m{block.to}">{escape(block.name)}</a>' if block.to else ""
     inside = _inside(block, whole) or '<p class="dim">nothing</p>'
@@ -193,40 +193,40 @@ def _result(block: Block, whole: str) -> str:
     )
 
 
-def _inside(block: Block, whole: str) -> str:
+def _inside(block: ContentBlock, whole: str) -> str:
     return "".join([_block(each, whole) for each in block.inside])
 
 
-def _json(block: Block, whole: str) -> str:
+def _json(block: ContentBlock, whole: str) -> str:
     return f'<pre class="code"><code dir="auto">{block.html}</code></pre>\n'
 
 
-def _image(block: Block, whole: str) -> str:
+def _image(block: ContentBlock, whole: str) -> str:
     url = escape(block.url)
     picture = f'<img src="{url}" alt="{escape(block.name)}" loading="lazy" decoding="async">'
     return f'<figure class="media"><a href="{url}">{picture}</a>{_caption(block)}</figure>\n'
 
 
-def _audio(block: Block, whole: str) -> str:
+def _audio(block: ContentBlock, whole: str) -> str:
     sound = f'<audio controls preload="none" src="{escape(block.url)}"></audio>'
     return f'<figure class="media">{sound}{_caption(block)}</figure>\n'
 
 
-def _caption(block: Block) -> str:
+def _caption(block: ContentBlock) -> str:
     return f"<figcaption>{escape(block.note)}</figcaption>" if block.note else ""
 
 
-def _document(block: Block, whole: str) -> str:
+def _document(block: ContentBlock, whole: str) -> str:
     note = f' <span class="dim">{escape(block.note)}</span>' if block.note else ""
     return f'<p class="file"><a href="{escape(block.url)}" download>{escape(block.name)}</a>{note}</p>\n'
 
 
-def _elsewhere(block: Block, whole: str) -> str:
+def _elsewhere(block: ContentBlock, whole: str) -> str:
     where = f'<span class="dim">kept elsewhere:</span> <code class="wrap">{escape(block.note)}</code>'
     return f'<p class="file">{escape(block.name)} {where}</p>\n'
 
 
-def _other(block: Block, whole: str) -> str:
+def _other(block: ContentBlock, whole: str) -> str:
     inside = f'<pre class="code"><code>{block.html}</code></pre>'
     return f'<details class="fold"><summary>{escape(block.name)}</summary>{inside}</details>\n'
 

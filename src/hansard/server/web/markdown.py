@@ -73,7 +73,7 @@ def render(text: str, painter: Painter | None = None) -> str:
     whole = whole.replace(_LESS, "\ufffd")
     if "<" in whole:
         whole = _TAG.sub(_LESS, whole)
-    writer = _Writer(painter or Painter())
+    writer = _HtmlWriter(painter or Painter())
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
     return _CLEANER.clean("".join(writer.pieces))
@@ -116,7 +116,7 @@ _CLOSE = {
 _TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐</span> '}
 
 
-class _Writer:
+class _HtmlWriter:
     """HTML of what the parser finds, without anything that a browser would fetch.
 
     Quotes, lists and tables have the direction of what is in them, so that their signs stand where a line begins; lines

@@ -14,14 +14,14 @@ from hansard import formats
 from hansard.errors import NotFound
 from hansard.executor import run_in_thread
 from hansard.formats.parts import Media, split_data_url
-from hansard.server.endpoints import Answer, NoQuery
+from hansard.server.endpoints import HttpResponse, NoQuery
 from hansard.server.web import content, highlight, transcript
-from hansard.server.web.conversation import ONE, Stretch, base_of, beyond_of
-from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
-from hansard.server.web.transcript import Setting
+from hansard.server.web.conversation import ONE, MessageSlice, base_of, beyond_of
+from hansard.server.web.page_request import ALONE, NoForm, PageRequest, PageRoutes
+from hansard.server.web.transcript import TranscriptContext
 
 MESSAGE = ONE + "/m/{message_id}"
-routes = Pages()
+routes = PageRoutes()
 
 _SHOWN = {
     *("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"),
@@ -40,13 +40,13 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 @routes.see(MESSAGE)
-async def see_message(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_message(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """A message by itself, whole."""
     conversation = await visit.conversation()
     message = await visit.store.get_message(conversation.id, visit.path[1], blobs="refs")
     base = base_of(visit, conversation)
-    beyond = await beyond_of(visit, Stretch([message], message.branch, has_older=True, has_newer=True))
-    setting = Setting(conversation, base, visit.may("write"), beyond=beyond, most=content.WHOLE)
+    beyond = await beyond_of(visit, MessageSlice([message], message.branch, has_older=True, has_newer=True))
+    setting = TranscriptContext(conversation, base, visit.may("write"), beyond=beyond, most=content.WHOLE)
     html = await run_in_thread(transcript.one, message, setting)
     raw = content.pretty(message)
     return visit.show(
@@ -62,14 +62,16 @@ async def see_message(visit: Visit[NoQuery, NoForm]) -> Answer:
 
 
 @routes.see(MESSAGE + "/raw")
-async def see_message_json(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_message_json(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """A message as it is stored, as JSON."""
     message = await visit.store.get_message(visit.path[0], visit.path[1])
-    return Answer(msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, ALONE, "application/json")
+    return HttpResponse(
+        msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, ALONE, "application/json"
+    )
 
 
 @routes.see(MESSAGE + "/media/{number}")
-async def see_media(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_media(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """The bytes of a picture, a sound or a document."""
     message = await visit.store.get_message(visit.path[0], visit.path[1])
     found = content.media_of(formats.read(message))
@@ -79,10 +81,10 @@ async def see_media(visit: Visit[NoQuery, NoForm]) -> Answer:
     media = found[int(number)]
     data, type = _bytes_of(media)
     if type in _SHOWN:
-        return Answer(data, 200, ALONE, type)
+        return HttpResponse(data, 200, ALONE, type)
     name = quote(media.name or f"part-{number}", safe="")
     disposition = (b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode())
-    return Answer(data, 200, (*ALONE, disposition), "application/octet-stream")
+    return HttpResponse(data, 200, (*ALONE, disposition), "application/octet-stream")
 
 
 def _bytes_of(media: Media) -> tuple[bytes, str]:

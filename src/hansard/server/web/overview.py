@@ -10,14 +10,14 @@ from typing import Any
 from markupsafe import Markup
 
 from hansard.model import Record
-from hansard.server.endpoints import Answer, NoQuery
+from hansard.server.endpoints import HttpResponse, NoQuery
 from hansard.server.web import charts, conversations, markup
 from hansard.server.web.charts import Bar
-from hansard.server.web.page_request import NoForm, Pages, Visit
-from hansard.server.web.usage_totals import Sums
+from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
+from hansard.server.web.usage_totals import Totals
 from hansard.store import Store
 
-routes = Pages()
+routes = PageRoutes()
 
 DAYS = 30
 NEWEST = 8
@@ -31,7 +31,7 @@ _DURABILITY = {
 
 
 @routes.see("/")
-async def see_overview(visit: Visit[NoQuery, NoForm]) -> Answer:
+async def see_overview(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
@@ -53,7 +53,7 @@ async def see_overview(visit: Visit[NoQuery, NoForm]) -> Answer:
     return visit.show("overview.html", **values)
 
 
-def _figures(sums: Sums, since: date, home: str) -> Markup:
+def _figures(sums: Totals, since: date, home: str) -> Markup:
     """Numbers and charts."""
     active = None if sums.stats is None else sums.stats.active
     values = {

@@ -19,11 +19,11 @@ from starlette.types import Scope as AsgiScope
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.model import Conversation
 from hansard.server import parameters
-from hansard.server.context import Parts
-from hansard.server.endpoints import Answer, H, Headers, Routes, Scope
-from hansard.server.request import Call
+from hansard.server.context import ServerContext
+from hansard.server.endpoints import H, Headers, HttpResponse, Routes, Scope
+from hansard.server.request import Request
 from hansard.server.web import cookies, markup
-from hansard.server.web.chat import Model
+from hansard.server.web.chat import PageModel
 from hansard.server.web.links import unsegment
 from hansard.server.web.usage_totals import UsageTotals
 
@@ -58,7 +58,7 @@ class NoForm(Struct, frozen=True, forbid_unknown_fields=True):
     """A form with nothing but its button."""
 
 
-class Pages(Routes):
+class PageRoutes(Routes):
     """Pages to see and forms to send. `Visit[Query, Form]` says which."""
 
     def see(self, path: str, **facts: Any) -> Callable[[H], H]:
@@ -68,17 +68,19 @@ class Pages(Routes):
         return self.post(path, **({"gives": HTML} | facts))
 
 
-class Services(Struct, frozen=True):
+class WebServices(Struct, frozen=True):
     """What all pages share."""
 
-    model: Model
+    model: PageModel
     totals: UsageTotals
 
 
-class Visit(Call[Q, F]):
+class PageRequest(Request[Q, F]):
     """One request of a browser, and its page."""
 
-    def __init__(self, services: Services, parts: Parts, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, services: WebServices, parts: ServerContext, scope: AsgiScope, receive: Receive, send: Send
+    ) -> None:
         super().__init__(parts, 0, scope, receive, send)
         self.services = services
         self.address = self.address or b"/"
@@ -152,7 +154,7 @@ class Visit(Call[Q, F]):
         """What every form on the page carries."""
         return cookies.proof_of(self, self._seed[0])
 
-    def show(self, template: str, *, status: int = 200, **values: Any) -> Answer:
+    def show(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
         """A whole page."""
         around = {
             "colours": self.colours,
@@ -169,26 +171,26 @@ class Visit(Call[Q, F]):
         }
         return shown(template, status, self._seed[1], **(around | values))
 
-    def frame(self, here: str, title: str, inside: Markup) -> Answer:
+    def frame(self, here: str, title: str, inside: Markup) -> HttpResponse:
         """A whole page around what was made for it."""
         return self.show("frame.html", here=here, title=title, made=inside)
 
-    def piece(self, template: str, **values: Any) -> Answer:
+    def piece(self, template: str, **values: Any) -> HttpResponse:
         """A part of a page, for the script."""
         facts = {"root": self.root_link, "home": self.home, "may": self.may, "can": self.store.capabilities}
         return shown(template, 200, (), **facts, **values)
 
-    def go(self, where: str) -> Answer:
+    def go(self, where: str) -> HttpResponse:
         """On to another page, given from the tenant's first."""
         return redirect(self.home + where)
 
 
-def shown(template: str, status: int, headers: Headers, **values: Any) -> Answer:
-    return Answer(markup.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
+def shown(template: str, status: int, headers: Headers, **values: Any) -> HttpResponse:
+    return HttpResponse(markup.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
 
 
-def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:
-    return Answer(b"", 303, (*SAFE, (b"location", where.encode("latin-1")), *headers), HTML)
+def redirect(where: str, *headers: tuple[bytes, bytes]) -> HttpResponse:
+    return HttpResponse(b"", 303, (*SAFE, (b"location", where.encode("latin-1")), *headers), HTML)
 
 
 def decode(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:

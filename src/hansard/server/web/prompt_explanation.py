@@ -10,12 +10,12 @@ from msgspec import Meta, Struct
 
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
-from hansard.server.endpoints import Answer, Id
+from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import charts, content, highlight, markup
 from hansard.server.web.conversation import ONE, base_of
-from hansard.server.web.page_request import ALONE, NoForm, Pages, Visit
+from hansard.server.web.page_request import ALONE, NoForm, PageRequest, PageRoutes
 
-routes = Pages()
+routes = PageRoutes()
 
 WORDS = {
     "newest": "the newest message: always there",
@@ -52,7 +52,7 @@ class WhyQuery(Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["openai.chat", "openai.responses", "anthropic", "gemini"] = "openai.chat"
 
 
-class Line(Struct, frozen=True):
+class DecisionRow(Struct, frozen=True):
     decision: Decision
     words: str
     bar: str
@@ -61,7 +61,7 @@ class Line(Struct, frozen=True):
 
 
 @routes.see(ONE + "/why")
-async def see_why(visit: Visit[WhyQuery, NoForm]) -> Answer:
+async def see_why(visit: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     """The prompt that an agent would get, and why it is what it is."""
     conversation = await visit.conversation()
     prompt = await _assemble(visit)
@@ -93,17 +93,17 @@ def _result(
 
 
 @routes.see(ONE + "/prompt")
-async def see_prompt_json(visit: Visit[WhyQuery, NoForm]) -> Answer:
+async def see_prompt_json(visit: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     """The prompt as JSON, to copy."""
     made = content.pretty(_as_sent(await _assemble(visit), visit.query.format))
-    return Answer(made.encode("utf-8", "replace") + b"\n", 200, ALONE, "application/json")
+    return HttpResponse(made.encode("utf-8", "replace") + b"\n", 200, ALONE, "application/json")
 
 
 def _is_agent(message: Message) -> bool:
     return message.participant is not None and message.participant.kind == "agent"
 
 
-async def _assemble(visit: Visit[WhyQuery, NoForm]) -> Prompt:
+async def _assemble(visit: PageRequest[WhyQuery, NoForm]) -> Prompt:
     query = visit.query
     return await visit.store.assemble_prompt(
         visit.path[0],
@@ -122,21 +122,21 @@ async def _assemble(visit: Visit[WhyQuery, NoForm]) -> Prompt:
     )
 
 
-async def _messages(visit: Visit[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
+async def _messages(visit: PageRequest[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
     """The messages that were looked at, for a few words of each."""
     wanted = max(prompt.loaded, 1)
     found = await visit.store.get_messages(visit.path[0], last=wanted, branch=visit.query.branch, blobs="refs")
     return {each.id: each for each in found}
 
 
-def _lines(prompt: Prompt, messages: dict[str, Message], conversation: Conversation) -> list[Line]:
+def _lines(prompt: Prompt, messages: dict[str, Message], conversation: Conversation) -> list[DecisionRow]:
     most = max((each.tokens for each in prompt.decisions), default=1)
     lines = []
     for each in prompt.decisions:
         message = messages.get(each.message_id)
         text = "" if message is None else content.preview([message])[:_PREVIEW]
         who = None if message is None else content.speaker_of(message, conversation)
-        lines.append(Line(each, WORDS.get(each.why, each.why), charts.share(each.tokens, most), text, who))
+        lines.append(DecisionRow(each, WORDS.get(each.why, each.why), charts.share(each.tokens, most), text, who))
     return lines
 
 

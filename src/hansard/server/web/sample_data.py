@@ -24,7 +24,7 @@ _SEAL = re.compile(rb'(?<=^\{"type":")((?:check|end|eof)".*"sha256":")[0-9a-f]{6
 _CONVERSATION = b'{"type":"conversation"'
 
 
-class Filled(Struct, frozen=True):
+class SampleReport(Struct, frozen=True):
     conversations: int
     messages: int
 
@@ -33,17 +33,17 @@ class _Header(Struct):
     exported_at: datetime
 
 
-async def fill_url(url: str, tenant: str | None, user: str | None) -> Filled:
+async def fill_url(url: str, tenant: str | None, user: str | None) -> SampleReport:
     """Stores the sample in the store of a URL, as a tenant and a user see it."""
     async with connect(url) as store:
         view = store if tenant is None else store.tenant(tenant)
         return await fill(view if user is None else view.user(user))
 
 
-async def fill(store: Store, now: datetime | None = None) -> Filled:
+async def fill(store: Store, now: datetime | None = None) -> SampleReport:
     """Stores the sample, as the tenant or user of the store: what of it is not there yet."""
     report = await store.import_(_lines(now or datetime.now(UTC), store.user_id))
-    return Filled(report.conversations, report.messages)
+    return SampleReport(report.conversations, report.messages)
 
 
 def _lines(now: datetime, owner: str | None) -> Iterator[bytes]:

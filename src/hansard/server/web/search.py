@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
-from hansard.server.endpoints import Answer, Id
+from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import content, conversations, fragments, markup
-from hansard.server.web.page_request import NoForm, Pages, Visit
+from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 from hansard.store.search_modes import SearchMode, SearchOrder
 
-routes = Pages()
+routes = PageRoutes()
 
 PAGE = 20
 MODES = {"words": "words", "meaning": "meaning", "hybrid": "both"}
@@ -42,7 +42,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.see("/search")
-async def see_search(visit: Visit[SearchQuery, NoForm]) -> Answer:
+async def see_search(visit: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
     """What was said, wherever."""
     hits = await _search(visit) if visit.query.q else Hits()
     modes = MODES if visit.store.embedder is not None else {}
@@ -56,7 +56,7 @@ async def see_search(visit: Visit[SearchQuery, NoForm]) -> Answer:
     return visit.frame("search", f"{visit.query.q} · Search" if visit.query.q else "Search", inside)
 
 
-async def _search(visit: Visit[SearchQuery, NoForm]) -> Hits:
+async def _search(visit: PageRequest[SearchQuery, NoForm]) -> Hits:
     query = visit.query
     return await visit.store.search(
         query.q or "",

@@ -21,7 +21,7 @@ _STRUCTURED = 1_000
 """What content that is no text is taken for."""
 
 
-class Setting(Struct, frozen=True):
+class TranscriptContext(Struct, frozen=True):
     """What a message is shown in."""
 
     conversation: Conversation
@@ -35,7 +35,7 @@ class Setting(Struct, frozen=True):
     most: int = content.MOST
 
 
-class Item(Struct, frozen=True):
+class TranscriptItem(Struct, frozen=True):
     """One message, as it stands in the list."""
 
     html: Markup
@@ -44,7 +44,7 @@ class Item(Struct, frozen=True):
     summaries: list[Markup] = []
 
 
-async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
+async def items_of(messages: Sequence[Message], setting: TranscriptContext) -> list[TranscriptItem]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
@@ -52,10 +52,10 @@ async def items_of(messages: Sequence[Message], setting: Setting) -> list[Item]:
     return items(messages, setting)
 
 
-def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
+def items(messages: Sequence[Message], setting: TranscriptContext) -> list[TranscriptItem]:
     """The messages as HTML, in their order, without those that are shown inside of others."""
     pairs = _pair(messages, setting.beyond)
-    shown: list[Item] = []
+    shown: list[TranscriptItem] = []
     day: date | None = None
     seen = [message for message in messages if message.seq not in pairs.inside]
     painter = Painter()
@@ -64,12 +64,12 @@ def items(messages: Sequence[Message], setting: Setting) -> list[Item]:
     made = [_html(message, setting, pairs, painter) for message in reversed(seen)]
     for message, html in zip(seen, reversed(made), strict=True):
         at = message.created_at.date()
-        shown.append(Item(html, at, at != day, covered.get(message.seq, [])))
+        shown.append(TranscriptItem(html, at, at != day, covered.get(message.seq, [])))
         day = at
     return shown
 
 
-def joined(shown: Iterable[Item]) -> Markup:
+def joined(shown: Iterable[TranscriptItem]) -> Markup:
     """The items as one text, with a line where a day begins."""
     pieces: list[str] = []
     for item in shown:
@@ -79,7 +79,7 @@ def joined(shown: Iterable[Item]) -> Markup:
     return Markup("".join(pieces))
 
 
-def one(message: Message, setting: Setting) -> Markup:
+def one(message: Message, setting: TranscriptContext) -> Markup:
     return _html(message, setting, _pair([message], setting.beyond), Painter())
 
 
@@ -98,7 +98,7 @@ def loose(messages: Iterable[Message]) -> formats.ToolLinks:
     return formats.ToolLinks(tuple(calls), tuple(results))
 
 
-class Pairs(Struct, frozen=True):
+class ToolPairs(Struct, frozen=True):
     """Calls and their results."""
 
     results: dict[str, tuple[ToolResult, Message]] = {}
@@ -109,8 +109,8 @@ class Pairs(Struct, frozen=True):
     answers: dict[str, Message] = {}
 
 
-def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> Pairs:
-    pairs = Pairs({}, set(), {}, {})
+def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> ToolPairs:
+    pairs = ToolPairs({}, set(), {}, {})
     for message in beyond:
         _note(pairs, message, formats.tool_links(message))
     calls: set[str] = set()
@@ -126,19 +126,19 @@ def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> Pairs:
     return pairs
 
 
-def _note(pairs: Pairs, message: Message, links: formats.ToolLinks) -> None:
+def _note(pairs: ToolPairs, message: Message, links: formats.ToolLinks) -> None:
     for id in links.calls:
         pairs.callers[id] = message
     for id in links.results:
         pairs.answers[id] = message
 
 
-def _others(message: Message, links: formats.ToolLinks, pairs: Pairs) -> dict[str, content.Other]:
+def _others(message: Message, links: formats.ToolLinks, pairs: ToolPairs) -> dict[str, content.Counterpart]:
     """Where the other halves of a message's calls and results are, unless they are shown inside of it."""
     answers = {id: pairs.answers.get(id) for id in links.calls if id not in pairs.results}
     callers = {id: pairs.callers.get(id) for id in links.results}
     return {
-        id: content.Other(other.id, other.seq, _tool_name(pairs.callers[id], id))
+        id: content.Counterpart(other.id, other.seq, _tool_name(pairs.callers[id], id))
         for id, other in (*answers.items(), *callers.items())
         if other is not None and other.seq != message.seq
     }
@@ -149,7 +149,7 @@ def _tool_name(caller: Message, id: str) -> str:
     return next((part.name for part in calls if part.id == id), "call")
 
 
-def _html(message: Message, setting: Setting, pairs: Pairs, painter: Painter) -> Markup:
+def _html(message: Message, setting: TranscriptContext, pairs: ToolPairs, painter: Painter) -> Markup:
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
     others = _others(message, links, pairs) if links.calls or links.results else {}
@@ -157,7 +157,7 @@ def _html(message: Message, setting: Setting, pairs: Pairs, painter: Painter) ->
     left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
 
     def write() -> str:
-        reading, desk = formats.read(message), content.Desk(others, setting.base, setting.most, painter)
+        reading, desk = formats.read(message), content.RenderContext(others, setting.base, setting.most, painter)
         blocks = content.blocks_of(message, reading, pairs.results, desk)
         return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, setting.base)
 

@@ -24,22 +24,22 @@ _MINUTE = timedelta(minutes=1)
 _MOST_KEPT = 64
 
 
-class Ranked(Struct, frozen=True):
+class UsageRank(Struct, frozen=True):
     name: str
     tokens: int
     cost: float
     messages: int
 
 
-class Sums(Struct, frozen=True):
+class Totals(Struct, frozen=True):
     stats: Stats | None
     """None where the store cannot tell, or a user's view may not know."""
-    total: Ranked
+    total: UsageRank
     tokens: dict[str, int]
     """By day."""
-    models: list[Ranked]
-    agents: list[Ranked]
-    users: list[Ranked]
+    models: list[UsageRank]
+    agents: list[UsageRank]
+    users: list[UsageRank]
     at: datetime
     is_kept: bool
     """There was much to add up: others who look see the same for a while."""
@@ -49,10 +49,10 @@ class UsageTotals:
     """What was added up lately, by tenant and user."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str | None], Sums] = {}
+        self._kept: dict[tuple[str, str | None], Totals] = {}
         self._forgotten = 0
 
-    async def sums(self, store: Store, since: date) -> Sums:
+    async def sums(self, store: Store, since: date) -> Totals:
         now = datetime.now(UTC)
         key = (store.tenant_id, store.user_id)
         kept = self._kept.get(key)
@@ -88,12 +88,12 @@ async def _usage(store: Store, since: date) -> list[UsageRow]:
         return []
 
 
-def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Sums:
+def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Totals:
     tokens: dict[str, int] = defaultdict(int)
     for row in rows:
         tokens[row.day] += row.input_tokens + row.output_tokens
     is_much = stats is not None and stats.conversations > _MANY_CONVERSATIONS
-    return Sums(
+    return Totals(
         stats,
         _sum("", rows),
         tokens,
@@ -105,7 +105,7 @@ def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> S
     )
 
 
-def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> list[Ranked]:
+def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> list[UsageRank]:
     groups: dict[str, list[UsageRow]] = defaultdict(list)
     for row in rows:
         if (name := by(row)) is not None:
@@ -114,11 +114,11 @@ def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> l
     return sorted(found, key=lambda each: (-each.tokens, each.name))[:BUSIEST]
 
 
-def _sum(name: str, rows: Iterable[UsageRow]) -> Ranked:
+def _sum(name: str, rows: Iterable[UsageRow]) -> UsageRank:
     tokens = messages = 0
     cost = 0.0
     for row in rows:
         tokens += row.input_tokens + row.output_tokens
         messages += row.messages
         cost += row.cost
-    return Ranked(name, tokens, cost, messages)
+    return UsageRank(name, tokens, cost, messages)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hansard.search import Embedder
 
 
-class Session(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     given_url: str | None = None
     tenant: str | None = None
     user: str | None = None
@@ -65,7 +65,7 @@ class Session(Struct, frozen=True):
         return view if self.user is None else view.user(self.user)
 
 
-Given = Annotated[Session, Parameter(parse=False)]
+Context = Annotated[CommandContext, Parameter(parse=False)]
 
 
 SIGN = "hansard.json"
