@@ -166,7 +166,7 @@ async def replay(store: Store, calls: list[Call]) -> None:
 
 def forget() -> None:
     """Nothing was ever rendered."""
-    markup.memory.clear()
+    markup.html_cache.clear()
 
 
 async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[str, Any]:

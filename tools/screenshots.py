@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import hansard
-from hansard.server.web.sample_data import fill
+from hansard.server.web.sample_data import load_sample
 
 DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 780}
 SHOTS: dict[str, tuple[str, dict[str, int], str]] = {
@@ -49,7 +49,7 @@ def serving(folder: Path) -> Iterator[str]:
 
     async def prepare() -> None:
         async with hansard.connect(url) as store:
-            await fill(store)
+            await load_sample(store)
 
     asyncio.run(prepare())
     command = [sys.executable, "-m", "hansard.cli", "serve", url, "--port", "0"]

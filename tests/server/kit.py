@@ -74,11 +74,11 @@ def _start(
     async def run() -> None:
         async with connect(url, embedder=embedder_of(settings)) as store:
             served.store, served.loop = store, asyncio.get_running_loop()
-            stopping = Shutdown()
-            app = wrap(create_app(store, settings, stopping), store)
+            shutdown = Shutdown()
+            app = wrap(create_app(store, settings, shutdown), store)
             for each in BEFORE_ALL:
                 app = each(app, store)
-            server = _Quiet(config_of(app), stopping, settings.body_seconds)
+            server = _Quiet(config_of(app), shutdown, settings.body_seconds)
             servers.append(server)
             is_ready.set()
             await server.serve(sockets=[listening])  # type: ignore[list-item]

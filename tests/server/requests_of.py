@@ -86,9 +86,9 @@ def request_of(endpoint: Endpoint, **places: str) -> dict[str, Any]:
         raw = msgspec.json.encode(body)
         raw = raw.replace(ID.encode(), names["conversation_id"].encode())
         return request | {"content": raw, "headers": {"Content-Type": "application/json"}}
-    if endpoint.takes is not None:
+    if endpoint.consumes is not None:
         return request | {
-            "content": LINES if endpoint.takes == NDJSON else b"x",
-            "headers": {"Content-Type": endpoint.takes},
+            "content": LINES if endpoint.consumes == NDJSON else b"x",
+            "headers": {"Content-Type": endpoint.consumes},
         }
     return request

@@ -149,20 +149,20 @@ def test_a_meter_fills_again() -> None:
     now = [0.0]
     meter = RateLimiter(rate=60, daily_bytes=10, clock=lambda: now[0])
     for _ in range(60):
-        meter.request()
+        meter.count_request()
     with pytest.raises(RateLimited):
-        meter.request()
+        meter.count_request()
     now[0] += 2.0
-    meter.request()
-    meter.request()
+    meter.count_request()
+    meter.count_request()
     with pytest.raises(RateLimited):
-        meter.request()
-    meter.sent(10)
+        meter.count_request()
+    meter.count_bytes(10)
     with pytest.raises(RateLimited) as refused:
-        meter.sent(1)
+        meter.count_bytes(1)
     assert refused.value.retry_after == 86_400 - 2
     now[0] += 86_400
-    meter.sent(10)
+    meter.count_bytes(10)
 
 
 # Tokens

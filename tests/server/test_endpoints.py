@@ -27,32 +27,32 @@ def test_types_are_read_from_the_annotations() -> None:
     routes = Routes()
 
     @routes.get("/things/{id}")
-    async def get_thing(call: Request[Query, None]) -> Made | HttpResponse:
+    async def get_thing(request: Request[Query, None]) -> Made | HttpResponse:
         """One thing."""
         return Made(1)
 
     @routes.post("/things", status=201, errors=(Conflict,))
-    async def import_(call: Request[NoQuery, Body]) -> Made:
+    async def import_(request: Request[NoQuery, Body]) -> Made:
         """Makes a thing."""
         return Made(1)
 
     got, made = routes
     assert (got.method, got.path, got.name, got.scope) == ("GET", "/things/{id}", "get_thing", "read")
-    assert (got.query, got.body, got.answer, got.parameters) == (Query, None, Made, ["id"])
+    assert (got.query, got.body, got.response, got.parameters) == (Query, None, Made, ["id"])
     assert (made.method, made.name, made.scope, made.summary) == ("POST", "import", "write", "Makes a thing.")
-    assert (made.query, made.body, made.answer, made.status) == (NoQuery, Body, Made, 201)
+    assert (made.query, made.body, made.response, made.status) == (NoQuery, Body, Made, 201)
 
 
 def test_a_stream_has_no_deadline_and_no_type() -> None:
     routes = Routes()
 
-    @routes.post("/lines", takes=NDJSON, gives=NDJSON, scope="admin")
-    async def take_lines(call: Request[NoQuery, None]) -> HttpResponse:
+    @routes.post("/lines", consumes=NDJSON, produces=NDJSON, scope="admin")
+    async def take_lines(request: Request[NoQuery, None]) -> HttpResponse:
         """Takes lines."""
         return HttpResponse()
 
     [endpoint] = routes
-    assert (endpoint.is_slow, endpoint.body, endpoint.answer, endpoint.scope) == (True, None, None, "admin")
+    assert (endpoint.is_slow, endpoint.body, endpoint.response, endpoint.scope) == (True, None, None, "admin")
 
 
 def test_the_same_route_is_declared_once() -> None:
@@ -60,7 +60,7 @@ def test_the_same_route_is_declared_once() -> None:
     for _ in range(2):
 
         @routes.delete("/things/{id}")
-        async def delete_thing(call: Request[NoQuery, None]) -> Made:
+        async def delete_thing(request: Request[NoQuery, None]) -> Made:
             """Deletes a thing."""
             return Made(1)
 

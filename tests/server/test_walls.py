@@ -49,7 +49,7 @@ class Routes(Walled):
         request["headers"] = request.get("headers", {}) | given | headers
         with self.api.stream(**request) as answer:
             # A live tail does not end: what it says first is enough.
-            live = endpoint.gives == EVENTS and answer.status_code == 200
+            live = endpoint.produces == EVENTS and answer.status_code == 200
             content = next(answer.iter_bytes()) if live else answer.read()
             plain = {name: answer.headers[name] for name in answer.headers if name != "content-encoding"}
         return httpx.Response(answer.status_code, headers=plain, content=content)

@@ -22,6 +22,6 @@ def test_it_is_what_the_store_reads() -> None:
         assert len(everything) == 14
         for branch in branches:
             read = {each.id for each in store.get_messages("c", branch=branch.id)}
-            assert {id for id, each in everything.items() if branch_path.reads(branches, branch.id, each)} == read, (
+            assert {id for id, each in everything.items() if branch_path.contains(branches, branch.id, each)} == read, (
                 branch.id
             )

@@ -95,18 +95,18 @@ def test_a_message_says_how_it_stands() -> None:
 
 def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many messages somebody writes whose code takes long to read."""
-    markup.memory.clear()
+    markup.html_cache.clear()
     monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
     code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
     said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
-    setting = TranscriptContext(Conversation("c"), "c")
-    items = transcript.items([msgspec.structs.replace(each, created_at=AT) for each in said], setting)
+    context = TranscriptContext(Conversation("c"), "c")
+    items = transcript._render_items([msgspec.structs.replace(each, created_at=AT) for each in said], context)
     coloured = ["k-m" in item.html for item in items]
     assert coloured[-1], "a page opens at its end"
     assert not coloured[0]
     assert sum(coloured) < 30
     assert parse(items[0].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
-    markup.memory.clear()
+    markup.html_cache.clear()
 
 
 def test_what_a_message_holds_is_found_in_its_piece() -> None:

@@ -160,14 +160,14 @@ def test_rendered_messages_are_remembered_up_to_so_many_bytes() -> None:
             written.append(number)
             return text
 
-        return markup.remembered(number, write)
+        return markup.cached(number, write)
 
-    markup.memory.clear()
+    markup.html_cache.clear()
     try:
         assert shown(0, "漢" * 500_000) == shown(0, "") == "漢" * 500_000
         for number in range(1, 40):  # two bytes a character, so 24 of them have room
             shown(number, "漢" * 500_000)
-            assert markup.memory.weight <= 24_000_000
+            assert markup.html_cache.weight <= 24_000_000
         shown(39, "")
         shown(1, "")
         assert written == [*range(40), 1]
@@ -175,7 +175,7 @@ def test_rendered_messages_are_remembered_up_to_so_many_bytes() -> None:
         shown(100, "x" * 4_000_000)
         assert written[-2:] == [100, 100], "one that is huge is not remembered"
     finally:
-        markup.memory.clear()
+        markup.html_cache.clear()
 
 
 @pytest.mark.parametrize("text", [" \n" * 9_000, '\\"' * 2_000 + "\n", "x = 1  # <b>\n" * 1_000])

@@ -10,13 +10,13 @@ import pytest
 from tests.cli.shell import Shell
 
 from hansard import Conversation, connect
-from hansard.server.web.sample_data import SampleReport, fill
+from hansard.server.web.sample_data import SampleReport, load_sample
 
 
 async def filled(url: str, user: str | None = None) -> tuple[SampleReport, SampleReport, int]:
     async with connect(url) as store:
         view = store if user is None else store.user(user)
-        first, again = await fill(view), await fill(view)
+        first, again = await load_sample(view), await load_sample(view)
         assert await store.check() == []
         return first, again, (await store.stats()).conversations
 
@@ -37,7 +37,7 @@ def test_in_a_users_view_it_is_the_users_own() -> None:
 def test_it_has_everything(tmp_path: Path) -> None:
     async def look() -> None:
         async with connect("memory://") as store:
-            await fill(store)
+            await load_sample(store)
             assert (await store.get_conversation("sample-long")).message_count >= 2000  # type: ignore[union-attr]
             assert len(await store.list_branches("sample-kyoto")) == 3
             async for conversation in store.iter_conversations():
@@ -53,8 +53,10 @@ def test_it_has_everything(tmp_path: Path) -> None:
 def test_it_ends_now_whenever_it_is_stored() -> None:
     async def newest(now: datetime) -> Conversation:
         async with connect("memory://") as store:
-            await fill(store, now)
-            assert await fill(store, now + timedelta(days=1)) == SampleReport(0, 0), "what is there stays as it is"
+            await load_sample(store, now)
+            assert await load_sample(store, now + timedelta(days=1)) == SampleReport(0, 0), (
+                "what is there stays as it is"
+            )
             return (await store.list_conversations(limit=1)).items[0]
 
     for now in (datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime.now(UTC)):

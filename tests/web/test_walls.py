@@ -207,9 +207,9 @@ def test_cookies_of_others_sign_nobody_out(walled: Walled, others: str) -> None:
 @pytest.mark.parametrize(
     ("shown_at", "named", "name"),
     [
-        ("/", "https://h.example/", cookies.OWN_KEY),
-        ("/c/victim?branch=side", "https://h.example/c/victim?branch=side", cookies.OWN_KEY),
-        ("/c/victim", "https://h.example/sign-in", cookies.OWN_KEY),
+        ("/", "https://h.example/", cookies.HOST_KEY),
+        ("/c/victim?branch=side", "https://h.example/c/victim?branch=side", cookies.HOST_KEY),
+        ("/c/victim", "https://h.example/sign-in", cookies.HOST_KEY),
         ("/", "https://h.example/history/", cookies.KEY),
         ("/c/victim", "https://h.example/history/c/victim", cookies.KEY),
         ("/", "", cookies.KEY),
@@ -226,32 +226,32 @@ def test_by_tls_no_neighbour_can_set_the_key(walled: Walled, shown_at: str, name
     given = [each for each in signed.headers.get_list("set-cookie") if "Max-Age=0" not in each]
     assert [each.partition("=")[0] for each in given] == [name]
     assert "Secure" in given[0]
-    assert ("Path=/" in given[0]) == (name == cookies.OWN_KEY)
+    assert ("Path=/" in given[0]) == (name == cookies.HOST_KEY)
 
 
 def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Walled) -> None:
-    sent = f"{cookies.KEY}=hsk_another; {cookies.OWN_KEY}={walled.tokens['acme']}; {cookies.SEED}={SEED}"
+    sent = f"{cookies.KEY}=hsk_another; {cookies.HOST_KEY}={walled.tokens['acme']}; {cookies.SEED}={SEED}"
     headers = {"Cookie": sent, "X-Forwarded-Proto": "https"}
     page = httpx.get(f"{walled.api.address}/c/victim", headers=headers)
     assert page.status_code == 200
     proof = parse(page.text).all("input", name="proof")[0]["value"]
     out = httpx.post(f"{walled.api.address}/sign-out", headers=headers, data={"proof": proof})
     gone = {each.partition("=")[0] for each in out.headers.get_list("set-cookie") if "Max-Age=0" in each}
-    assert gone == {cookies.KEY, cookies.OWN_KEY}
+    assert gone == {cookies.KEY, cookies.HOST_KEY}
 
 
 @pytest.mark.parametrize("by_tls", [{"X-Forwarded-Proto": "https"}, {}])
 def test_a_key_of_before_keeps_nobody_out(walled: Walled, by_tls: dict[str, str]) -> None:
     """Whoever signs in where that is not known to be without a prefix, and came with a key that no longer holds."""
     with httpx.Client(base_url=walled.api.address, headers=by_tls) as client:
-        before = {"Cookie": f"{cookies.OWN_KEY}=hsk_revoked; {cookies.SEED}={SEED}"}
+        before = {"Cookie": f"{cookies.HOST_KEY}=hsk_revoked; {cookies.SEED}={SEED}"}
         form = parse(client.get("/", headers=before).text).one("form")
         fields = {each["name"]: each["value"] for each in form.all("input")} | {"key": walled.tokens["acme"]}
         signed = client.post("/sign-in", headers=before, data=fields)
         given = {each.partition("=")[0]: each for each in signed.headers.get_list("set-cookie")}
-        assert given.keys() == {cookies.OWN_KEY, cookies.KEY}
+        assert given.keys() == {cookies.HOST_KEY, cookies.KEY}
         # A browser takes a cookie of such a name for gone only if it is told so in full.
-        assert {"Max-Age=0", "Path=/", "Secure"} <= set(given[cookies.OWN_KEY].split("; "))
+        assert {"Max-Age=0", "Path=/", "Secure"} <= set(given[cookies.HOST_KEY].split("; "))
         assert walled.tokens["acme"] in given[cookies.KEY]
 
 

@@ -116,13 +116,13 @@ def demo(
     import asyncio
 
     try:
-        from hansard.server.web.sample_data import fill_url
+        from hansard.server.web.sample_data import load_sample_into
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise
         raise Unsupported("hansard demo needs an extra: pip install 'hansard[server]'", capability="server") from error
     where = session.url if url is None else url
-    filled = asyncio.run(fill_url(where, session.tenant, session.user))
+    filled = asyncio.run(load_sample_into(where, session.tenant, session.user))
     if session.json:
         output.emit({"conversations": filled.conversations, "messages": filled.messages})
         return

@@ -78,18 +78,18 @@ class App:
 
 
 @cache
-def _described() -> bytes:
+def _openapi_json() -> bytes:
     return msgspec.json.encode(openapi.document(PUBLIC))
 
 
-async def _describe(request: Request) -> Response:
-    return Response(_described(), media_type="application/json", headers=HEADERS)
+async def _get_openapi(request: Request) -> Response:
+    return Response(_openapi_json(), media_type="application/json", headers=HEADERS)
 
 
-def _measured(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+def _metrics_handler(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
     """The metrics, for an operator: how much is asked is nobody else's affair."""
 
-    async def measure(request: Request) -> Response:
+    async def get_metrics(request: Request) -> Response:
         try:
             caller = await auth.admit(dict(request.scope["headers"]), request.scope.get("client"))
             if not caller.is_operator or "read" not in caller.scopes:
@@ -99,13 +99,13 @@ def _measured(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Res
             return Response(body, error.status, HEADERS, problems.MEDIA_TYPE)
         return Response(metrics.render(), headers={"Content-Type": metrics.media_type, **HEADERS})
 
-    return measure
+    return get_metrics
 
 
 def create_app(
     store: Store,
     settings: Settings | None = None,
-    stopping: Shutdown | None = None,
+    shutdown: Shutdown | None = None,
     summarizers: Mapping[str, Summarizer] | None = None,
     model: PageModel | None = None,
 ) -> ASGIApp:
@@ -114,20 +114,20 @@ def create_app(
     `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
     those who write on the page; without one, the model of the settings does, or an echo.
     """
-    settings, stopping = settings or Settings(), stopping or Shutdown()
+    settings, shutdown = settings or Settings(), shutdown or Shutdown()
     auth = Auth(settings)
     auth.check_settings()
-    relays = RelaySessions(settings.max_relays)
-    metrics = Metrics(store.capabilities.name, relays, _commits(store) if store.capabilities.groups else None)
-    parts = ServerContext(
+    relay_sessions = RelaySessions(settings.max_relays)
+    metrics = Metrics(store.capabilities.name, relay_sessions, _commits(store) if store.capabilities.groups else None)
+    context = ServerContext(
         store=store,
         auth=auth,
         observers=_observers(metrics, settings),
         settings=settings,
-        stopping=stopping,
-        bodies=Deadlines(settings.body_seconds),
-        answers=Deadlines(settings.request_seconds),
-        relays=relays,
+        shutdown=shutdown,
+        body_deadlines=Deadlines(settings.body_seconds),
+        handler_deadlines=Deadlines(settings.request_seconds),
+        relay_sessions=relay_sessions,
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)
@@ -135,13 +135,13 @@ def create_app(
         routes=[
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
-            Route(_OPENAPI, _describe),
-            Route("/metrics", _measured(auth, metrics)),
-            *_mcp(parts),
+            Route(_OPENAPI, _get_openapi),
+            Route("/metrics", _metrics_handler(auth, metrics)),
+            *_mcp(context),
         ],
-        default=Site(parts, model or _model(settings)),
+        default=Site(context, model or _model(settings)),
     )
-    app = App(RestApi(parts, ENDPOINTS), OpenAiWire(parts), WebSocketTail(parts), pages)
+    app = App(RestApi(context, ENDPOINTS), OpenAiWire(context), WebSocketTail(context), pages)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 
@@ -160,22 +160,22 @@ def _commits(store: Store) -> Callable[[], tuple[int, int]]:
 class _LazyMcp:
     """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
 
-    def __init__(self, parts: ServerContext) -> None:
-        self._parts = parts
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
 
     @cached_property
     def _app(self) -> ASGIApp:
         from hansard.server.mcp import McpOverHttp
 
-        return McpOverHttp(self._parts)
+        return McpOverHttp(self._context)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
 
-def _mcp(parts: ServerContext) -> list[Route]:
+def _mcp(context: ServerContext) -> list[Route]:
     """The route for models, where its extra is installed."""
-    return [Route("/mcp", _LazyMcp(parts))] if find_spec("mcp") is not None else []
+    return [Route("/mcp", _LazyMcp(context))] if find_spec("mcp") is not None else []
 
 
 def _observers(metrics: Metrics, settings: Settings) -> tuple[Observer, ...]:

@@ -45,18 +45,18 @@ class AuditLog:
         except OSError as error:
             raise Unavailable(f"cannot write the audit log {path}: {error.strerror}", retryable=False) from error
 
-    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
-        endpoint, caller = call.endpoint, call.caller
+    def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
+        endpoint, caller = request.endpoint, request.caller
         entry = AuditEntry(
             datetime.now(UTC),
-            call.request_id,
+            request.request_id,
             status,
             caller.name if caller else None,
-            call.tenant,
-            call.user,
+            request.tenant,
+            request.user,
             endpoint.scope if endpoint else None,
-            call.action,
-            call.on,
+            request.action,
+            request.subject_ids,
             code,
         )
         line = msgspec.json.encode(entry) + b"\n"

@@ -38,7 +38,7 @@ class Auth:
         self._settings = settings
         self._keys = KeyFile(settings.keys) if settings.keys is not None else None
         self._tokens = TokenVerifier(settings) if settings.jwks is not None else None
-        self._meters: dict[str, RateLimiter] = {}
+        self._limiters: dict[str, RateLimiter] = {}
         self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
 
@@ -59,10 +59,10 @@ class Auth:
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
-        key = self._in_keys(lambda keys: keys.find(token, datetime.now(UTC)), otherwise=None)
+        key = self._read_keys(lambda keys: keys.find(token, datetime.now(UTC)), otherwise=None)
         if key is None:
             raise Unauthenticated("the key does not hold")
-        self._meter(key).request()
+        self._limiter(key).count_request()
         return Caller(key.id, frozenset(key.scopes), key.tenant, key.user)
 
     def _admit_without_key(self, headers: dict[bytes, bytes], client: Any) -> Caller:
@@ -71,7 +71,7 @@ class Auth:
         # A page in a browser on this machine must not get in: not under a name of its own that points here, and not
         # from where it was loaded.
         host = headers.get(b"host", b"")
-        if client is None or not _is_from_here(client[0], host):
+        if client is None or not _is_local_request(client[0], host):
             raise Unauthenticated("without a key, only this machine may ask, by the name localhost or its address")
         origin = headers.get(b"origin")
         if origin is not None:
@@ -86,14 +86,14 @@ class Auth:
 
     @property
     def _has_keys(self) -> bool:
-        return self._in_keys(lambda keys: not keys.is_empty, otherwise=False)
+        return self._read_keys(lambda keys: not keys.is_empty, otherwise=False)
 
-    def _in_keys(self, look: Callable[[KeyFile], T], *, otherwise: T) -> T:
+    def _read_keys(self, read: Callable[[KeyFile], T], *, otherwise: T) -> T:
         """What the file of keys says. One that cannot be read lets nobody in."""
         if self._keys is None:
             return otherwise
         try:
-            return look(self._keys)
+            return read(self._keys)
         except (Corrupt, OSError) as error:
             raise Unavailable("the file of keys cannot be read") from error
 
@@ -105,19 +105,19 @@ class Auth:
                 "make one with `hansard keys create NAME`"
             )
 
-    def holds(self, caller: Caller) -> bool:
+    def is_still_valid(self, caller: Caller) -> bool:
         """Whether one who was let in would be let in still: a live tail must not outlive its key."""
         now = datetime.now(UTC)
         if caller.until is not None:
             return now < caller.until
         if caller is LOCAL:
             return not self.needs_key
-        key = self._in_keys(lambda keys: keys.get(caller.name), otherwise=None)
+        key = self._read_keys(lambda keys: keys.get(caller.name), otherwise=None)
         return key is not None and key.is_valid(now)
 
     # What they may
 
-    def allow(self, caller: Caller, endpoint: Endpoint) -> None:
+    def authorize(self, caller: Caller, endpoint: Endpoint) -> None:
         if endpoint.scope not in caller.scopes:
             raise Denied(f"this needs the scope {endpoint.scope!r}, which the key does not have")
         if endpoint.operator and not caller.is_operator:
@@ -125,29 +125,29 @@ class Auth:
 
     def admit_again(self, caller: Caller) -> None:
         """One more request on a connection that was let in: `Unauthenticated` when its key no longer holds."""
-        if not self.holds(caller):
+        if not self.is_still_valid(caller):
             raise Unauthenticated("the key no longer holds")
-        if (meter := self._meters.get(caller.name)) is not None:
-            meter.request()
+        if (limiter := self._limiters.get(caller.name)) is not None:
+            limiter.count_request()
 
     def charge(self, caller: Caller, size: int) -> None:
         """Counts what was sent against the caller's quota."""
-        if (meter := self._meters.get(caller.name)) is not None:
-            meter.sent(size)
+        if (limiter := self._limiters.get(caller.name)) is not None:
+            limiter.count_bytes(size)
 
-    def _meter(self, key: Key) -> RateLimiter:
-        meter = self._meters.get(key.id)
-        if meter is None or (meter.rate, meter.daily_bytes) != (key.rate, key.daily_bytes):
-            meter = self._meters[key.id] = RateLimiter(key.rate, key.daily_bytes)
-        return meter
+    def _limiter(self, key: Key) -> RateLimiter:
+        limiter = self._limiters.get(key.id)
+        if limiter is None or (limiter.rate, limiter.daily_bytes) != (key.rate, key.daily_bytes):
+            limiter = self._limiters[key.id] = RateLimiter(key.rate, key.daily_bytes)
+        return limiter
 
     # What they see
 
     def view(self, store: Store, caller: Caller, headers: dict[bytes, bytes]) -> Store:
         """The store as the caller sees it: a key's tenant and user are walls, headers only choose inside of them."""
-        tenant = _chosen(headers, b"hansard-tenant", caller.tenant, "tenant")
+        tenant = _chosen_id(headers, b"hansard-tenant", caller.tenant, "tenant")
         tenant = DEFAULT_TENANT if tenant is None else tenant
-        user = _chosen(headers, b"hansard-user", caller.user, "user")
+        user = _chosen_id(headers, b"hansard-user", caller.user, "user")
         view = self._views.get((tenant, user))
         if view is None:
             view = store.tenant(tenant)
@@ -158,7 +158,7 @@ class Auth:
         return view
 
 
-def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:
+def _chosen_id(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: str) -> str | None:
     given = headers.get(name)
     if given is None:
         return bound
@@ -174,7 +174,7 @@ def _chosen(headers: dict[bytes, bytes], name: bytes, bound: str | None, what: s
 
 
 @lru_cache(maxsize=256)
-def _is_from_here(client: str, host: bytes) -> bool:
+def _is_local_request(client: str, host: bytes) -> bool:
     return is_loopback(client) and is_loopback(_without_port(host.decode("latin-1")))
 
 

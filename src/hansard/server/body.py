@@ -67,7 +67,7 @@ class RequestBody:
             self.charge(len(piece))
         return piece
 
-    async def gone(self) -> None:
+    async def disconnected(self) -> None:
         """Returns when the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
@@ -141,7 +141,7 @@ def _too_large(size: int, most: int) -> HttpError:
     return HttpError(413, QuotaExceeded(f"the body is larger than {most:,} bytes", limit=most, value=size))
 
 
-def need_type(headers: dict[bytes, bytes], wanted: str) -> None:
+def require_type(headers: dict[bytes, bytes], wanted: str) -> None:
     """Refuses another media type: a page elsewhere can make a browser post text, but not this, without being asked."""
     given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if given != wanted.encode():

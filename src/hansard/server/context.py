@@ -19,7 +19,7 @@ from hansard.store import Store
 class Observer(Protocol):
     """Sees every answer: the audit log, the metrics, the log of requests."""
 
-    def answered(self, call: Any, status: int, code: str | None) -> None:
+    def on_response(self, request: Any, status: int, code: str | None) -> None:
         """Called before an answer is sent. `code` is that of its error, if it is one."""
 
 
@@ -28,15 +28,15 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     auth: Auth
     observers: tuple[Observer, ...]
     settings: Settings
-    stopping: Shutdown
+    shutdown: Shutdown
     summarizers: Mapping[str, Summarizer]
     """Those that clients may ask for, by name."""
-    bodies: Deadlines
+    body_deadlines: Deadlines
     """How long a client may take to send a body."""
-    answers: Deadlines
+    handler_deadlines: Deadlines
     """How long the store may take."""
-    relays: RelaySessions
+    relay_sessions: RelaySessions
 
-    def observe(self, call: Any, status: int, code: str | None = None) -> None:
+    def observe(self, request: Any, status: int, code: str | None = None) -> None:
         for observer in self.observers:
-            observer.answered(call, status, code)
+            observer.on_response(request, status, code)

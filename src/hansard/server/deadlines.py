@@ -34,7 +34,7 @@ class Deadlines:
         deadline = _Deadline(task, loop.time() + self.seconds)
         self._open[deadline] = None
         if self._timer is None:
-            self._timer = loop.call_at(deadline.at, self._look, loop)
+            self._timer = loop.call_at(deadline.at, self._cancel_expired, loop)
         try:
             return await work
         except asyncio.CancelledError:
@@ -45,12 +45,12 @@ class Deadlines:
         finally:
             self._open.pop(deadline, None)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _cancel_expired(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
         while (first := next(iter(self._open), None)) is not None:
             if first.at > now:
-                self._timer = loop.call_at(first.at, self._look, loop)
+                self._timer = loop.call_at(first.at, self._cancel_expired, loop)
                 return
             del self._open[first]
             first.has_passed = True

@@ -83,13 +83,13 @@ class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
     """The type of its body; None where there is none, or where the handler reads it as a stream."""
     is_batch: bool = False
     """The body holds messages to store, as many as the settings allow."""
-    takes: str | None = None
+    consumes: str | None = None
     """The media type of a body that is read as a stream."""
     is_slow: bool = False
     """It waits for its client or for another server, so it has no deadline."""
-    answer: Any = None
+    response: Any = None
     """The type of the JSON answer; None when it is a stream or bytes."""
-    gives: str = JSON
+    produces: str = JSON
     status: int = 200
     etag: str | None = None
     """The field of the answer that holds its version."""
@@ -153,7 +153,7 @@ class Routes:
 
     def types_of(self, handler: Handler) -> dict[str, Any]:
         """Query, body and answer, from `call: Call[Query, Body]` and what the handler returns."""
-        call, answer = get_type_hints(handler, include_extras=True).values()
-        query, body = get_args(call)
-        kinds = [kind for kind in get_args(answer) or (answer,) if kind is not HttpResponse]
-        return {"query": query, "body": None if body is NoneType else body, "answer": kinds[0] if kinds else None}
+        request, response = get_type_hints(handler, include_extras=True).values()
+        query, body = get_args(request)
+        kinds = [kind for kind in get_args(response) or (response,) if kind is not HttpResponse]
+        return {"query": query, "body": None if body is NoneType else body, "response": kinds[0] if kinds else None}

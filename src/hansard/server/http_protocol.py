@@ -28,7 +28,7 @@ _TOO_LONG = (
 
 class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._together = CombinedWrites(transport)
+        self._writes = CombinedWrites(transport)
         self._head_since: float | None = self.loop.time()
         """Since when a head is awaited; None after it has come."""
         self._head_size = self._read_size = 0
@@ -36,7 +36,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A head was too long: whatever follows it is not looked at."""
         self._unread: tuple[int, float] | None = None
         """How much the client has not taken yet, and since when it is just so much."""
-        super().connection_made(self._together)  # type: ignore[arg-type]
+        super().connection_made(self._writes)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         self._read_size = len(data)
@@ -59,7 +59,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_since, self._head_size = self.loop.time(), 0
-        self.scope["extensions"] = {EXTENSION: {"hold": self._together.hold}}
+        self.scope["extensions"] = {EXTENSION: {"hold": self._writes.hold}}
 
     def on_headers_complete(self) -> None:
         self._head_since = None
@@ -81,16 +81,16 @@ class HttpProtocol(HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def on_response_complete(self) -> None:
-        self._together.flush()  # an answer to HEAD has no second write
+        self._writes.flush()  # an answer to HEAD has no second write
         super().on_response_complete()
 
-    def look(self, patience: float) -> None:
+    def close_if_idle(self, patience: float) -> None:
         """Cuts the connection off if its client has neither asked nor read for so many seconds."""
         now = self.loop.time()
         if self._head_since is not None and now - self._head_since > patience:
             self.transport.abort()
             return
-        size = self._together.get_write_buffer_size()
+        size = self._writes.get_write_buffer_size()
         if not size:
             self._unread = None
         elif self._unread is None or self._unread[0] != size:

@@ -64,7 +64,7 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sign: tuple[int, ...] | None = None
+        self._stamp: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
 
     def find(self, token: str, now: datetime) -> Key | None:
@@ -87,13 +87,13 @@ class KeyFile:
         return [*self._current().values()]
 
     def _current(self) -> dict[str, Key]:
-        sign = self._look()
-        if sign != self._sign:
+        stamp = self._current_stamp()
+        if stamp != self._stamp:
             self._keys = {key.id: key for key in self._read().keys}
-            self._sign = sign
+            self._stamp = stamp
         return self._keys
 
-    def _look(self) -> tuple[int, ...] | None:
+    def _current_stamp(self) -> tuple[int, ...] | None:
         try:
             found = os.stat(self.path)  # noqa: PTH116 - every request looks, and a Path takes twice as long
         except FileNotFoundError:
@@ -135,13 +135,13 @@ class KeyFile:
             created_at=datetime.now(UTC),
             expires_at=expires_at,
         )
-        with self._changing() as file:
+        with self._locked() as file:
             file.keys.append(key)
         return key, f"{PREFIX}{key.id}_{secret}"
 
     def revoke(self, id: str) -> Key:
         """Ends a key, by its id or its name. It stays in the list, so that the audit log can be read."""
-        with self._changing() as file:
+        with self._locked() as file:
             found = [key for key in file.keys if key.id == id or (key.name == id and key.revoked_at is None)]
             if not found:
                 raise NotFound(f"there is no key {id!r} in {self.path}")
@@ -152,7 +152,7 @@ class KeyFile:
         return ended
 
     @contextmanager
-    def _changing(self) -> Iterator[_KeyFileData]:
+    def _locked(self) -> Iterator[_KeyFileData]:
         """The file, to change: whole or not at all, and by one process at a time."""
         lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:

@@ -45,16 +45,16 @@ def set_up(level: str) -> None:
 class RequestLog:
     """A line for every request, at the level `info`."""
 
-    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
+    def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
         if not _LOG.isEnabledFor(logging.INFO):
             return
         facts = {
-            "request_id": call.request_id,
-            "action": call.action,
+            "request_id": request.request_id,
+            "action": request.action,
             "status": status,
             "code": code,
-            "caller": call.caller.name if call.caller else None,
-            "tenant": call.tenant,
-            "ms": round((time.perf_counter() - call.began) * 1000, 3),
+            "caller": request.caller.name if request.caller else None,
+            "tenant": request.tenant,
+            "ms": round((time.perf_counter() - request.started_at) * 1000, 3),
         }
         _LOG.info("answered", extra={"facts": facts})

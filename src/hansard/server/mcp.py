@@ -49,7 +49,7 @@ class ToolView(NamedTuple):
     """What the tools see while one request is answered."""
 
     store: Store
-    noted: dict[str, str]
+    audit_ids: dict[str, str]
     """What a call is about is written here, for the audit."""
 
 
@@ -59,33 +59,33 @@ Limit = Annotated[int, Field(ge=1, le=100)]
 
 async def list_conversations(limit: Limit = 20, after: str | None = None) -> dict[str, Any]:
     """Lists conversations, newest first. `after` takes the `next_cursor` of the page before."""
-    store, noted = _VIEW.get()
-    noted["tool"] = "list_conversations"
-    page = await _told(store.list_conversations(limit=limit, after=after))
-    return {"conversations": [_head(each) for each in page.items], "next_cursor": page.next_cursor}
+    store, audit_ids = _VIEW.get()
+    audit_ids["tool"] = "list_conversations"
+    page = await _reported(store.list_conversations(limit=limit, after=after))
+    return {"conversations": [_plain_conversation(each) for each in page.items], "next_cursor": page.next_cursor}
 
 
 async def read_conversation(conversation_id: str, limit: Limit = 50, before: str | None = None) -> dict[str, Any]:
     """Reads the newest messages of a conversation, oldest first. `before` takes `first_cursor`, to go back."""
-    store, noted = _VIEW.get()
-    noted.update(tool="read_conversation", conversation_id=conversation_id[:_SHOWN])
+    store, audit_ids = _VIEW.get()
+    audit_ids.update(tool="read_conversation", conversation_id=conversation_id[:_SHOWN])
     # Backwards from the end, so that a page can go on where the last one ended.
-    found = await _told(store.get_messages(conversation_id, order="desc", limit=limit, after=before))
-    if not found and await _told(store.get_conversation(conversation_id)) is None:
+    found = await _reported(store.get_messages(conversation_id, order="desc", limit=limit, after=before))
+    if not found and await _reported(store.get_conversation(conversation_id)) is None:
         raise ToolError(f"there is no conversation {conversation_id[:_SHOWN]!r}")
     messages = found[::-1]
     first = messages[0].cursor if messages else None
-    return {"messages": [_said(each) for each in messages], "has_more": found.has_more, "first_cursor": first}
+    return {"messages": [_plain_message(each) for each in messages], "has_more": found.has_more, "first_cursor": first}
 
 
 async def search_conversations(
     query: str, conversation_id: str | None = None, limit: Limit = 10, after: str | None = None
 ) -> dict[str, Any]:
     """Finds messages by words, "phrases", prefix*, -not, a OR b; the best first. `after` takes `next_cursor`."""
-    store, noted = _VIEW.get()
-    noted.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
-    hits = await _told(store.search(query, conversation_id=conversation_id, limit=limit, cursor=after))
-    return {"hits": [_found(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
+    store, audit_ids = _VIEW.get()
+    audit_ids.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
+    hits = await _reported(store.search(query, conversation_id=conversation_id, limit=limit, cursor=after))
+    return {"hits": [_plain_hit(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
 
 
 @cache
@@ -115,7 +115,7 @@ def _tool(function: Callable[..., Any]) -> Tool:
     return tool
 
 
-async def _told(work: Awaitable[T]) -> T:
+async def _reported(work: Awaitable[T]) -> T:
     """An error of the store is told to the model, if it is about what the model asked."""
     try:
         return await work
@@ -124,19 +124,19 @@ async def _told(work: Awaitable[T]) -> T:
         raise ToolError(text) from error
 
 
-def _head(conversation: Conversation) -> dict[str, Any]:
+def _plain_conversation(conversation: Conversation) -> dict[str, Any]:
     wanted = ("id", "title", "summary", "agent_id", "message_count", "last_message_at")
     return {name: _plain(getattr(conversation, name)) for name in wanted}
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _plain_message(message: Message) -> dict[str, Any]:
     shown = {"id": message.id, "role": message.role, "text": message.text, "at": _plain(message.created_at)}
     return shown | ({"by": message.participant.display_name or message.participant.id} if message.participant else {})
 
 
-def _found(hit: Hit) -> dict[str, Any]:
+def _plain_hit(hit: Hit) -> dict[str, Any]:
     place = {"conversation_id": hit.conversation.id, "title": hit.conversation.title}
-    return place | _said(hit.message) | {"text": hit.cut(_EXCERPT).marked()}
+    return place | _plain_message(hit.message) | {"text": hit.cut(_EXCERPT).marked()}
 
 
 def _plain(value: Any) -> Any:
@@ -146,20 +146,20 @@ def _plain(value: Any) -> Any:
 ToolRequest = Request[NoQuery, bytes]
 
 
-async def use_tools(call: ToolRequest) -> HttpResponse:
+async def use_tools(request: ToolRequest) -> HttpResponse:
     """Lets a model use the tools. Not a route of the API, but let in, counted and audited as one."""
     app = server().streamable_http_app(
-        streamable_http_path=call.scope["path"],
+        streamable_http_path=request.scope["path"],
         stateless_http=True,
         json_response=True,
         transport_security=_TRUST,
     )
     # That of this application: the next request makes another.
     sessions = server().session_manager
-    before = _VIEW.set(ToolView(call.store, call.more))
+    before = _VIEW.set(ToolView(request.store, request.extra_ids))
     try:
         async with sessions.run():
-            return await _collected(app, call)
+            return await _collect_response(app, request)
     finally:
         _VIEW.reset(before)
 
@@ -170,36 +170,36 @@ _ENDPOINT = Endpoint(name="use_tools", method="POST", path=PATH, handler=use_too
 class McpOverHttp(Pipeline[ToolRequest]):
     """`/mcp`: the walls, the limits and the audit are those of the API, the scope is `read`."""
 
-    def __init__(self, parts: ServerContext) -> None:
-        super().__init__(parts, (_ENDPOINT,))
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context, (_ENDPOINT,))
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> ToolRequest:
-        call: ToolRequest = Request(self.parts, 0, scope, receive, send)
-        call.endpoint = _ENDPOINT  # known before the caller is, so that who tried is audited under its name
-        return call
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> ToolRequest:
+        request: ToolRequest = Request(self.context, 0, scope, receive, send)
+        request.endpoint = _ENDPOINT  # known before the caller is, so that who tried is audited under its name
+        return request
 
-    def find(self, call: ToolRequest) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, request: ToolRequest) -> tuple[Endpoint, tuple[str, ...]]:
         return _ENDPOINT, ()
 
-    async def decode(self, call: ToolRequest) -> None:
-        if call.method != "POST":
+    async def decode(self, request: ToolRequest) -> None:
+        if request.method != "POST":
             # There is no session that could be listened to or ended.
             raise HttpError(405, ValidationError("ask by POST: each request stands alone"), ((b"allow", b"POST"),))
-        call.body = await call.stream.whole()
+        request.body = await request.stream.whole()
 
 
-async def _collected(app: ASGIApp, call: ToolRequest) -> HttpResponse:
+async def _collect_response(app: ASGIApp, request: ToolRequest) -> HttpResponse:
     """What the application answers to a body, held back until it was audited."""
     sent: list[Event] = []
-    events = iter([{"type": "http.request", "body": call.body, "more_body": False}])
+    events = iter([{"type": "http.request", "body": request.body, "more_body": False}])
 
-    async def give() -> Event:
-        return next(events, None) or await call.stream.receive()
+    async def receive_event() -> Event:
+        return next(events, None) or await request.stream.receive()
 
-    async def take(event: Event) -> None:
+    async def keep_event(event: Event) -> None:
         sent.append(event)
 
-    await app(call.scope, give, take)
+    await app(request.scope, receive_event, keep_event)
     headers = dict(sent[0]["headers"])
     media_type = headers.get(b"content-type", JSON.encode()).decode()
     return HttpResponse(

@@ -44,9 +44,9 @@ class Metrics(Collector):
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(
-        self, backend: str, relays: RelaySessions, commits: Callable[[], tuple[int, int]] | None = None
+        self, backend: str, relay_sessions: RelaySessions, commits: Callable[[], tuple[int, int]] | None = None
     ) -> None:
-        self._relays = relays
+        self._relay_sessions = relay_sessions
         self._commits = commits
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds: defaultdict[str, _Durations] = defaultdict(_Durations)
@@ -57,15 +57,15 @@ class Metrics(Collector):
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
         about.labels(__version__, backend).set(1)
 
-    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
+    def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
         # What no route was found for is counted under one name: paths are made by clients, without end.
-        action = call.action or "none"
-        took = time.perf_counter() - call.began
+        action = request.action or "none"
+        took = time.perf_counter() - request.started_at
         self._requests[action, status] += 1
         times = self._seconds[action]
         times.counts[bisect_left(_BUCKETS, took)] += 1
         times.sum += took
-        self._received += call.received
+        self._received += request.received
         if code is not None:
             self._errors[code] += 1
 
@@ -98,14 +98,14 @@ class Metrics(Collector):
             yield CounterMetricFamily("hansard_committed_writes", "Writes that those held.", value=writes)
 
     def _relayed(self) -> Iterator[Metric]:
-        relays = self._relays
-        yield GaugeMetricFamily("hansard_relays", "Live sessions that are passed on now.", value=relays.open)
+        relay_sessions = self._relay_sessions
+        yield GaugeMetricFamily("hansard_relays", "Live sessions that are passed on now.", value=relay_sessions.open)
         events = CounterMetricFamily("hansard_relayed_events", "Events passed on in live sessions.", labels=("of",))
-        events.add_metric(("client",), relays.from_clients)
-        events.add_metric(("model",), relays.from_models)
+        events.add_metric(("client",), relay_sessions.from_clients)
+        events.add_metric(("model",), relay_sessions.from_models)
         yield events
         text = "Live sessions that ended because the store did not take what was said."
-        yield CounterMetricFamily("hansard_relays_unrecorded", text, value=relays.unrecorded)
+        yield CounterMetricFamily("hansard_relays_unrecorded", text, value=relay_sessions.unrecorded)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -82,7 +82,7 @@ class _Schemas:
 def _schemas(endpoints: Sequence[Endpoint]) -> tuple[_Schemas, dict[str, Any]]:
     kinds: list[Any] = [ProblemDocument]
     for endpoint in endpoints:
-        kinds += [kind for kind in (endpoint.query, endpoint.body, endpoint.answer) if kind is not None]
+        kinds += [kind for kind in (endpoint.query, endpoint.body, endpoint.response) if kind is not None]
     kinds = list(dict.fromkeys(kinds))
     found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     return _Schemas(dict(zip(kinds, found, strict=True)), components), components
@@ -104,8 +104,11 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if endpoint.body is not None:
         content = {JSON: {"schema": schemas.of(endpoint.body)}}
         operation["requestBody"] = {"required": True, "content": content}
-    elif endpoint.takes is not None:
-        operation["requestBody"] = {"required": True, "content": {endpoint.takes: {"schema": _raw(endpoint.takes)}}}
+    elif endpoint.consumes is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {endpoint.consumes: {"schema": _raw(endpoint.consumes)}},
+        }
     return operation
 
 
@@ -155,8 +158,8 @@ def _header(name: str, text: str) -> dict[str, Any]:
 
 
 def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    schema = schemas.of(endpoint.answer) if endpoint.answer is not None else _raw(endpoint.gives)
-    answer: dict[str, Any] = {"description": endpoint.summary, "content": {endpoint.gives: {"schema": schema}}}
+    schema = schemas.of(endpoint.response) if endpoint.response is not None else _raw(endpoint.produces)
+    answer: dict[str, Any] = {"description": endpoint.summary, "content": {endpoint.produces: {"schema": schema}}}
     if endpoint.etag is not None:
         answer["headers"] = {"ETag": {"required": True, "schema": {"type": "string"}}}
     return answer
@@ -164,7 +167,7 @@ def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 
 def _more_successes(endpoint: Endpoint) -> dict[str, Any]:
     more: dict[str, Any] = {}
-    if endpoint.gives == BYTES:
+    if endpoint.produces == BYTES:
         more["206"] = {"description": "The range that was asked for.", "content": {BYTES: {"schema": _raw(BYTES)}}}
     if endpoint.name == "get_conversation":
         more["304"] = {"description": "The version is still the one that `If-None-Match` names."}
@@ -177,13 +180,13 @@ def _errors(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     kinds: list[type[HansardError]] = [*_EVERYWHERE, *endpoint.errors, *([NotFound] if endpoint.parameters else [])]
     for kind in dict.fromkeys(kinds):
         found.setdefault(kind.status, []).append(kind.code)
-    has_body = endpoint.body is not None or endpoint.takes is not None
+    has_body = endpoint.body is not None or endpoint.consumes is not None
     more = {405: "invalid"} | ({408: "timed_out", 413: "quota_exceeded", 415: "invalid"} if has_body else {})
     if endpoint.versioned:
         more[412] = "conflict"
-    if endpoint.gives == BYTES:
+    if endpoint.produces == BYTES:
         more[416] = "invalid"
-    if endpoint.takes == NDJSON:
+    if endpoint.consumes == NDJSON:
         more[422] = "corrupt"
     for status, code in more.items():
         found.setdefault(status, []).append(code)

@@ -62,7 +62,7 @@ def _bare(hint: Any) -> Any:
 def decode(query_string: bytes, kind: type[Struct]) -> Any:
     """The parameters of a route. One that is unknown, given twice or of the wrong type is an error."""
     if not query_string:
-        return _nothing_given(kind)
+        return _all_defaults(kind)
     fields = fields_of(kind)
     values: dict[str, Any] = {}
     for name, text in _pairs(query_string):
@@ -82,13 +82,13 @@ def decode(query_string: bytes, kind: type[Struct]) -> Any:
 
 
 @cache
-def _usual(kind: type[Struct]) -> Struct:
+def _defaults(kind: type[Struct]) -> Struct:
     return msgspec.convert({}, kind)
 
 
-def _nothing_given(kind: type[Struct]) -> Struct:
+def _all_defaults(kind: type[Struct]) -> Struct:
     try:
-        return _usual(kind)
+        return _defaults(kind)
     except msgspec.ValidationError as error:
         raise ValidationError(f"wrong parameter: {error}") from error
 

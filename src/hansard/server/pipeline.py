@@ -38,114 +38,114 @@ class Pipeline(ABC, Generic[C]):
     expected: tuple[type[Exception], ...] = (HansardError, HttpError)
     """Failures that are worded for clients. Any other is logged in full, and the client learns only its request id."""
 
-    def __init__(self, parts: ServerContext, endpoints: Iterable[Endpoint]) -> None:
-        self.parts = parts
-        self.auth = parts.auth
+    def __init__(self, context: ServerContext, endpoints: Iterable[Endpoint]) -> None:
+        self.context = context
+        self.auth = context.auth
         self.router = Router(endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(self.call(scope, receive, send))
+        await self.serve(self.make_request(scope, receive, send))
 
-    async def serve(self, call: C) -> None:
+    async def serve(self, request: C) -> None:
         """Answers a request, whatever happens."""
         try:
-            answer = await self.answer(call)
-            call.received = call.stream.size
-            self.parts.observe(call, answer.status)
-            await call.send(answer)
+            answer = await self.respond(request)
+            request.received = request.stream.size
+            self.context.observe(request, answer.status)
+            await request.send(answer)
         except ClientDisconnected:
-            _LOG.info("the client of %s left", call.request_id)
-            if not call.has_begun:
-                self._left(call)
+            _LOG.info("the client of %s left", request.request_id)
+            if not request.has_started:
+                self._observe_disconnect(request)
         except Exception as error:
-            if call.has_begun:
+            if request.has_started:
                 # Half an answer must not look whole: leaving it unfinished makes the server close the connection.
-                _LOG.error("the answer to %s broke off: %r", call.request_id, error)
+                _LOG.error("the answer to %s broke off: %r", request.request_id, error)
                 return
-            await call.send(self.fail(call, error))
+            await request.send(self.fail(request, error))
 
-    async def answer(self, call: C) -> HttpResponse:
-        await self.open(call)
-        await self.decode(call)
-        return self.encode(call, await self._run(call))
+    async def respond(self, request: C) -> HttpResponse:
+        await self.open(request)
+        await self.decode(request)
+        return self.encode(request, await self._run_handler(request))
 
-    async def open(self, call: C) -> None:
+    async def open(self, request: C) -> None:
         """Lets the caller in, and no further than they may go."""
-        call.caller = caller = await self.admit(call)
-        call.endpoint, call.path = endpoint, _ = self.find(call)
-        self.auth.allow(caller, endpoint)
-        call.store = view = self.auth.view(self.parts.store, caller, self.choice(call))
-        call.tenant, call.user = view.tenant_id, view.user_id
-        call.stream.charge = partial(self.auth.charge, caller)
+        request.caller = caller = await self.admit(request)
+        request.endpoint, request.path = endpoint, _ = self.find(request)
+        self.auth.authorize(caller, endpoint)
+        request.store = view = self.auth.view(self.context.store, caller, self.view_headers(request))
+        request.tenant, request.user = view.tenant_id, view.user_id
+        request.stream.charge = partial(self.auth.charge, caller)
 
-    async def _run(self, call: C) -> Any:
-        assert call.endpoint is not None
-        if call.endpoint.is_slow:
-            return await call.endpoint.handler(call)
+    async def _run_handler(self, request: C) -> Any:
+        assert request.endpoint is not None
+        if request.endpoint.is_slow:
+            return await request.endpoint.handler(request)
         try:
-            return await self.parts.answers.wait_for(call.endpoint.handler(call))
+            return await self.context.handler_deadlines.wait_for(request.endpoint.handler(request))
         except TimeoutError as error:
-            outcome: Outcome = "not_applied" if call.endpoint.scope == "read" else "unknown"
+            outcome: Outcome = "not_applied" if request.endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error
 
     # What a dialect decides
 
     @abstractmethod
-    def call(self, scope: Scope, receive: Receive, send: Send) -> C:
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> C:
         """A request, before anything is known about it."""
 
-    async def admit(self, call: C) -> Caller:
+    async def admit(self, request: C) -> Caller:
         """Who asks."""
-        return await self.auth.admit(call.headers, call.scope.get("client"))
+        return await self.auth.admit(request.headers, request.scope.get("client"))
 
-    def find(self, call: C) -> tuple[Endpoint, tuple[str, ...]]:
+    def find(self, request: C) -> tuple[Endpoint, tuple[str, ...]]:
         """The endpoint, and what stands in the path for its parameters."""
-        return self.router.find(call.method, call.address)
+        return self.router.find(request.method, request.raw_path)
 
-    def choice(self, call: C) -> dict[bytes, bytes]:
+    def view_headers(self, request: C) -> dict[bytes, bytes]:
         """The headers that choose a tenant and a user."""
-        return call.headers
+        return request.headers
 
     @abstractmethod
-    async def decode(self, call: C) -> None:
+    async def decode(self, request: C) -> None:
         """Reads the query and the body."""
 
-    def encode(self, call: C, value: Any) -> HttpResponse:
+    def encode(self, request: C, value: Any) -> HttpResponse:
         """What a handler returned, as an answer."""
         return value if isinstance(value, HttpResponse) else HttpResponse(_encode(value))
 
-    def refusal(self, call: C, failure: Exception) -> tuple[HttpResponse, str]:
+    def error_response(self, request: C, failure: Exception) -> tuple[HttpResponse, str]:
         """A failure as the client is told of it, and its stable code: here as a problem document."""
         error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
             headers = ((b"www-authenticate", b"Bearer"),)
-        body = problems.encode(error, status, call.request_id, is_trusted=is_trusted(call))
+        body = problems.encode(error, status, request.request_id, is_trusted=is_trusted(request))
         return HttpResponse(body, status, headers, problems.MEDIA_TYPE), error.code
 
     # What went wrong
 
-    def fail(self, call: C, failure: Exception) -> HttpResponse:
+    def fail(self, request: C, failure: Exception) -> HttpResponse:
         """The answer to a request that failed. Those who observe have been told of it."""
-        answer, code = self.refusal(call, failure)
+        answer, code = self.error_response(request, failure)
         if not isinstance(failure, self.expected):
-            _LOG.error("request %s failed", call.request_id, exc_info=failure)
+            _LOG.error("request %s failed", request.request_id, exc_info=failure)
         elif answer.status >= 500:
-            _LOG.warning("request %s: %s: %s", call.request_id, code, failure)
+            _LOG.warning("request %s: %s: %s", request.request_id, code, failure)
         try:
-            self.parts.observe(call, answer.status, code)
+            self.context.observe(request, answer.status, code)
         except Unavailable as error:
-            _LOG.error("request %s: %s", call.request_id, error)
-            answer, _ = self.refusal(call, error)
+            _LOG.error("request %s: %s", request.request_id, error)
+            answer, _ = self.error_response(request, error)
         return answer
 
-    def _left(self, call: C) -> None:
+    def _observe_disconnect(self, request: C) -> None:
         """The client went away in the middle of its request. Nobody is there to be told what goes wrong now."""
         try:
-            self.parts.observe(call, _CLIENT_LEFT)
+            self.context.observe(request, _CLIENT_LEFT)
         except Unavailable as error:
-            _LOG.error("request %s: %s", call.request_id, error)
+            _LOG.error("request %s: %s", request.request_id, error)
 
 
-def is_trusted(call: Request[Any, Any]) -> bool:
+def is_trusted(request: Request[Any, Any]) -> bool:
     """Whether the client may know what a failure of the storage names: files and hosts."""
-    return call.caller is not None and call.caller.is_operator
+    return request.caller is not None and request.caller.is_operator

@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 PORT = 8787
 _GRACE = 10
 _BACKLOG = 2048
-_LOOK = 5
+_IDLE_CHECK_TICKS = 5
 """Tenths of a second between two looks at the connections."""
 
 
@@ -37,29 +37,29 @@ _LOOK = 5
 class IdleClosing(Protocol):
     """A connection that knows how to end itself: see `hansard.server.http_protocol`."""
 
-    def look(self, patience: float) -> None: ...
+    def close_if_idle(self, patience: float) -> None: ...
 
 
 class HttpServer(uvicorn.Server):
     """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Shutdown | None = None, patience: float = 60.0) -> None:
+    def __init__(self, config: uvicorn.Config, shutdown: Shutdown | None = None, patience: float = 60.0) -> None:
         super().__init__(config)
-        self._stopping = stopping or Shutdown()
+        self._shutdown = shutdown or Shutdown()
         self._patience = patience
         """Seconds for which a client may neither ask nor read."""
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % _LOOK == 0:
+        if counter % _IDLE_CHECK_TICKS == 0:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, IdleClosing):
-                    connection.look(self._patience)
+                    connection.close_if_idle(self._patience)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._stopping.set()
+        self._shutdown.set()
         await super().shutdown(sockets)
-        if tasks := self._stopping.tasks:
+        if tasks := self._shutdown.tasks:
             await asyncio.wait(set(tasks), timeout=_GRACE)
 
     @contextlib.contextmanager
@@ -144,14 +144,16 @@ def run(
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         if workers == 1:
-            run_on(listening, url, settings, lambda: announce(address))
+            serve_socket(listening, url, settings, lambda: announce(address))
             return
         asyncio.run(_check(url, settings))
         announce(address)
         supervise(WorkerTask(url, listening.fileno(), settings, log_level), listening, workers)
 
 
-def run_on(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None) -> None:
+def serve_socket(
+    listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None
+) -> None:
     """Serves a store on a socket that listens already."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(listening, url, settings, announce))
@@ -172,10 +174,10 @@ def embedder_of(settings: Settings) -> Embedder | None:
 
 async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
     async with connect(url, embedder=embedder_of(settings)) as store:
-        stopping = Shutdown()
-        app = create_app(store, settings, stopping)
+        shutdown = Shutdown()
+        app = create_app(store, settings, shutdown)
         announce()
-        await HttpServer(config_of(app), stopping, settings.body_seconds).serve(sockets=[listening])
+        await HttpServer(config_of(app), shutdown, settings.body_seconds).serve(sockets=[listening])
 
 
 async def _check(url: str, settings: Settings) -> None:

@@ -26,7 +26,7 @@ class RateLimiter:
         self._day = 0
         self._bytes = 0
 
-    def request(self) -> None:
+    def count_request(self) -> None:
         """One more request. A minute's worth may come at once."""
         if self.rate is None:
             return
@@ -38,7 +38,7 @@ class RateLimiter:
             raise RateLimited(f"this key may ask {self.rate} times a minute", retry_after=wait)
         self._left -= 1
 
-    def sent(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """So many more bytes."""
         if self.daily_bytes is None:
             return

@@ -24,7 +24,7 @@ class RelaySessions:
         """Sessions that ended because the store did not take what was said."""
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def open_session(self) -> Iterator[None]:
         """One more session, as long as it lasts."""
         if self.open >= self._most:
             raise RateLimited(f"this server passes on {self._most} sessions at a time", retry_after=_COME_BACK)

@@ -44,23 +44,23 @@ class Request(Generic[Q, B]):
     id_headers: tuple[bytes, ...] = (b"request-id",)
     """By which a client learns the id of its request."""
 
-    def __init__(self, parts: ServerContext, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
-        self.began = time.perf_counter()
-        self.parts = parts
+    def __init__(self, context: ServerContext, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
+        self.started_at = time.perf_counter()
+        self.context = context
         """What the server is made of."""
-        self.root = parts.store
+        self.root = context.store
         """The whole store: for routes that only an operator may use."""
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope.get("method", "GET")
-        self.address: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
+        self.raw_path: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
         """The path as it was sent, below the prefix of the application."""
         self.request_id = _new_id()
-        self.stream = RequestBody(receive, self.headers, parts.settings.max_body_bytes, parts.bodies)
+        self.stream = RequestBody(receive, self.headers, context.settings.max_body_bytes, context.body_deadlines)
         self.endpoint: Endpoint | None = None
         self.path: tuple[str, ...] = ()
         """What stands in the path for the endpoint's parameters, in their order."""
-        self.more: dict[str, str] = {}
+        self.extra_ids: dict[str, str] = {}
         """What the request is about, where the path does not say it."""
         self.caller: Caller | None = None
         self.tenant: str | None = None
@@ -69,7 +69,7 @@ class Request(Generic[Q, B]):
         """What `If-Match` demands."""
         self.key: str | None = None
         """The `Idempotency-Key`."""
-        self.has_begun = False
+        self.has_started = False
         """A part of the answer was sent."""
         self.received = 0
         """How many bytes of the body have arrived."""
@@ -81,10 +81,10 @@ class Request(Generic[Q, B]):
         return self.endpoint.name if self.endpoint is not None else None
 
     @property
-    def on(self) -> dict[str, str]:
+    def subject_ids(self) -> dict[str, str]:
         """What the request is about: ids by their names."""
         names = self.endpoint.parameters if self.endpoint is not None else ()
-        return {**dict(zip(names, self.path, strict=True)), **self.more}
+        return {**dict(zip(names, self.path, strict=True)), **self.extra_ids}
 
     @property
     def known_caller(self) -> Caller:
@@ -92,11 +92,11 @@ class Request(Generic[Q, B]):
         assert self.caller is not None
         return self.caller
 
-    def event(self, size: int) -> Self:
+    def new_event(self, size: int) -> Self:
         """A message of so many bytes on this connection, as a request of its own."""
         event = copy(self)
-        event.began, event.request_id = time.perf_counter(), _new_id()
-        event.received, event.more = size, {}
+        event.started_at, event.request_id = time.perf_counter(), _new_id()
+        event.received, event.extra_ids = size, {}
         return event
 
     # The answer
@@ -113,7 +113,7 @@ class Request(Generic[Q, B]):
         await self._send({"type": "http.response.body", "body": answer.body})
 
     async def _start(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:
-        self.has_begun = True
+        self.has_started = True
         kind = (b"content-type", answer.media_type.encode())
         id = self.request_id.encode()
         named = [(name, id) for name in self.id_headers]
@@ -125,7 +125,7 @@ class Request(Generic[Q, B]):
         held: list[bytes] = []
         size = 0
         # A live stream listens itself for its client's leaving. Any other goes on to its end, which nobody may await.
-        leaving = None if answer.is_live else asyncio.ensure_future(self.stream.gone())
+        leaving = None if answer.is_live else asyncio.ensure_future(self.stream.disconnected())
         try:
             async for piece in pieces:
                 held.append(piece)
@@ -142,7 +142,7 @@ class Request(Generic[Q, B]):
             await pieces.aclose()  # type: ignore[attr-defined]
 
     async def _send_piece(self, answer: HttpResponse, piece: bytes, *, more: bool = True) -> None:
-        if not self.has_begun:
+        if not self.has_started:
             await self._start(answer)
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 

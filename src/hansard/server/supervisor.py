@@ -20,7 +20,7 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 from hansard.server.settings import Settings
 
-_LOOK = 0.1
+_POLL_SECONDS = 0.1
 _TOO_SOON = 2.0
 """A worker that ends sooner than this by itself will not do better the next time."""
 _MOST_KILLED = 5
@@ -48,13 +48,13 @@ def decode(data: bytes) -> WorkerTask:
 
 def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
     """Keeps so many workers running until SIGINT or SIGTERM."""
-    told = StopSignals()
+    signals = StopSignals()
     workers = [Worker(task, listening) for _ in range(count)]
     try:
-        while not told.to_end:
-            time.sleep(_LOOK)
+        while not signals.received:
+            time.sleep(_POLL_SECONDS)
             for number, worker in enumerate(workers):
-                if worker.process.poll() is not None and not told.to_end:
+                if worker.process.poll() is not None and not signals.received:
                     workers[number] = worker.successor()
     finally:
         for worker in workers:
@@ -67,12 +67,12 @@ class StopSignals:
     """Whether a signal has come."""
 
     def __init__(self) -> None:
-        self.to_end = False
+        self.received = False
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._hear)
+            signal.signal(each, self._receive)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.to_end = True
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = True
 
 
 class Worker:

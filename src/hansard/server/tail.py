@@ -40,11 +40,11 @@ class Shutdown:
         self._tails.add(event)
         return event
 
-    def forget(self, event: asyncio.Event) -> None:
+    def discard(self, event: asyncio.Event) -> None:
         self._tails.discard(event)
 
 
-async def begin(store: Store, conversation_id: str, after: str | None, branch: str | None) -> str:
+async def start_cursor(store: Store, conversation_id: str, after: str | None, branch: str | None) -> str:
     """The cursor from which a tail goes on. What is wrong with the request is said here, before the stream begins."""
     if store.capabilities.watch == "none":
         raise Unsupported(f"the {store.capabilities.name} backend cannot be watched", capability="watch")
@@ -62,9 +62,9 @@ async def follow(
     after: str,
     branch: str | None,
     *,
-    gone: Callable[[], Awaitable[None]],
-    holds: Callable[[], bool],
-    stopping: Shutdown,
+    disconnected: Callable[[], Awaitable[None]],
+    is_still_valid: Callable[[], bool],
+    shutdown: Shutdown,
     heartbeat: float,
 ) -> AsyncIterator[Message | None]:
     """Messages as they arrive; None when nothing has for a while.
@@ -72,14 +72,14 @@ async def follow(
     Ends when the client has gone, when its key no longer holds, or when the server ends.
     """
     tail = store.watch(conversation_id, after=after, branch=branch)
-    stop = stopping.watch()
-    ends = {asyncio.ensure_future(gone()), asyncio.ensure_future(stop.wait())}
+    stop = shutdown.watch()
+    ends = {asyncio.ensure_future(disconnected()), asyncio.ensure_future(stop.wait())}
     coming: asyncio.Task[Message] | None = None
     try:
         while True:
             coming = coming or asyncio.create_task(_next(tail))
             done, _ = await asyncio.wait({coming, *ends}, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED)
-            if done & ends or not holds():
+            if done & ends or not is_still_valid():
                 return
             if coming in done:
                 message, coming = coming.result(), None
@@ -87,7 +87,7 @@ async def follow(
             else:
                 yield None
     finally:
-        stopping.forget(stop)
+        shutdown.discard(stop)
         left = [*ends, *([coming] if coming is not None else [])]
         for task in left:
             task.cancel()

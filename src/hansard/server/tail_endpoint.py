@@ -33,85 +33,87 @@ class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
     branch: Id | None = None
 
 
-@routes.get("/conversations/{conversation_id}/tail", gives=tail.EVENTS, errors=(MessageNotFound, NotFound, Unsupported))
-async def tail_conversation(call: Request[TailQuery, None]) -> HttpResponse:
+@routes.get(
+    "/conversations/{conversation_id}/tail", produces=tail.EVENTS, errors=(MessageNotFound, NotFound, Unsupported)
+)
+async def tail_conversation(request: Request[TailQuery, None]) -> HttpResponse:
     """Each new message as an event, as it arrives; one in progress comes again each time that it has grown."""
-    last = call.headers.get(b"last-event-id")
-    after = call.query.after if last is None else last.decode("latin-1")
-    cursor = await tail.begin(call.store, call.path[0], after, call.query.branch)
-    return HttpResponse(_events(call, cursor), media_type=tail.EVENTS, is_live=True)
+    last = request.headers.get(b"last-event-id")
+    after = request.query.after if last is None else last.decode("latin-1")
+    cursor = await tail.start_cursor(request.store, request.path[0], after, request.query.branch)
+    return HttpResponse(_events(request, cursor), media_type=tail.EVENTS, is_live=True)
 
 
-async def _events(call: Request[TailQuery, None], cursor: str) -> AsyncIterator[bytes]:
+async def _events(request: Request[TailQuery, None], cursor: str) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
-    async for message in _messages(call, cursor, call.stream.gone):
+    async for message in _messages(request, cursor, request.stream.disconnected):
         yield tail.event(message)
 
 
 def _messages(
-    call: Request[TailQuery, None], cursor: str, gone: Callable[[], Awaitable[None]]
+    request: Request[TailQuery, None], cursor: str, disconnected: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[Message | None]:
     return tail.follow(
-        call.store,
-        call.path[0],
+        request.store,
+        request.path[0],
         cursor,
-        call.query.branch,
-        gone=gone,
-        holds=_holds(call),
-        stopping=call.parts.stopping,
-        heartbeat=call.parts.settings.heartbeat_seconds,
+        request.query.branch,
+        disconnected=disconnected,
+        is_still_valid=_is_still_valid(request),
+        shutdown=request.context.shutdown,
+        heartbeat=request.context.settings.heartbeat_seconds,
     )
 
 
-def _holds(call: Request[Any, Any]) -> Callable[[], bool]:
+def _is_still_valid(request: Request[Any, Any]) -> Callable[[], bool]:
     """Whether the caller's key is still valid."""
-    return partial(call.parts.auth.holds, call.known_caller)
+    return partial(request.context.auth.is_still_valid, request.known_caller)
 
 
 class WebSocketTail(Pipeline[Request[TailQuery, None]]):
     """The live tail by WebSocket. What is wrong with a handshake is answered as any other request is."""
 
-    def __init__(self, parts: ServerContext) -> None:
-        super().__init__(parts, routes)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context, routes)
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> Request[TailQuery, None]:
-        return Request(self.parts, len(_PREFIX), scope, receive, send)
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> Request[TailQuery, None]:
+        return Request(self.context, len(_PREFIX), scope, receive, send)
 
-    def find(self, call: Request[TailQuery, None]) -> tuple[Endpoint, tuple[str, ...]]:
-        if not call.scope["path"][len(call.scope["root_path"]) :].startswith(_PREFIX + "/"):
+    def find(self, request: Request[TailQuery, None]) -> tuple[Endpoint, tuple[str, ...]]:
+        if not request.scope["path"][len(request.scope["root_path"]) :].startswith(_PREFIX + "/"):
             raise NotFound("there is nothing here to listen to")
-        return super().find(call)
+        return super().find(request)
 
-    async def decode(self, call: Request[TailQuery, None]) -> None:
-        call.query = parameters.decode(call.scope["query_string"], TailQuery)
+    async def decode(self, request: Request[TailQuery, None]) -> None:
+        request.query = parameters.decode(request.scope["query_string"], TailQuery)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call, socket = self.call(scope, receive, send), WebSocket(scope, receive, send)
+        request, socket = self.make_request(scope, receive, send), WebSocket(scope, receive, send)
         try:
-            await self.open(call)
-            await self.decode(call)
-            cursor = await tail.begin(call.store, call.path[0], call.query.after, call.query.branch)
-            self.parts.observe(call, _SWITCHED)
+            await self.open(request)
+            await self.decode(request)
+            cursor = await tail.start_cursor(request.store, request.path[0], request.query.after, request.query.branch)
+            self.context.observe(request, _SWITCHED)
         except Exception as error:
-            await call.refuse_handshake(self.fail(call, error))
+            await request.refuse_handshake(self.fail(request, error))
             return
         await socket.accept()
-        await _follow(call, socket, cursor)
+        await _follow(request, socket, cursor)
 
 
-async def _follow(call: Request[TailQuery, None], socket: WebSocket, cursor: str) -> None:
-    async def gone() -> None:
+async def _follow(request: Request[TailQuery, None], socket: WebSocket, cursor: str) -> None:
+    async def disconnected() -> None:
         """Whatever the client says is passed over: a tail only speaks."""
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass
 
     try:
         await socket.send_json({"type": "open", "cursor": cursor})
-        async for message in _messages(call, cursor, gone):
+        async for message in _messages(request, cursor, disconnected):
             await socket.send_text(tail.frame(message))
-        if call.parts.stopping.is_set:
+        if request.context.shutdown.is_set:
             await socket.close(_GOING_AWAY)
-        elif not _holds(call)():
+        elif not _is_still_valid(request)():
             await socket.close(_NO_LONGER)
     except WebSocketDisconnect:
         return

@@ -29,28 +29,28 @@ class Traces:
         self._trace = trace
         self._extract = extract
         self._tracer = trace.get_tracer("hansard.server")
-        self._found = False
-        self._look_at = 0.0
+        self._has_provider = False
+        self._check_at = 0.0
 
     def _is_set_up(self, now: float) -> bool:
         """Whether anybody takes the spans. Looked for now and then, because looking costs as much as counting."""
-        if not self._found and now >= self._look_at:
-            self._look_at = now + _AGAIN
-            self._found = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
-        return self._found
+        if not self._has_provider and now >= self._check_at:
+            self._check_at = now + _AGAIN
+            self._has_provider = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
+        return self._has_provider
 
-    def answered(self, call: Request[Any, Any], status: int, code: str | None) -> None:
-        if not self._is_set_up(call.began):
+    def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
+        if not self._is_set_up(request.started_at):
             return
-        action = call.action or "none"
+        action = request.action or "none"
         end = time.time_ns()
-        start = end - int((time.perf_counter() - call.began) * 1e9)
-        parent = call.headers.get(b"traceparent")
+        start = end - int((time.perf_counter() - request.started_at) * 1e9)
+        parent = request.headers.get(b"traceparent")
         context = None if parent is None else self._extract({"traceparent": parent.decode("latin-1")})
         span = self._tracer.start_span(action, context=context, kind=self._trace.SpanKind.SERVER, start_time=start)
-        span.set_attribute("http.request.method", call.method)
+        span.set_attribute("http.request.method", request.method)
         span.set_attribute("http.response.status_code", status)
-        span.set_attribute("hansard.request_id", call.request_id)
+        span.set_attribute("hansard.request_id", request.request_id)
         if code is not None:
             span.set_attribute("error.type", code)
         if status >= 500:

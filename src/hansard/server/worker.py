@@ -6,7 +6,7 @@ import socket
 import sys
 
 from hansard.server import logs
-from hansard.server.process import run_on
+from hansard.server.process import serve_socket
 from hansard.server.supervisor import decode
 
 
@@ -14,7 +14,7 @@ def main() -> None:
     task = decode(sys.stdin.buffer.read())
     logs.set_up(task.log_level)
     with socket.socket(fileno=task.socket) as listening:
-        run_on(listening, task.url, task.settings)
+        serve_socket(listening, task.url, task.settings)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Seeded:
     async def _seed_response(self, id: str) -> None:
         message = Message("user", "x", id="msg_abc", conversation_id="conv_123")
         response = {**Endpoint().response(), "id": id, "background": True}
-        record = response_record.answered(response, "conv_123", [message], [], is_kept=True, is_own=False)
+        record = response_record.answered_record(response, "conv_123", [message], [], is_kept=True, is_own=False)
         await response_record.put(self._store, id, record, revision=None, conversation_id="conv_123")
 
 

@@ -41,75 +41,75 @@ class AnswerCache:
     """What models have answered of late, by the marks of the requests."""
 
     def __init__(self) -> None:
-        self._known: dict[str, CachedAnswer] = {}
+        self._answers: dict[str, CachedAnswer] = {}
         self._size = 0
 
     def get(self, mark: str) -> CachedAnswer | None:
-        self._make_room()
-        return self._known.get(mark)
+        self._evict()
+        return self._answers.get(mark)
 
     def put(self, mark: str, conversation_id: str, last: str, answer: bytes) -> None:
         self._drop(mark)
-        self._known[mark] = CachedAnswer(conversation_id, last, answer, time.monotonic() + _SECONDS)
+        self._answers[mark] = CachedAnswer(conversation_id, last, answer, time.monotonic() + _SECONDS)
         self._size += len(answer)
-        self._make_room()
+        self._evict()
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Forgets the oldest: those whose time is over, and those that there is no room for."""
         now = time.monotonic()
-        while self._known:
-            mark, oldest = next(iter(self._known.items()))
+        while self._answers:
+            mark, oldest = next(iter(self._answers.items()))
             if oldest.until > now and self._size <= _ROOM:
                 return
             self._drop(mark)
 
     def _drop(self, mark: str) -> None:
-        if (gone := self._known.pop(mark, None)) is not None:
+        if (gone := self._answers.pop(mark, None)) is not None:
             self._size -= len(gone.answer)
 
 
 class ModelRequest:
     """One request to a model, and what is known of its answer."""
 
-    def __init__(self, call: WireRequest, place: str | None) -> None:
-        self._call = call
-        self._mark = None if place is None else retries.mark_of(call, place)
+    def __init__(self, request: WireRequest, place: str | None) -> None:
+        self._request = request
+        self._mark = None if place is None else retries.mark_of(request, place)
         self._sent = bytearray()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def serialized(self) -> AsyncIterator[None]:
         """A retry waits for the request that it repeats."""
         if self._mark is None:
             yield
             return
-        async with self._call.services.retries.one_at_a_time(self._mark):
+        async with self._request.services.retries.one_at_a_time(self._mark):
             yield
 
-    async def known(self) -> bytes | None:
+    async def cached_answer(self) -> bytes | None:
         """The answer that this request has had before; None when it is no retry, or must be asked for."""
-        call = self._call
-        if self._mark is None or not call.is_retry:
+        request = self._request
+        if self._mark is None or not request.is_retry:
             return None
-        found = call.services.answers.get(self._mark)
+        found = request.services.answers.get(self._mark)
         if found is None:
             return None
-        newest = await call.store.get_messages(found.conversation_id, last=1, blobs="refs")
+        newest = await request.store.get_messages(found.conversation_id, last=1, blobs="refs")
         return found.answer if newest and newest[0].id == found.last else None
 
-    def passed(self, piece: bytes) -> bytes:
+    def note_piece(self, piece: bytes) -> bytes:
         """A piece of a stream, on its way to the client."""
         if self._mark is not None and len(self._sent) <= _LARGEST:
             self._sent += piece
         return piece
 
-    def recorded(self, conversation_id: str, last: str, answer: bytes) -> None:
+    def remember(self, conversation_id: str, last: str, answer: bytes) -> None:
         """The answer was stored up to a message: all that was passed on, and this, is what a retry shall get."""
         whole = bytes(self._sent) + answer
         if self._mark is not None and len(whole) <= _LARGEST:
-            self._call.services.answers.put(self._mark, conversation_id, last, whole)
+            self._request.services.answers.put(self._mark, conversation_id, last, whole)
 
 
-async def streamed(relay: AsyncIterator[bytes]) -> HttpResponse:
+async def stream_response(relay: AsyncIterator[bytes]) -> HttpResponse:
     """Begins only when the endpoint has: what it refuses is refused as an error, not inside a stream."""
     first = await anext(relay)
 

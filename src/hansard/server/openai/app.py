@@ -63,76 +63,76 @@ class OpenAiWire(Pipeline[WireRequest]):
 
     expected = (HansardError, HttpError, WireError, BadItem)
 
-    def __init__(self, parts: ServerContext) -> None:
-        super().__init__(parts, (*ENDPOINTS, *MODELS))
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context, (*ENDPOINTS, *MODELS))
         self._services = WireServices(
             Retries(),
             AnswerCache(),
             DeletedItems(),
-            References(parts.store),
-            Upstream(parts.settings),
-            Background(parts.stopping),
+            References(context.store),
+            Upstream(context.settings),
+            Background(context.shutdown),
         )
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> WireRequest:
-        return WireRequest(self._services, self.parts, scope, receive, send)
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> WireRequest:
+        return WireRequest(self._services, self.context, scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = self.call(scope, receive, send)
+        request = self.make_request(scope, receive, send)
         if scope["type"] == "websocket":
-            await self._listen(call, WebSocket(scope, receive, send))
+            await self._listen(request, WebSocket(scope, receive, send))
         else:
-            await self.serve(call)
+            await self.serve(request)
 
-    async def _listen(self, call: WireRequest, socket: WebSocket) -> None:
+    async def _listen(self, request: WireRequest, socket: WebSocket) -> None:
         """A WebSocket. What is wrong with the handshake is answered as any other request is."""
         try:
-            await self.open(call)
-            await self.decode(call)
-            upstream, guard = self._services.upstream, Guard(call)
-            asked = realtime.read_handshake(call.query, call.headers, has_upstream=upstream.is_there)
-            if asked.relay:
-                await realtime_relay.serve(socket, call.store, asked, guard, upstream, self.parts)
+            await self.open(request)
+            await self.decode(request)
+            upstream, guard = self._services.upstream, Guard(request)
+            handshake = realtime.read_handshake(request.query, request.headers, has_upstream=upstream.is_there)
+            if handshake.relay:
+                await realtime_relay.serve(socket, request.store, handshake, guard, upstream, self.context)
             else:
-                await realtime.serve(socket, call.store, asked, guard, self._services.retries)
+                await realtime.serve(socket, request.store, handshake, guard, self._services.retries)
         except self.expected as error:
-            await call.refuse_handshake(self.fail(call, error), (b"x-request-id", call.request_id.encode()))
+            await request.refuse_handshake(self.fail(request, error), (b"x-request-id", request.request_id.encode()))
 
-    async def admit(self, call: WireRequest) -> Caller:
+    async def admit(self, request: WireRequest) -> Caller:
         """Who asks. An SDK always sends a key: where none is needed, one that cannot be ours is not looked at."""
-        headers = realtime.with_key(call.headers, call.scope.get("subprotocols", ()))
+        headers = realtime.with_key(request.headers, request.scope.get("subprotocols", ()))
         sent = headers.get(b"authorization", b"").partition(b" ")[2]
         if not self.auth.needs_key and not sent.startswith(keys.PREFIX.encode()):
             headers = {name: value for name, value in headers.items() if name != b"authorization"}
-        return await self.auth.admit(headers, call.scope.get("client"))
+        return await self.auth.admit(headers, request.scope.get("client"))
 
-    def find(self, call: WireRequest) -> tuple[Endpoint, tuple[str, ...]]:
-        path = call.scope["path"]
-        if call.scope["type"] == "websocket":
-            if call.address != realtime.PATH.encode():
-                raise unknown_url(404, call.method, path)
+    def find(self, request: WireRequest) -> tuple[Endpoint, tuple[str, ...]]:
+        path = request.scope["path"]
+        if request.scope["type"] == "websocket":
+            if request.raw_path != realtime.PATH.encode():
+                raise unknown_url(404, request.method, path)
             return _REALTIME_ROUTE, ()
         try:
-            return super().find(call)
+            return super().find(request)
         except (NotFound, HttpError) as error:
             headers = error.headers if isinstance(error, HttpError) else NO_HEADERS
-            raise unknown_url(error.status, call.method, path, headers) from error
+            raise unknown_url(error.status, request.method, path, headers) from error
 
-    async def decode(self, call: WireRequest) -> None:
-        assert call.endpoint is not None
-        call.query = wire_request.parameters(call.scope["query_string"], call.endpoint.query)
-        if call.endpoint.body is not None:
-            call.raw = await call.stream.whole()
-            call.body = _decoded(call.raw, call.headers)
+    async def decode(self, request: WireRequest) -> None:
+        assert request.endpoint is not None
+        request.query = wire_request.parameters(request.scope["query_string"], request.endpoint.query)
+        if request.endpoint.body is not None:
+            request.raw = await request.stream.whole()
+            request.body = _decoded(request.raw, request.headers)
 
-    def refusal(self, call: WireRequest, failure: Exception) -> tuple[HttpResponse, str]:
-        return wire_error(failure, is_trusted=is_trusted(call)).answer(), code_of(failure)
+    def error_response(self, request: WireRequest, failure: Exception) -> tuple[HttpResponse, str]:
+        return wire_error(failure, is_trusted=is_trusted(request)).response(), code_of(failure)
 
 
 def _decoded(raw: bytes, headers: dict[bytes, bytes]) -> dict[str, Any]:
     if not raw:
         return {}
-    body.need_type(headers, JSON)
+    body.require_type(headers, JSON)
     try:
         decoded = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:

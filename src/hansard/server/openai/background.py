@@ -30,7 +30,7 @@ from hansard.store import Store
 
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 """Events that end a stream of the endpoint."""
-RECORDED = ("completed", "incomplete")
+WITH_ANSWER = ("completed", "incomplete")
 """How a response ended that has an answer."""
 _MOST = 100
 _COME_BACK = 5
@@ -43,40 +43,40 @@ _ECHOED: dict[str, Any] = {
 """What a response says again of what was asked, and what stands there when it was not said."""
 _LOG = logging.getLogger("hansard.server")
 
-Answered = Callable[[dict[str, Any], int], Awaitable[object]]
+StoreAnswer = Callable[[dict[str, Any], int], Awaitable[object]]
 """Stores an answer. Is given the response, and the revision of the record that waits for it."""
 
 
 class Background:
     """The responses that this process is at work on."""
 
-    def __init__(self, stopping: Shutdown) -> None:
-        self.stopping = stopping
+    def __init__(self, shutdown: Shutdown) -> None:
+        self.shutdown = shutdown
         self._running: dict[tuple[str, str | None, str], CancelScope] = {}
 
     async def start(
         self,
-        call: WireRequest,
+        request: WireRequest,
         body: dict[str, Any],
         given: list[Message],
         conversation_id: str | None,
-        answered: Answered,
+        store_answer: StoreAnswer,
     ) -> str:
         """Begins a response, and gives its id. `conversation_id` is None where there is no conversation yet."""
-        if call.body.get("store") is False:
+        if request.body.get("store") is False:
             raise invalid("A response in the background must be stored: 'store' cannot be false.", "store")
         if len(self._running) >= _MOST:
             raise RateLimited(f"this server works on {_MOST} responses at a time", retry_after=_COME_BACK)
         id = ids.new_id("resp_")
         items = [item for message in given for item in openai_items.items_of(message)]
-        record = ResponseRecord(items=items).under_way(_queued(call.body, id))
-        revision = await response_record.put(call.store, id, record, revision=0, conversation_id=conversation_id)
-        run = BackgroundRun(call, id, record, revision, conversation_id, self.stopping)
-        place = _place(call.store, id)
+        record = ResponseRecord(items=items).under_way(_queued(request.body, id))
+        revision = await response_record.put(request.store, id, record, revision=0, conversation_id=conversation_id)
+        run = BackgroundRun(request, id, record, revision, conversation_id, self.shutdown)
+        place = _place(request.store, id)
         self._running[place] = run.scope
-        task = asyncio.create_task(run.to_the_end({**body, "stream": True}, answered))
-        self.stopping.tasks.add(task)
-        task.add_done_callback(self.stopping.tasks.discard)
+        task = asyncio.create_task(run.execute({**body, "stream": True}, store_answer))
+        self.shutdown.tasks.add(task)
+        task.add_done_callback(self.shutdown.tasks.discard)
         task.add_done_callback(lambda _: self._running.pop(place, None))
         return id
 
@@ -102,49 +102,49 @@ class BackgroundRun:
 
     def __init__(
         self,
-        call: WireRequest,
+        request: WireRequest,
         id: str,
         record: ResponseRecord,
         revision: int,
         conversation_id: str | None,
-        stopping: Shutdown,
+        shutdown: Shutdown,
     ) -> None:
         self.scope = CancelScope()
-        self._call = call
-        self._store = call.store
+        self._request = request
+        self._store = request.store
         self._id = id
         self._record = record
         self._revision = revision
         self._conversation_id = conversation_id
-        self._stopping = stopping
+        self._shutdown = shutdown
         self._one_write = asyncio.Lock()
 
-    async def to_the_end(self, body: dict[str, Any], answered: Answered) -> None:
-        keeping = asyncio.create_task(self._keep())
+    async def execute(self, body: dict[str, Any], store_answer: StoreAnswer) -> None:
+        keeping = asyncio.create_task(self._renew_lease_until_done())
         response: dict[str, Any] | None = None
         failure: Exception | None = None
         try:
             with self.scope:
-                response = await self._asked(body)
+                response = await self._ask_endpoint(body)
         except Exception as error:
             failure = error
         finally:
             keeping.cancel()
             await asyncio.wait({keeping})
         try:
-            if response is not None and response.get("status") in RECORDED:
-                await self._store_answer(response, answered)
+            if response is not None and response.get("status") in WITH_ANSWER:
+                await self._store_answer(response, store_answer)
             elif response is not None:
                 await self._put(self._record.changed(_without_answer(response), lease_until=None))
             else:
-                await self._put(self._record.ended("failed", _told(failure)))
+                await self._put(self._record.ended("failed", _error_of(failure)))
         except Exception as error:
             _LOG.error("response %s cannot be recorded: %r", self._id, error)
 
-    async def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_endpoint(self, body: dict[str, Any]) -> dict[str, Any]:
         """Asks the endpoint, and gives the response as it was in the end."""
         begun = False
-        async with self._call.services.upstream.ask("/responses", body) as answer:
+        async with self._request.services.upstream.ask("/responses", body) as answer:
             async for _, data in events(answer):
                 if not isinstance(data, dict):
                     continue
@@ -161,15 +161,15 @@ class BackgroundRun:
                     await self._put(self._record.under_way({**response, "status": "in_progress"}))
         raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
 
-    async def _store_answer(self, response: dict[str, Any], answered: Answered) -> None:
+    async def _store_answer(self, response: dict[str, Any], store_answer: StoreAnswer) -> None:
         """Stores the answer. From here on nobody can cancel it."""
         claim = {**self._record.envelope, "status": "in_progress"}
         if not await self._put(self._record.under_way(claim, is_claimed=True)):
             return
         try:
-            await answered(response, self._revision)
+            await store_answer(response, self._revision)
         except Exception as error:
-            await self._give_up(error)
+            await self._mark_failed(error)
             return
         await self._release(response)
 
@@ -182,29 +182,29 @@ class BackgroundRun:
         record = self._record.changed(response) if found.record.last is None else found.record
         await self._put(structs.replace(record, lease_until=None, is_claimed=False))
 
-    async def _give_up(self, error: Exception) -> None:
+    async def _mark_failed(self, error: Exception) -> None:
         """The answer could not be stored. The record may say already where it would have been."""
         found = await response_record.find(self._store, self._id)
         if found is None:
             return  # it was deleted, with its conversation
         self._revision, self._conversation_id = found.revision, found.conversation_id
-        await self._put(self._record.ended("failed", _told(error)))
+        await self._put(self._record.ended("failed", _error_of(error)))
 
-    async def _keep(self) -> None:
+    async def _renew_lease_until_done(self) -> None:
         """Renews the lease. Hangs up when the server ends, or the lease is lost."""
-        stop = self._stopping.watch()
+        stop = self._shutdown.watch()
         try:
-            while self._record.holds:
+            while self._record.is_leased:
                 try:
                     await asyncio.wait_for(stop.wait(), _RENEW)
                     break
                 except TimeoutError:
-                    await self._renew()
+                    await self._renew_lease()
             self.scope.cancel()
         finally:
-            self._stopping.forget(stop)
+            self._shutdown.discard(stop)
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         try:
             await self._put(self._record.under_way(self._record.envelope))
         except HansardError as error:
@@ -238,7 +238,7 @@ def _without_answer(response: dict[str, Any]) -> dict[str, Any]:
     return {**response, "status": "failed", "error": error}
 
 
-def _told(failure: Exception | None) -> dict[str, Any]:
+def _error_of(failure: Exception | None) -> dict[str, Any]:
     """Why a response failed, in one of the few words that a response has for it."""
     if failure is None:
         return response_record.ENDED

@@ -33,33 +33,35 @@ _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
 
 
 @routes.post("/chat/completions", is_slow=True)
-async def create_completion(call: WireRequest) -> HttpResponse:
+async def create_completion(request: WireRequest) -> HttpResponse:
     """Asks the model endpoint; with a conversation, adds its history and records what was said."""
-    id = call.headers.get(b"hansard-conversation")
+    id = request.headers.get(b"hansard-conversation")
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
-    given = [] if conversation is None else _given(call)
-    asking = ModelRequest(call, conversation)
-    own = stored_completions.id_for(call)
-    if call.body.get("stream"):
-        return await answer_cache.streamed(_relay(call, conversation, given, asking, own))
-    async with asking.alone():
-        if (known := await asking.known()) is not None:
+    given = [] if conversation is None else _given(request)
+    model_request = ModelRequest(request, conversation)
+    own = stored_completions.id_for(request)
+    if request.body.get("stream"):
+        return await answer_cache.stream_response(_relay(request, conversation, given, model_request, own))
+    async with model_request.serialized():
+        if (known := await model_request.cached_answer()) is not None:
             return HttpResponse(known)
-        plan = await _plan(call, conversation, given)
-        async with call.services.upstream.ask("/chat/completions", plan.body) as answer:
+        plan = await _plan(request, conversation, given)
+        async with request.services.upstream.ask("/chat/completions", plan.body) as answer:
             completion = object_of(await whole(answer))
         if own is not None:
             completion["id"] = own
         shown = encoded(completion)
         if conversation is not None:
-            await _record(call, plan, _said(completion), completion, asking=asking, answer=shown)
-        if own is not None and _said(completion) is not None:
-            await stored_completions.keep(call, completion, conversation)
+            await _record(
+                request, plan, _assistant_message(completion), completion, model_request=model_request, answer=shown
+            )
+        if own is not None and _assistant_message(completion) is not None:
+            await stored_completions.store_completion(request, completion, conversation)
     return HttpResponse(shown)
 
 
-def _given(call: WireRequest) -> list[dict[str, Any]]:
-    given = call.body.get("messages")
+def _given(request: WireRequest) -> list[dict[str, Any]]:
+    given = request.body.get("messages")
     if given is None:
         raise missing("messages")
     if not isinstance(given, list):
@@ -82,16 +84,16 @@ class CompletionPlan(Struct, frozen=True):
     """The conversation does already: one that is deleted meanwhile stays deleted."""
 
 
-async def _plan(call: WireRequest, id: str | None, given: list[dict[str, Any]]) -> CompletionPlan:
+async def _plan(request: WireRequest, id: str | None, given: list[dict[str, Any]]) -> CompletionPlan:
     if id is None:
-        return CompletionPlan(call.body, given, None)
-    exists = await call.store.get_conversation(id) is not None
-    history = [message async for message in call.store.iter_messages(id)]
+        return CompletionPlan(request.body, given, None)
+    exists = await request.store.get_conversation(id) is not None
+    history = [message async for message in request.store.iter_messages(id)]
     new = [message for message in given if message["role"] not in _INSTRUCTIONS]
     instructions = [message for message in given if message["role"] in _INSTRUCTIONS]
     # The calls of the history may be answered by what is new: both are read as one.
     both = [*history, *(_message(each, "") for each in new)]
-    body = {**call.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
+    body = {**request.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
     return CompletionPlan(body, new, id, exists)
 
 
@@ -99,7 +101,7 @@ def _message(native: dict[str, Any], id: str, usage: Usage | None = None) -> Mes
     return Message(native["role"], native, id, format=openai_chat.FORMAT, usage=usage)
 
 
-def _said(completion: dict[str, Any]) -> dict[str, Any] | None:
+def _assistant_message(completion: dict[str, Any]) -> dict[str, Any] | None:
     choices = completion.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     message = first.get("message")
@@ -107,12 +109,12 @@ def _said(completion: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def _record(
-    call: WireRequest,
+    request: WireRequest,
     plan: CompletionPlan,
     said: dict[str, Any] | None,
     completion: dict[str, Any],
     *,
-    asking: ModelRequest,
+    model_request: ModelRequest,
     answer: bytes,
 ) -> None:
     """Stores what was asked and the first answer in one batch. Without an answer nothing is stored."""
@@ -120,11 +122,11 @@ async def _record(
         raise WireError(502, "The model endpoint gave no answer.", code="upstream", type="server_error")
     id = plan.conversation
     assert id is not None
-    new_id = retries.marked(retries.mark_of(call, id))
+    new_id = retries.new_ids(retries.mark_of(request, id))
     batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
     batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
-    await call.store.append(id, batch, create=not plan.exists)
-    asking.recorded(id, batch[-1].id, answer)
+    await request.store.append(id, batch, create=not plan.exists)
+    model_request.remember(id, batch[-1].id, answer)
 
 
 def _usage(completion: dict[str, Any]) -> Usage | None:
@@ -137,7 +139,11 @@ def _usage(completion: dict[str, Any]) -> Usage | None:
 
 
 async def _relay(
-    call: WireRequest, conversation: str | None, given: list[dict[str, Any]], asking: ModelRequest, own: str | None
+    request: WireRequest,
+    conversation: str | None,
+    given: list[dict[str, Any]],
+    model_request: ModelRequest,
+    own: str | None,
 ) -> AsyncIterator[bytes]:
     """The endpoint's chunks. Its last word is held back until the answer is recorded."""
     chunks = Chunks()
@@ -145,23 +151,23 @@ async def _relay(
 
     async def end(last: bytes) -> None:
         if plan.conversation is not None:
-            await _record(call, plan, chunks.message(), chunks.completion, asking=asking, answer=last)
+            await _record(request, plan, chunks.message(), chunks.completion, model_request=model_request, answer=last)
         if own is not None and chunks.is_finished:
-            await stored_completions.keep(call, chunks.whole(own), plan.conversation)
+            await stored_completions.store_completion(request, chunks.whole(own), plan.conversation)
 
     try:
-        async with asking.alone():
-            if (known := await asking.known()) is not None:
+        async with model_request.serialized():
+            if (known := await model_request.cached_answer()) is not None:
                 yield known
                 return
-            plan = await _plan(call, conversation, given)
-            async with call.services.upstream.ask("/chat/completions", plan.body) as answer:
-                async for raw in _heard(call, answer, chunks, own):
+            plan = await _plan(request, conversation, given)
+            async with request.services.upstream.ask("/chat/completions", plan.body) as answer:
+                async for raw in _collected_events(request, answer, chunks, own):
                     if not ended and is_done(raw):
                         await end(raw)
                         ended = True
                     begun = True
-                    yield asking.passed(raw)
+                    yield model_request.note_piece(raw)
             if not ended and chunks.is_finished:
                 # Not every endpoint has a last word.
                 await end(b"")
@@ -176,10 +182,10 @@ async def _relay(
         yield event({"error": wire_error(error, is_trusted=False).error()})
 
 
-async def _heard(call: WireRequest, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
+async def _collected_events(request: WireRequest, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
     """The events, added up. Who has the whole answer has it, and may leave before the last word."""
     try:
-        async for raw, data in events(answer, call.stream.gone):
+        async for raw, data in events(answer, request.stream.disconnected):
             if isinstance(data, dict):
                 chunks.add(data)
             yield event({**data, "id": own}) if own is not None and isinstance(data, dict) and "id" in data else raw

@@ -22,7 +22,7 @@ routes = WireRoutes()
 _ATTEMPTS = 5
 
 
-def shown(conversation: Conversation) -> dict[str, Any]:
+def conversation_object(conversation: Conversation) -> dict[str, Any]:
     return {
         "id": conversation.id,
         "object": "conversation",
@@ -31,7 +31,7 @@ def shown(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-async def need(store: Store, id: str, what: str = "Conversation") -> Conversation:
+async def require(store: Store, id: str, what: str = "Conversation") -> Conversation:
     """The conversation, or 404: also where it is behind a wall."""
     try:
         found = await store.get_conversation(id)
@@ -72,39 +72,41 @@ def fresh_id(prefix: str) -> str:
 
 
 @routes.post(ALL)
-async def create_conversation(call: WireRequest) -> dict[str, Any]:
+async def create_conversation(request: WireRequest) -> dict[str, Any]:
     """Makes a conversation, with its first items, all or nothing."""
-    only(call.body, "items", "metadata")
-    metadata = metadata_given(call.body)
-    items = items_given(call.body, "items", required=False)
+    only(request.body, "items", "metadata")
+    metadata = metadata_given(request.body)
+    items = items_given(request.body, "items", required=False)
     id = fresh_id("conv_")
     if not items:
-        return shown(await call.store.create_conversation(id, metadata=metadata))
-    messages = messages_given(items, retries.marked(retries.mark_of(call, id)))
-    await call.store.append(id, messages, metadata=metadata)
-    await call.services.references.add(call.store, id, [message.id for message in messages])
-    return shown(await need(call.store, id))
+        return conversation_object(await request.store.create_conversation(id, metadata=metadata))
+    messages = messages_given(items, retries.new_ids(retries.mark_of(request, id)))
+    await request.store.append(id, messages, metadata=metadata)
+    await request.services.references.add(request.store, id, [message.id for message in messages])
+    return conversation_object(await require(request.store, id))
 
 
 @routes.get(ONE)
-async def get_conversation(call: WireRequest) -> dict[str, Any]:
+async def get_conversation(request: WireRequest) -> dict[str, Any]:
     """One conversation."""
-    return shown(await need(call.store, call.path[0]))
+    return conversation_object(await require(request.store, request.path[0]))
 
 
 @routes.post(ONE)
-async def update_conversation(call: WireRequest) -> dict[str, Any]:
+async def update_conversation(request: WireRequest) -> dict[str, Any]:
     """Sets the metadata anew."""
-    only(call.body, "metadata")
-    if "metadata" not in call.body:
+    only(request.body, "metadata")
+    if "metadata" not in request.body:
         raise missing("metadata")
-    return shown(await set_metadata(call.store, call.path[0], metadata_given(call.body), "Conversation"))
+    return conversation_object(
+        await set_metadata(request.store, request.path[0], metadata_given(request.body), "Conversation")
+    )
 
 
 async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: str) -> Conversation:
     """The store merges metadata: what is not given any more is taken out, and nobody may come between."""
     for attempt in range(1, _ATTEMPTS + 1):
-        found = await need(store, id, what)
+        found = await require(store, id, what)
         change = {**dict.fromkeys(found.metadata), **metadata}
         version = found.version if store.capabilities.compare_and_swap else None
         try:
@@ -118,28 +120,28 @@ async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: st
 
 
 @routes.delete(ONE)
-async def delete_conversation(call: WireRequest) -> dict[str, Any]:
+async def delete_conversation(request: WireRequest) -> dict[str, Any]:
     """Deletes a conversation and everything in it."""
-    return await deleted(call.store, call.path[0], "Conversation", "conversation.deleted")
+    return await delete(request.store, request.path[0], "Conversation", "conversation.deleted")
 
 
-async def deleted(store: Store, id: str, what: str, name: str) -> dict[str, Any]:
-    await need(store, id, what)
+async def delete(store: Store, id: str, what: str, name: str) -> dict[str, Any]:
+    await require(store, id, what)
     if not await store.delete_conversation(id):
         raise not_found(what, id)
     return {"id": id, "object": name, "deleted": True}
 
 
 @routes.get(ALL, query=("limit", "order", "after", "user"))
-async def list_conversations(call: WireRequest) -> dict[str, Any]:
+async def list_conversations(request: WireRequest) -> dict[str, Any]:
     """A page of conversations, those with the newest messages first. OpenAI has no such route."""
-    after = call.parameter("after")
+    after = request.parameter("after")
     if after is not None and not cursors.is_cursor(after):
-        found = await call.store.get_conversation(after)
+        found = await request.store.get_conversation(after)
         if found is None:
             raise invalid(f"Conversation with id '{after[:256]}' not found.", "after")
         after = cursors.of_conversation(found, "last_message_at")
-    page = await call.store.list_conversations(
-        user_id=call.parameter("user"), order=call.order, limit=call.limit, after=after
+    page = await request.store.list_conversations(
+        user_id=request.parameter("user"), order=request.order, limit=request.limit, after=after
     )
-    return listed([shown(each) for each in page.items], has_more=page.next_cursor is not None)
+    return listed([conversation_object(each) for each in page.items], has_more=page.next_cursor is not None)

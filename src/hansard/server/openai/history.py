@@ -39,7 +39,7 @@ _ANSWERS = {
 }
 """What answers them, and where it names them."""
 _ANSWER = "_output"
-NOT_SAID = ("compaction_trigger",)
+TRIGGERS = ("compaction_trigger",)
 """Items that ask the endpoint to do something, and are no part of what is said."""
 
 
@@ -127,7 +127,7 @@ def _is_native(message: Message, reading: Reading) -> bool:
         return False  # nobody's: an endpoint would refuse it, and with it all that is ever said here
     is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], OtherPart) and not part.is_hosted
     # A call of a tool that could not be read has lost its answer, which stands by itself.
-    return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *NOT_SAID)
+    return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *TRIGGERS)
 
 
 def _native(message: Message) -> Reading:

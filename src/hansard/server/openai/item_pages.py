@@ -59,7 +59,7 @@ async def items(
     for message in messages:
         found += _in_order(openai_items.items_of(message), order)
     if not found:
-        await conversations.need(store, conversation_id)
+        await conversations.require(store, conversation_id)
     return found[:limit], messages.has_more or len(found) > limit
 
 
@@ -72,18 +72,18 @@ async def _from(
     except MessageNotFound:
         pass
     except ValidationError as error:
-        await conversations.need(store, conversation_id)
+        await conversations.require(store, conversation_id)
         raise invalid(f"Invalid 'after': {error}", "after") from error
     assert after is not None
     if (place := deleted.get(store, conversation_id, after)) is not None:
         return [], await store.get_messages(conversation_id, limit=limit, order=order, after=place)
     message = await _part(store, conversation_id, after)
     if message is None:
-        raise await no_place(store, conversation_id, after, "after")
+        raise await no_such_place(store, conversation_id, after, "after")
     rest = _in_order(openai_items.items_of(message), order)
     at = next((number for number, item in enumerate(rest) if item["id"] == after), None)
     if at is None:
-        raise await no_place(store, conversation_id, after, "after")
+        raise await no_such_place(store, conversation_id, after, "after")
     return rest[at + 1 :], await store.get_messages(conversation_id, limit=limit, order=order, after=message.id)
 
 
@@ -97,9 +97,11 @@ async def _part(store: Store, conversation_id: str, item_id: str) -> Message | N
         return None
 
 
-async def no_place(store: Store, conversation_id: str, id: str, param: str, what: str = "Conversation") -> WireError:
+async def no_such_place(
+    store: Store, conversation_id: str, id: str, param: str, what: str = "Conversation"
+) -> WireError:
     """Why there is nothing to page from: no such conversation, or nothing of this id in it."""
-    await conversations.need(store, conversation_id, what)
+    await conversations.require(store, conversation_id, what)
     return invalid(f"Invalid '{param}': there is no item with id '{id[:256]}' here.", param)
 
 

@@ -21,82 +21,87 @@ routes = WireRoutes()
 _INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
 
 
-def check_include(call: WireRequest) -> None:
+def check_include(request: WireRequest) -> None:
     """Nothing is ever left out of an item, so there is nothing to add: new names are taken, nonsense is not."""
-    for name in call.query.get("include", ()):
+    for name in request.query.get("include", ()):
         if not _INCLUDE.fullmatch(name):
             raise invalid(f"Invalid value: '{name[:80]}' is nothing that can be included.", "include")
 
 
 @routes.post(ALL, query=("include",))
-async def create_items(call: WireRequest) -> dict[str, Any]:
+async def create_items(request: WireRequest) -> dict[str, Any]:
     """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
-    check_include(call)
-    only(call.body, "items")
-    items = items_given(call.body, "items", required=True)
-    added = await add(call, call.path[0], items)
+    check_include(request)
+    only(request.body, "items")
+    items = items_given(request.body, "items", required=True)
+    added = await add(request, request.path[0], items)
     return listed([item for message in added for item in openai_items.items_of(message)])
 
 
-async def add(call: WireRequest, conversation_id: str, items: list[Any]) -> list[Message]:
-    mark = retries.mark_of(call, conversation_id)
-    async with call.services.retries.one_at_a_time(mark):
+async def add(request: WireRequest, conversation_id: str, items: list[Any]) -> list[Message]:
+    mark = retries.mark_of(request, conversation_id)
+    async with request.services.retries.one_at_a_time(mark):
         # Checked before anything is looked up: what is wrong is wrong on a retry too.
-        messages = conversations.messages_given(items, _new_ids(call, conversation_id, mark))
+        messages = conversations.messages_given(items, _new_ids(request, conversation_id, mark))
         fresh = sum(1 for message in messages if message.id.endswith(mark))
-        if call.is_retry and fresh and (found := await retries.find(call, conversation_id, mark, fresh)):
-            messages = conversations.messages_given(items, retries.known(found))
+        if request.is_retry and fresh and (found := await retries.find_stored(request, conversation_id, mark, fresh)):
+            messages = conversations.messages_given(items, retries.stored_ids(found))
         try:
-            appended = await call.store.append(conversation_id, messages, create=False, on_duplicate="error")
+            appended = await request.store.append(conversation_id, messages, create=False, on_duplicate="error")
         except ConversationNotFound:
             raise not_found("Conversation", conversation_id) from None
         except Conflict as error:
             raise conversations.duplicate(error) from error
-        await call.services.references.add(call.store, conversation_id, [message.id for message in messages])
+        await request.services.references.add(request.store, conversation_id, [message.id for message in messages])
     return appended.messages
 
 
-def _new_ids(call: WireRequest, conversation_id: str, mark: str) -> NewId:
+def _new_ids(request: WireRequest, conversation_id: str, mark: str) -> NewId:
     """With an `Idempotency-Key` the ids come from the key: then a repeated request needs no count."""
-    key = call.headers.get(b"idempotency-key")
+    key = request.headers.get(b"idempotency-key")
     if key is None:
-        return retries.marked(mark)
+        return retries.new_ids(mark)
     name = key.decode("latin-1")
     return lambda prefix, number: idempotency.id_from(name, prefix, conversation_id, str(number))
 
 
 @routes.get(ALL, query=("limit", "order", "after", "include"))
-async def list_items(call: WireRequest) -> dict[str, Any]:
+async def list_items(request: WireRequest) -> dict[str, Any]:
     """A page of items, newest first unless told otherwise."""
-    check_include(call)
+    check_include(request)
     found, has_more = await item_pages.items(
-        call.store, call.path[0], call.order, call.limit, call.parameter("after"), call.services.deleted
+        request.store,
+        request.path[0],
+        request.order,
+        request.limit,
+        request.parameter("after"),
+        request.services.deleted,
     )
     return listed(found, has_more=has_more)
 
 
 @routes.get(ONE, query=("include",))
-async def get_item(call: WireRequest) -> dict[str, Any]:
+async def get_item(request: WireRequest) -> dict[str, Any]:
     """One item."""
-    check_include(call)
-    _, item = await _find(call, *call.path)
+    check_include(request)
+    _, item = await _find(request, *request.path)
     return item
 
 
 @routes.delete(ONE)
-async def delete_item(call: WireRequest) -> dict[str, Any]:
+async def delete_item(request: WireRequest) -> dict[str, Any]:
     """Deletes an item, and gives the conversation. One of several items of a message takes the message with it."""
-    message, _ = await _find(call, *call.path)
-    if not await call.store.delete_message(call.path[0], message.id):
-        raise not_found("Item", call.path[1])
+    message, _ = await _find(request, *request.path)
+    if not await request.store.delete_message(request.path[0], message.id):
+        raise not_found("Item", request.path[1])
     for item in openai_items.items_of(message):
-        call.services.deleted.add(call.store, call.path[0], item["id"], message.cursor)
-    return conversations.shown(await conversations.need(call.store, call.path[0]))
+        request.services.deleted.add(request.store, request.path[0], item["id"], message.cursor)
+    return conversations.conversation_object(await conversations.require(request.store, request.path[0]))
 
 
-async def _find(call: WireRequest, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
-    found = await item_pages.find_item(call.store, conversation_id, item_id)
+async def _find(request: WireRequest, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]]:
+    found = await item_pages.find_item(request.store, conversation_id, item_id)
     if found is not None:
         return found
-    await conversations.need(call.store, conversation_id)
+    await conversations.require(request.store, conversation_id)
     raise not_found("Item", item_id)

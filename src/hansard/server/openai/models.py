@@ -16,21 +16,21 @@ _STEPS = frozenset((".", ".."))
 
 
 @routes.get("/models", is_slow=True)
-async def list_models(call: WireRequest) -> HttpResponse:
+async def list_models(request: WireRequest) -> HttpResponse:
     """The models of the endpoint."""
-    return await _passed(call, "/models")
+    return await _passed(request, "/models")
 
 
 @routes.get("/models/{model}", is_slow=True)
-async def get_model(call: WireRequest) -> HttpResponse:
+async def get_model(request: WireRequest) -> HttpResponse:
     """One of them."""
-    id = call.path[0]
+    id = request.path[0]
     if not id or not _STEPS.isdisjoint(id.replace("\\", "/").split("/")):
         # It would lead elsewhere, there or on the way, with a key that is only for what is passed on.
         raise not_found("Model", id)
-    return await _passed(call, "/models/" + quote(id, safe=""))
+    return await _passed(request, "/models/" + quote(id, safe=""))
 
 
-async def _passed(call: WireRequest, path: str) -> HttpResponse:
-    async with call.services.upstream.ask(path) as answer:
+async def _passed(request: WireRequest, path: str) -> HttpResponse:
+    async with request.services.upstream.ask(path) as answer:
         return HttpResponse(encoded(object_of(await whole(answer))))

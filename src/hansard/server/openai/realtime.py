@@ -32,7 +32,7 @@ from hansard.formats import openai_items
 from hansard.model import Message
 from hansard.server import parameters
 from hansard.server.openai import conversations
-from hansard.server.openai.retries import Retries, give_way
+from hansard.server.openai.retries import Retries, back_off
 from hansard.server.openai.wire_errors import WireError, code_of, invalid, missing, not_found, wire_error
 from hansard.server.openai.wire_request import WireRequest
 from hansard.store import Store
@@ -59,17 +59,17 @@ class Guard:
 
     def __init__(self, handshake: WireRequest) -> None:
         self._handshake = handshake
-        self._parts = handshake.parts
+        self._context = handshake.context
         self._event = handshake
 
-    def begun(self, conversation_id: str) -> None:
+    def started(self, conversation_id: str) -> None:
         """The handshake is about to be answered."""
-        self._handshake.more = {"conversation_id": conversation_id}
-        self._parts.observe(self._handshake, _SWITCHED)
+        self._handshake.extra_ids = {"conversation_id": conversation_id}
+        self._context.observe(self._handshake, _SWITCHED)
 
-    def holds(self) -> bool:
+    def is_still_valid(self) -> bool:
         """Whether the key is still valid."""
-        return self._parts.auth.holds(self._handshake.known_caller)
+        return self._context.auth.is_still_valid(self._handshake.known_caller)
 
     def admit(self, text: str, *, counts: bool = True) -> None:
         """Refuses an event: `Unauthenticated` ends the session, any other error only the event.
@@ -77,19 +77,19 @@ class Guard:
         One that does not count as a request is only weighed.
         """
         caller = self._handshake.known_caller
-        self._event = self._handshake.event(len(text.encode()))
+        self._event = self._handshake.new_event(len(text.encode()))
         if counts:
-            self._parts.auth.admit_again(caller)
-        self._parts.auth.charge(caller, self._event.received)
+            self._context.auth.admit_again(caller)
+        self._context.auth.charge(caller, self._event.received)
 
-    def answered(self, on: dict[str, str], failure: Exception | None) -> None:
+    def observe(self, on: dict[str, str], failure: Exception | None) -> None:
         """Tells those who observe of an event, before it is answered."""
-        self._event.more = on
+        self._event.extra_ids = on
         if failure is None:
-            self._parts.observe(self._event, 200)
+            self._context.observe(self._event, 200)
             return
         status = wire_error(failure, is_trusted=False).status
-        self._parts.observe(self._event, status, code_of(failure))
+        self._context.observe(self._event, status, code_of(failure))
 
 
 class RealtimeSession:
@@ -115,14 +115,14 @@ class RealtimeSession:
             "conversation.item.truncate": self._truncate,
         }
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         self._emit({"type": "session.created", "session": self._session})
         self._emit(
             {"type": "conversation.created", "conversation": {"id": self._id, "object": "realtime.conversation"}}
         )
         await self._flush()
 
-    async def hear(self, text: str) -> None:
+    async def handle(self, text: str) -> None:
         """One event of the client. What is wrong with it is said, and the session goes on."""
         event: Event = {}
         failure: Exception | None = None
@@ -132,8 +132,8 @@ class RealtimeSession:
             await self._handler(event["type"])(event)
         except (WireError, openai_items.BadItem, HansardError) as error:
             failure = error
-            self._answers = [refusal(error, event.get("event_id"))]
-        self._guard.answered(self._about(event), failure)
+            self._answers = [error_event(error, event.get("event_id"))]
+        self._guard.observe(self._about(event), failure)
         if isinstance(failure, Unavailable | Unauthenticated) and not isinstance(failure, RateLimited):
             raise failure
         await self._flush()
@@ -175,21 +175,21 @@ class RealtimeSession:
         item = openai_items.checked(event.get("item"), "item")
         message = openai_items.message_of(item, item.get("id") or ids.new_id("item_"))
         previous = event.get("previous_item_id")
-        async with self._retries.writing(self._store, self._id):
-            await self._refuse_known(message.id)
+        async with self._retries.exclusive_write(self._store, self._id):
+            await self._refuse_stored(message.id)
             try:
                 previous = await (self._append(message) if previous is None else self._insert(message, previous))
             except ConversationNotFound:
                 raise not_found("Conversation", self._id) from None
         for kind in ("conversation.item.added", "conversation.item.done"):
-            self._emit({"type": kind, "item": _shown(message), "previous_item_id": previous})
+            self._emit({"type": kind, "item": _realtime_item(message), "previous_item_id": previous})
 
-    async def _refuse_known(self, id: str) -> None:
+    async def _refuse_stored(self, id: str) -> None:
         try:
             await self._store.get_message(self._id, id)
         except MessageNotFound:
             return
-        raise _known(id)
+        raise _duplicate_id(id)
 
     async def _append(self, message: Message) -> str | None:
         """Adds a message at the end. One that is deleted meanwhile stays deleted."""
@@ -209,16 +209,16 @@ class RealtimeSession:
             except Conflict:
                 if attempt == _ATTEMPTS:
                     raise
-                await give_way(attempt)
+                await back_off(attempt)
         raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, message: Message, previous: Any) -> str | None:
         """A snapshot of the whole, with the message in its place: nobody may come between."""
-        found = await conversations.need(self._store, self._id)
+        found = await conversations.require(self._store, self._id)
         history = [each async for each in self._store.iter_messages(self._id)]
         places = {each.id: number + 1 for number, each in enumerate(history)}
         if message.id in places:
-            raise _known(message.id)
+            raise _duplicate_id(message.id)
         at = 0 if previous == _ROOT else places.get(previous) if isinstance(previous, str) else None
         if at is None:
             raise invalid(f"Item with id '{previous}' not found.", "previous_item_id")
@@ -237,7 +237,7 @@ class RealtimeSession:
             raise not_found("Item", id) from None
 
     async def _retrieve(self, event: Event) -> None:
-        self._emit({"type": "conversation.item.retrieved", "item": _shown(await self._find(event))})
+        self._emit({"type": "conversation.item.retrieved", "item": _realtime_item(await self._find(event))})
 
     async def _delete(self, event: Event) -> None:
         message = await self._find(event)
@@ -261,11 +261,11 @@ class RealtimeSession:
         self._emit({"type": "conversation.item.truncated", **told})
 
 
-def _known(id: str) -> WireError:
+def _duplicate_id(id: str) -> WireError:
     return conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
 
-def refusal(failure: Exception, event_id: Any) -> Event:
+def error_event(failure: Exception, event_id: Any) -> Event:
     """What is wrong with an event of the client, or with the session."""
     error = wire_error(failure, is_trusted=False).error()
     return {"type": "error", "error": {**error, "event_id": event_id}}
@@ -286,7 +286,7 @@ def _event(text: str) -> Event:
     return event
 
 
-def _shown(message: Message) -> Event:
+def _realtime_item(message: Message) -> Event:
     item = openai_items.items_of(message)[0]
     return {**item, "id": message.id, "object": "realtime.item"}
 
@@ -345,16 +345,16 @@ def subprotocol(socket: WebSocket) -> str | None:
     return _PROTOCOL if _PROTOCOL in socket.scope.get("subprotocols", ()) else None
 
 
-async def find(store: Store, read_handshake: Handshake) -> None:
+async def check_conversation(store: Store, handshake: Handshake) -> None:
     """Refuses a conversation that must be there, and is not."""
-    if read_handshake.conversation is not None and not read_handshake.creates:
-        await conversations.need(store, read_handshake.conversation)
+    if handshake.conversation is not None and not handshake.creates:
+        await conversations.require(store, handshake.conversation)
 
 
-async def begin(store: Store, read_handshake: Handshake) -> str:
+async def open_conversation(store: Store, handshake: Handshake) -> str:
     """The conversation of a session, made where it is missing."""
-    id = read_handshake.conversation or conversations.fresh_id("conv_")
-    if read_handshake.conversation is None or (read_handshake.creates and await store.get_conversation(id) is None):
+    id = handshake.conversation or conversations.fresh_id("conv_")
+    if handshake.conversation is None or (handshake.creates and await store.get_conversation(id) is None):
         await store.create_conversation(id)
     return id
 
@@ -363,21 +363,21 @@ async def realtime(_: object) -> None:
     """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
 
 
-async def serve(socket: WebSocket, store: Store, read_handshake: Handshake, guard: Guard, retries: Retries) -> None:
+async def serve(socket: WebSocket, store: Store, handshake: Handshake, guard: Guard, retries: Retries) -> None:
     """A session, from the handshake to the end. The caller was let in."""
-    await find(store, read_handshake)
-    id = await begin(store, read_handshake)
-    guard.begun(id)
+    await check_conversation(store, handshake)
+    id = await open_conversation(store, handshake)
+    guard.started(id)
     await socket.accept(subprotocol(socket))
 
     async def emit(event: Event) -> None:
         await socket.send_text(encoded(event))
 
-    session = RealtimeSession(store, id, read_handshake.query.get("model"), emit, guard, retries)
+    session = RealtimeSession(store, id, handshake.query.get("model"), emit, guard, retries)
     try:
-        await session.begin()
+        await session.start()
         while (text := await _next(socket)) is not None:
-            await session.hear(text)
+            await session.handle(text)
         await socket.close(_NOT_TEXT, "events are texts")
     except WebSocketDisconnect:
         return

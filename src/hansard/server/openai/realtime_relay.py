@@ -24,7 +24,7 @@ from hansard.realtime import Recorder
 from hansard.server.context import ServerContext
 from hansard.server.openai import conversations, realtime
 from hansard.server.openai.realtime import Guard, Handshake
-from hansard.server.openai.upstream import Upstream, broken, hang_up, say
+from hansard.server.openai.upstream import Upstream, broken_off, close_connection, send_text
 from hansard.server.openai.wire_errors import WireError
 from hansard.store import Store
 
@@ -40,7 +40,7 @@ _AUDIO = "input_audio_buffer.append"
 _DONE, _GOING_AWAY, _NOT_TEXT, _NO_LONGER, _FAILED = 1000, 1001, 1003, 1008, 1011
 _NO_CODE, _NO_CLOSE, _NO_TLS = 1005, 1006, 1015
 """Codes that nobody sends: they say that there was none."""
-_LOOK = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between two looks at the key and at the recording."""
 _GRACE = 3.0
 """Seconds for which the last words of the endpoint are passed on to a client that does not read them."""
@@ -76,66 +76,69 @@ _decode = msgspec.json.Decoder(_ClientEvent).decode
 
 
 async def serve(
-    socket: WebSocket, store: Store, asked: Handshake, guard: Guard, upstream: Upstream, parts: ServerContext
+    socket: WebSocket, store: Store, handshake: Handshake, guard: Guard, upstream: Upstream, context: ServerContext
 ) -> None:
     """A session, from the handshake to the end. The endpoint has taken it before the client is told so."""
-    await realtime.find(store, asked)
-    query = {name: value for name, value in asked.query.items() if name in PASSED}
+    await realtime.check_conversation(store, handshake)
+    query = {name: value for name, value in handshake.query.items() if name in PASSED}
     headers = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in socket.scope["headers"]
         if name in _PASSED_HEADERS
     }
     protocols = [each for each in socket.scope.get("subprotocols", ()) if each.startswith(_PASSED_PROTOCOLS)]
-    with parts.relays.one():
+    with context.relay_sessions.open_session():
         async with upstream.listen(realtime.PATH, query, headers, protocols) as connection:
-            id = await realtime.begin(store, asked)
+            id = await realtime.open_conversation(store, handshake)
             # Not made again: one that is deleted while a session goes on stays deleted.
             # Who joins a call that is going on may meet what was recorded of it before.
             fresh = "call_id" not in query
-            recorder = Recorder(store, id, create=False, fresh=fresh, keep_audio=asked.keep_audio)
-            guard.begun(id)
+            recorder = Recorder(store, id, create=False, fresh=fresh, keep_audio=handshake.keep_audio)
+            guard.started(id)
             named = (b"hansard-conversation", quote(id).encode())
             await socket.accept(realtime.subprotocol(socket), headers=[named])
-            await Relay(socket, connection, recorder, guard, parts).run(replay=asked.replay)
+            await Relay(socket, connection, recorder, guard, context).run(replay=handshake.replay)
 
 
 class Relay:
     """A client, an endpoint, and the recorder between them."""
 
     def __init__(
-        self, client: WebSocket, upstream: ClientConnection, recorder: Recorder, guard: Guard, parts: ServerContext
+        self, client: WebSocket, upstream: ClientConnection, recorder: Recorder, guard: Guard, context: ServerContext
     ) -> None:
         self._client = client
         self._upstream = upstream
         self._recorder = recorder
         self._guard = guard
-        self._relays = parts.relays
-        self._stopping = parts.stopping
-        self._patience = parts.settings.recording_seconds
-        self._is_gone = False
+        self._relay_sessions = context.relay_sessions
+        self._shutdown = context.shutdown
+        self._patience = context.settings.recording_seconds
+        self._is_client_gone = False
         """The client is."""
         self._is_closed = False
         """The recording is."""
 
     async def run(self, *, replay: bool) -> None:
-        down = asyncio.create_task(self._down())
-        stop = self._stopping.watch()
-        others = [asyncio.create_task(each) for each in (self._up(down, replay), self._keep(), _stopped(stop))]
+        from_endpoint = asyncio.create_task(self._from_endpoint())
+        stop = self._shutdown.watch()
+        others = [
+            asyncio.create_task(each)
+            for each in (self._from_client(from_endpoint, replay), self._watch_session(), _stopped(stop))
+        ]
         try:
-            done, _ = await asyncio.wait({down, *others}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({from_endpoint, *others}, return_when=asyncio.FIRST_COMPLETED)
             end = _end_of(next(iter(done)))
             await _cancel(*others)
-            await self._finish(end, down)
+            await self._finish(end, from_endpoint)
         finally:
-            self._stopping.forget(stop)
-            await _cancel(down, *others)
+            self._shutdown.discard(stop)
+            await _cancel(from_endpoint, *others)
             if not self._is_closed:
                 await self._recorder.close()
 
     # What goes through
 
-    async def _down(self) -> SessionEnd:
+    async def _from_endpoint(self) -> SessionEnd:
         """From the endpoint to the client, until the endpoint has ended."""
         while True:
             try:
@@ -144,25 +147,25 @@ class Relay:
                 return self._ended_by_upstream()
             if isinstance(said, str):
                 await self._recorder.feed(said)
-            self._relays.from_models += 1
-            await self._tell(said)
+            self._relay_sessions.from_models += 1
+            await self._send_to_client(said)
 
-    async def _tell(self, said: str | bytes) -> None:
-        if self._is_gone:
+    async def _send_to_client(self, said: str | bytes) -> None:
+        if self._is_client_gone:
             return
         try:
             await (self._client.send_text(said) if isinstance(said, str) else self._client.send_bytes(said))
         except (WebSocketDisconnect, RuntimeError):
             # Its end is heard where the client is listened to.
-            self._is_gone = True
+            self._is_client_gone = True
 
     def _ended_by_upstream(self) -> SessionEnd:
         code = self._upstream.close_code or _NO_CLOSE
         if code in (_NO_CLOSE, _NO_TLS):
-            return SessionEnd(_FAILED, "upstream", broken(ConnectionError()))
+            return SessionEnd(_FAILED, "upstream", broken_off(ConnectionError()))
         return SessionEnd(_DONE if code == _NO_CODE else code, self._upstream.close_reason or "")
 
-    async def _up(self, down: asyncio.Task[SessionEnd], replay: bool) -> SessionEnd:
+    async def _from_client(self, from_endpoint: asyncio.Task[SessionEnd], replay: bool) -> SessionEnd:
         """From the client to the endpoint, until the client has ended."""
         try:
             if not await self._recorder.flush():
@@ -176,51 +179,51 @@ class Relay:
                 text = message.get("text")
                 if text is None:
                     return SessionEnd(_NOT_TEXT, "events are texts")
-                if await self._lets_pass(text):
-                    await say(self._upstream, text)
-                    self._relays.from_clients += 1
+                if await self._may_pass(text):
+                    await send_text(self._upstream, text)
+                    self._relay_sessions.from_clients += 1
         except ConnectionClosed:
-            return await asyncio.shield(down)
+            return await asyncio.shield(from_endpoint)
 
-    async def _lets_pass(self, text: str) -> bool:
+    async def _may_pass(self, text: str) -> bool:
         """Whether an event may be passed on. One that may not is answered, and the session goes on."""
-        heard = _client_event(text)
-        counts = heard.type != _AUDIO
+        event = _client_event(text)
+        counts = event.type != _AUDIO
         failure: Exception | None = None
         try:
             self._guard.admit(text, counts=counts)
-            self._refuse_known(heard)
+            self._refuse_earlier_id(event)
         except (WireError, HansardError) as error:
             failure = error
         if counts or failure is not None:
-            self._guard.answered(self._about(heard), failure)
+            self._guard.observe(self._about(event), failure)
         if failure is None:
             return True
         if isinstance(failure, Unavailable | Unauthenticated) and not isinstance(failure, RateLimited):
             raise failure
-        await self._tell(realtime.encoded(realtime.refusal(failure, heard.event_id)))
+        await self._send_to_client(realtime.encoded(realtime.error_event(failure, event.event_id)))
         return False
 
-    def _refuse_known(self, heard: _ClientEvent) -> None:
+    def _refuse_earlier_id(self, event: _ClientEvent) -> None:
         """An id from before the session is one that the endpoint does not know: the item would be taken for that."""
-        id = heard.item.id if heard.item is not None else None
-        if heard.type == "conversation.item.create" and isinstance(id, str) and self._recorder.is_earlier(id):
+        id = event.item.id if event.item is not None else None
+        if event.type == "conversation.item.create" and isinstance(id, str) and self._recorder.is_earlier(id):
             raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
-    def _about(self, heard: _ClientEvent) -> dict[str, str]:
+    def _about(self, event: _ClientEvent) -> dict[str, str]:
         """For the audit: ids only."""
-        named = {"event": heard.type, "item_id": heard.item_id or (heard.item.id if heard.item is not None else None)}
+        named = {"event": event.type, "item_id": event.item_id or (event.item.id if event.item is not None else None)}
         shown = {name: value[:_SHOWN] for name, value in named.items() if isinstance(value, str)}
         return {"conversation_id": self._recorder.conversation_id, **shown}
 
     # What must hold
 
-    async def _keep(self) -> SessionEnd:
+    async def _watch_session(self) -> SessionEnd:
         """Ends the session with its key, and when it can no longer be recorded."""
         behind_since: float | None = None
         while True:
-            await asyncio.sleep(_LOOK)
-            if not self._guard.holds():
+            await asyncio.sleep(_CHECK_SECONDS)
+            if not self._guard.is_still_valid():
                 return SessionEnd(_NO_LONGER, failure=Unauthenticated("the key no longer holds"))
             if self._recorder.counts.refused:
                 return self._unrecorded("The store refuses what was said: the session can no longer be recorded.")
@@ -236,35 +239,35 @@ class Relay:
 
     # The end
 
-    async def _finish(self, end: SessionEnd, down: asyncio.Task[SessionEnd]) -> None:
+    async def _finish(self, end: SessionEnd, from_endpoint: asyncio.Task[SessionEnd]) -> None:
         """Ends the endpoint's side, records its last words, and only then ends the client's."""
-        self._is_gone = self._is_gone or end.by_client
-        closing = asyncio.create_task(hang_up(self._upstream, end.code, end.reason))
+        self._is_client_gone = self._is_client_gone or end.by_client
+        closing = asyncio.create_task(close_connection(self._upstream, end.code, end.reason))
         # It reads to the end by itself, unless the client keeps it waiting. What it waits with is recorded.
-        await asyncio.wait({down}, timeout=_GRACE)
-        if not down.done():
-            self._is_gone = True
-            await _cancel(down)
-            await self._down()
+        await asyncio.wait({from_endpoint}, timeout=_GRACE)
+        if not from_endpoint.done():
+            self._is_client_gone = True
+            await _cancel(from_endpoint)
+            await self._from_endpoint()
         await closing
         self._is_closed = True
         is_stored = await self._recorder.close() and not self._recorder.counts.refused
         if not is_stored:
-            self._relays.unrecorded += 1
+            self._relay_sessions.unrecorded += 1
             if end.failure is None:
                 end = self._unrecorded("The store does not answer: it lacks what was said last.")
-        await self._leave(end)
+        await self._close_client(end)
 
-    async def _leave(self, end: SessionEnd) -> None:
+    async def _close_client(self, end: SessionEnd) -> None:
         if end.failure is not None:
             _LOG.warning("a relayed session ended: %s", end.failure)
-            await self._tell(realtime.encoded(realtime.refusal(end.failure, None)))
-        if self._is_gone:
+            await self._send_to_client(realtime.encoded(realtime.error_event(end.failure, None)))
+        if self._is_client_gone:
             return
         try:
             await self._client.close(end.code, end.reason)
         except (WebSocketDisconnect, RuntimeError):
-            self._is_gone = True
+            self._is_client_gone = True
 
 
 class _Sending:
@@ -274,7 +277,7 @@ class _Sending:
         self._upstream = upstream
 
     async def send(self, event: dict[str, Any]) -> None:
-        await say(self._upstream, msgspec.json.encode(event).decode())
+        await send_text(self._upstream, msgspec.json.encode(event).decode())
 
 
 def _client_event(text: str) -> _ClientEvent:

@@ -29,7 +29,7 @@ _MOST_PLACES = 20
 _KIND = "item_reference"
 
 
-class Input(Struct, frozen=True):
+class ResolvedInput(Struct, frozen=True):
     """The input of a response with items in the place of references."""
 
     items: list[Any]
@@ -52,10 +52,10 @@ class References:
 
     async def resolve(
         self, view: Store, given: list[Any], history: Iterable[Message], conversation_id: str | None
-    ) -> Input:
+    ) -> ResolvedInput:
         """The input with every reference replaced by its item. What the history holds already is left out."""
         if not any(_is_reference(item) for item in given):
-            return Input(given, frozenset())
+            return ResolvedInput(given, frozenset())
         said = {message.id for message in history}
         items: list[Any] = []
         named: dict[str, int] = {}
@@ -68,7 +68,7 @@ class References:
                 continue
             named[id] = len(items)
             items.append(await self._find(view, id, conversation_id))
-        return Input(items, frozenset(named.values()))
+        return ResolvedInput(items, frozenset(named.values()))
 
     async def _find(self, view: Store, id: str, conversation_id: str | None) -> dict[str, Any]:
         """The item, from the conversation or any other that the caller sees."""

@@ -58,7 +58,7 @@ class ResponseRecord(Struct, frozen=True, omit_defaults=True):
         return envelope
 
     @property
-    def holds(self) -> bool:
+    def is_leased(self) -> bool:
         """Whether a process is at work on it."""
         return self.lease_until is not None and self.lease_until > datetime.now(UTC)
 
@@ -81,7 +81,7 @@ class FoundRecord(NamedTuple):
     """The conversation that it goes with."""
 
 
-def answered(
+def answered_record(
     response: dict[str, Any],
     conversation: str,
     asked: list[Message],
@@ -120,7 +120,7 @@ async def find(store: Store, id: str) -> FoundRecord | None:
     return FoundRecord(msgspec.convert(found.value, ResponseRecord), found.revision, found.conversation_id)
 
 
-async def need(store: Store, id: str) -> FoundRecord:
+async def require(store: Store, id: str) -> FoundRecord:
     """The record of a response that can be asked for, or 404."""
     found = await find(store, id)
     if found is None or not found.record.response:
@@ -140,17 +140,17 @@ async def put(
     return written.revision
 
 
-async def shown(store: Store, id: str, record: ResponseRecord) -> dict[str, Any]:
+async def response_object(store: Store, id: str, record: ResponseRecord) -> dict[str, Any]:
     """The response as it is now. What was deleted from the conversation is missing."""
     envelope = record.envelope
     if record.last is None:
-        if envelope.get("status") in _UNDER_WAY and not record.holds:
+        if envelope.get("status") in _UNDER_WAY and not record.is_leased:
             envelope |= {"status": "failed", "error": ENDED}
         return {**envelope, "output": []}
     said = [message for each in record.output if (message := await message_of(store, record, each)) is not None]
     if record.last not in (message.id for message in said) and await message_of(store, record, record.last) is None:
         if record.is_claimed:
-            is_ended = {} if record.holds else {"status": "failed", "error": ENDED}
+            is_ended = {} if record.is_leased else {"status": "failed", "error": ENDED}
             return {**envelope, "status": "in_progress", **is_ended, "output": []}
         # It was never stored, or was deleted: nobody could go on from it either.
         raise not_found("Response", id)
@@ -159,7 +159,7 @@ async def shown(store: Store, id: str, record: ResponseRecord) -> dict[str, Any]
 
 async def is_being_stored(store: Store, record: ResponseRecord) -> bool:
     """Whether the answer is being stored at this moment."""
-    if not (record.is_claimed and record.holds):
+    if not (record.is_claimed and record.is_leased):
         return False
     return record.last is None or await message_of(store, record, record.last) is None
 

@@ -21,8 +21,8 @@ from hansard.model import Message, Usage
 from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import answer_cache, conversations, response_record, retries, stored_responses
 from hansard.server.openai.answer_cache import ModelRequest
-from hansard.server.openai.background import LAST, RECORDED
-from hansard.server.openai.history import NOT_SAID
+from hansard.server.openai.background import LAST, WITH_ANSWER
+from hansard.server.openai.history import TRIGGERS
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
 from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found, wire_error
@@ -63,44 +63,44 @@ class ResponsePlan(Struct, frozen=True):
 
 
 @routes.post("/responses", is_slow=True)
-async def create_response(call: WireRequest) -> HttpResponse:
+async def create_response(request: WireRequest) -> HttpResponse:
     """Asks the model endpoint, with the history added, and records what was said."""
-    if call.body.get("background"):
-        return await _in_background(call)
-    asking = ModelRequest(call, _place(call.body))
-    if call.body.get("stream"):
-        return await answer_cache.streamed(_relay(call, asking))
-    async with asking.alone():
-        if (known := await asking.known()) is not None:
+    if request.body.get("background"):
+        return await _in_background(request)
+    model_request = ModelRequest(request, _place(request.body))
+    if request.body.get("stream"):
+        return await answer_cache.stream_response(_relay(request, model_request))
+    async with model_request.serialized():
+        if (known := await model_request.cached_answer()) is not None:
             return HttpResponse(known)
-        plan = await _plan(call)
-        async with call.services.upstream.ask("/responses", plan.body) as answer:
+        plan = await _plan(request)
+        async with request.services.upstream.ask("/responses", plan.body) as answer:
             response = object_of(await whole(answer))
-        shown = _shown(call, plan, await Naming(call).named(response))
-        if response.get("status") in RECORDED:
-            shown = await _record(call, plan, shown, asking, encoded)
+        shown = _completed(request, plan, await Naming(request).named(response))
+        if response.get("status") in WITH_ANSWER:
+            shown = await _record(request, plan, shown, model_request, encoded)
     return HttpResponse(encoded(shown))
 
 
-async def _in_background(call: WireRequest) -> HttpResponse:
+async def _in_background(request: WireRequest) -> HttpResponse:
     """Answers with a response that is queued, or with the events of it, and leaves the rest to a task."""
-    plan = await _plan(call)
+    plan = await _plan(request)
 
     async def answered(response: dict[str, Any], revision: int) -> None:
         await _record(
-            call,
+            request,
             structs.replace(plan, revision=revision),
-            _shown(call, plan, response),
-            ModelRequest(call, None),
+            _completed(request, plan, response),
+            ModelRequest(request, None),
             encoded,
         )
 
     here = plan.conversation_id if plan.exists else None
-    id = await call.services.background.start(call, plan.body, plan.given, here, answered)
-    if call.body.get("stream"):
-        return await stored_responses.streamed(call, id)
-    record = (await response_record.need(call.store, id)).record
-    return HttpResponse(encoded(await response_record.shown(call.store, id, record)))
+    id = await request.services.background.start(request, plan.body, plan.given, here, answered)
+    if request.body.get("stream"):
+        return await stored_responses.stream_events(request, id)
+    record = (await response_record.require(request.store, id)).record
+    return HttpResponse(encoded(await response_record.response_object(request.store, id, record)))
 
 
 def _place(body: dict[str, Any]) -> str | None:
@@ -109,34 +109,34 @@ def _place(body: dict[str, Any]) -> str | None:
     return conversation if conversation is not None else f"after {previous}" if isinstance(previous, str) else None
 
 
-async def _plan(call: WireRequest) -> ResponsePlan:
-    body = call.body
+async def _plan(request: WireRequest) -> ResponsePlan:
+    body = request.body
     if not isinstance(body.get("model", ""), str):
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
     conversation, previous = _conversation(body), body.get("previous_response_id")
     if conversation is not None and previous is not None:
         raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
-    at, is_own = (None, conversation is None) if previous is None else await _recorded(call, previous)
+    at, is_own = (None, conversation is None) if previous is None else await _last_message(request, previous)
     if at is not None:
         conversation = at.conversation_id
     id = conversation or conversations.fresh_id("conv_")
     history: list[Message] = []
     if conversation is not None:
-        await conversations.need(call.store, conversation)
+        await conversations.require(request.store, conversation)
         branch = None if at is None else at.branch
-        history = [message async for message in call.store.iter_messages(conversation, branch=branch)]
+        history = [message async for message in request.store.iter_messages(conversation, branch=branch)]
         if at is not None:
             history = [message for message in history if message.seq <= at.seq]
-    input = await call.services.references.resolve(call.store, _input(body), history, conversation)
-    given = _given(call, id, input.items)
+    input = await request.services.references.resolve(request.store, _input(body), history, conversation)
+    given = _given(request, id, input.items)
     if conversation is not None:
-        await _refuse_known(call, conversation, given)
+        await _refuse_stored(request, conversation, given)
     asked = {name: value for name, value in body.items() if name not in _NOT_ASKED}
     items = items_before(history, given, input.items, input.named)
     if items or body.get("input") is not None:
         asked["input"] = items
     named = isinstance(body.get("conversation"), str | dict)
-    recorded = [message for message in given if message.content["type"] not in NOT_SAID]
+    recorded = [message for message in given if message.content["type"] not in TRIGGERS]
     copies = frozenset(given[number].id for number in input.named)
     return ResponsePlan(id, named, recorded, asked, conversation is not None, at, is_own=is_own, copies=copies)
 
@@ -149,11 +149,11 @@ def _conversation(body: dict[str, Any]) -> str | None:
     return id
 
 
-async def _recorded(call: WireRequest, previous: Any) -> tuple[Message, bool]:
+async def _last_message(request: WireRequest, previous: Any) -> tuple[Message, bool]:
     """The last message of a response, and whether its conversation is there for responses alone."""
     if not isinstance(previous, str) or not 0 < len(previous) <= response_record.LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
-    found = await response_record.find(call.store, previous)
+    found = await response_record.find(request.store, previous)
     if found is None:
         raise not_found("Previous response", previous)
     record = found.record
@@ -161,7 +161,7 @@ async def _recorded(call: WireRequest, previous: Any) -> tuple[Message, bool]:
         what = f"Previous response with id '{previous}' has no answer that could be gone on from."
         raise invalid(what, "previous_response_id", "previous_response_not_completed")
     try:
-        return await call.store.get_message(record.conversation, record.last, blobs="refs"), record.is_own
+        return await request.store.get_message(record.conversation, record.last, blobs="refs"), record.is_own
     except NotFound:
         raise not_found("Previous response", previous) from None
 
@@ -177,21 +177,21 @@ def _input(body: dict[str, Any]) -> list[Any]:
     return given
 
 
-def _given(call: WireRequest, id: str, items: list[Any]) -> list[Message]:
-    return conversations.messages_given(items, retries.marked(retries.mark_of(call, id)), "input")
+def _given(request: WireRequest, id: str, items: list[Any]) -> list[Message]:
+    return conversations.messages_given(items, retries.new_ids(retries.mark_of(request, id)), "input")
 
 
-async def _refuse_known(call: WireRequest, id: str, given: list[Message]) -> None:
+async def _refuse_stored(request: WireRequest, id: str, given: list[Message]) -> None:
     """Refuses what is stored already, on whichever branch: it would not be stored again on the one that is meant."""
-    mark = retries.mark_of(call, id)
+    mark = retries.mark_of(request, id)
     for message in given:
-        if not message.id.endswith(mark) and await _is_taken(call, id, message.id):
+        if not message.id.endswith(mark) and await _is_taken(request, id, message.id):
             raise conversations.duplicate(f"id {message.id!r} is in the conversation already", "input")
 
 
-async def _is_taken(call: WireRequest, conversation_id: str, id: str) -> bool:
+async def _is_taken(request: WireRequest, conversation_id: str, id: str) -> bool:
     try:
-        await call.store.get_message(conversation_id, id, blobs="refs")
+        await request.store.get_message(conversation_id, id, blobs="refs")
     except NotFound:
         return False
     return True
@@ -206,30 +206,32 @@ class Naming:
     Some endpoints give every response the same id: whoever goes on from one must not find another conversation.
     """
 
-    def __init__(self, call: WireRequest) -> None:
-        self._call = call
+    def __init__(self, request: WireRequest) -> None:
+        self._request = request
         self._given: str | None = None
         self._own: str | None = None
 
     async def named(self, response: dict[str, Any]) -> dict[str, Any]:
         id = response.get("id")
-        if not _can_be_known(id, self._call):
+        if not _can_be_known(id, self._request):
             return response
         if id != self._given:
-            is_free = await response_record.find(self._call.store, id) is None
+            is_free = await response_record.find(self._request.store, id) is None
             self._given, self._own = id, id if is_free else ids.new_id("resp_")
         return response if self._own == id else {**response, "id": self._own}
 
 
-def _can_be_known(id: Any, call: WireRequest) -> TypeGuard[str]:
-    return call.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= response_record.LONGEST
+def _can_be_known(id: Any, request: WireRequest) -> TypeGuard[str]:
+    return (
+        request.store.capabilities.records and isinstance(id, str) and 0 < len(id.encode()) <= response_record.LONGEST
+    )
 
 
 async def _record(
-    call: WireRequest,
+    request: WireRequest,
     plan: ResponsePlan,
     response: dict[str, Any],
-    asking: ModelRequest,
+    model_request: ModelRequest,
     shape: Callable[[dict[str, Any]], bytes],
 ) -> dict[str, Any]:
     """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now.
@@ -237,44 +239,44 @@ async def _record(
     Others may answer in the same conversation at the same moment, in this process and in others: who is overtaken looks
     again which ids are free and where it goes on.
     """
-    if call.body.get("store") is False and not plan.named:
+    if request.body.get("store") is False and not plan.named:
         return response
-    store, id = call.store, plan.conversation_id
-    async with call.services.retries.writing(store, id):
+    store, id = request.store, plan.conversation_id
+    async with request.services.retries.exclusive_write(store, id):
         attempt = 0
         while True:
             attempt += 1
-            said = await _answered(call, plan, response)
+            said = await _answer_messages(request, plan, response)
             batch = [*plan.given, *said]
             if not batch:
                 return response
             if plan.exists:
                 # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
-                response = await _remember(call, plan, response, said, is_known=attempt > 1)
-            branch, version = await _branch(call, plan, is_last=attempt == _ATTEMPTS)
+                response = await _write_record(request, plan, response, said, is_known=attempt > 1)
+            branch, version = await _branch(request, plan, is_last=attempt == _ATTEMPTS)
             try:
                 await store.append(
                     id, batch, branch=branch, create=not plan.exists, on_duplicate="error", expected_version=version
                 )
                 break
             except Conflict:
-                await _refuse_known(call, id, plan.given)
+                await _refuse_stored(request, id, plan.given)
                 if attempt == _ATTEMPTS:
                     raise
-                await retries.give_way(attempt)
+                await retries.back_off(attempt)
         if not plan.exists:
-            response = await _remember(call, plan, response, said)
-        await call.services.references.add(
+            response = await _write_record(request, plan, response, said)
+        await request.services.references.add(
             store, id, [message.id for message in batch if message.id not in plan.copies]
         )
-        if branch is not None and (await conversations.need(store, id)).branch != branch:
+        if branch is not None and (await conversations.require(store, id)).branch != branch:
             # Last: where nothing was said, nobody is to be taken.
             await store.switch_branch(id, branch)
-    asking.recorded(id, batch[-1].id, shape(response))
+    model_request.remember(id, batch[-1].id, shape(response))
     return response
 
 
-async def _branch(call: WireRequest, plan: ResponsePlan, *, is_last: bool) -> tuple[str | None, int | None]:
+async def _branch(request: WireRequest, plan: ResponsePlan, *, is_last: bool) -> tuple[str | None, int | None]:
     """Where it goes on: on the branch of the message before it, or on a new one where others went on from there.
 
     And the version at which that was so, where others might still come between. Where they always did, a branch of its
@@ -283,28 +285,28 @@ async def _branch(call: WireRequest, plan: ResponsePlan, *, is_last: bool) -> tu
     if plan.at is None:
         return None, None
     id, at = plan.conversation_id, plan.at
-    swaps = call.store.capabilities.compare_and_swap
-    version = (await conversations.need(call.store, id)).version if swaps else None
-    newest = await call.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
+    swaps = request.store.capabilities.compare_and_swap
+    version = (await conversations.require(request.store, id)).version if swaps else None
+    newest = await request.store.get_messages(id, last=1, branch=at.branch, blobs="refs")
     if newest and newest[0].id == at.id and not (is_last and swaps):
         return at.branch, version
-    return (await call.store.branch(id, at=at.id, source=at.branch, activate=False)).id, None
+    return (await request.store.branch(id, at=at.id, source=at.branch, activate=False)).id, None
 
 
-async def _remember(
-    call: WireRequest, plan: ResponsePlan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
+async def _write_record(
+    request: WireRequest, plan: ResponsePlan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
 ) -> dict[str, Any]:
     """Writes the record of the response. One that is known goes by the id that it has already."""
     id = response.get("id")
-    if not _can_be_known(id, call):
+    if not _can_be_known(id, request):
         return response
-    store, here = call.store, plan.conversation_id
+    store, here = request.store, plan.conversation_id
     answered = partial(
-        response_record.answered,
+        response_record.answered_record,
         conversation=here,
         asked=plan.given,
         said=said,
-        is_kept=call.body.get("store") is not False,
+        is_kept=request.body.get("store") is not False,
         is_own=plan.is_own,
         is_claimed=plan.revision > 0,
     )
@@ -320,11 +322,11 @@ async def _remember(
     return response
 
 
-async def _answered(call: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> list[Message]:
+async def _answer_messages(request: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> list[Message]:
     output = response.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-    items = await _with_ids_of_their_own(call, plan, items)
-    new_id = retries.marked(retries.mark_of(call, plan.conversation_id))
+    items = await _with_free_ids(request, plan, items)
+    new_id = retries.new_ids(retries.mark_of(request, plan.conversation_id))
     try:
         said = conversations.messages_given(items, new_id, "output")
     except (openai_items.BadItem, WireError) as error:
@@ -334,9 +336,7 @@ async def _answered(call: WireRequest, plan: ResponsePlan, response: dict[str, A
     return said
 
 
-async def _with_ids_of_their_own(
-    call: WireRequest, plan: ResponsePlan, items: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+async def _with_free_ids(request: WireRequest, plan: ResponsePlan, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items, those without their ids that cannot keep them.
 
     Some endpoints count from one in each response: what is said under an id that the conversation has already would
@@ -346,16 +346,16 @@ async def _with_ids_of_their_own(
     kept = []
     for item in items:
         id = item.get("id")
-        keeps = isinstance(id, str) and id not in taken and await _is_free(call, plan.conversation_id, id)
+        keeps = isinstance(id, str) and id not in taken and await _is_free(request, plan.conversation_id, id)
         kept.append(item if keeps else {name: value for name, value in item.items() if name != "id"})
         if isinstance(id, str):
             taken.add(id)
     return kept
 
 
-async def _is_free(call: WireRequest, conversation_id: str, id: str) -> bool:
+async def _is_free(request: WireRequest, conversation_id: str, id: str) -> bool:
     try:
-        return not await _is_taken(call, conversation_id, id)
+        return not await _is_taken(request, conversation_id, id)
     except ValidationError:
         return False  # no id of ours: empty, or too long
 
@@ -382,30 +382,30 @@ def _count(value: Any) -> int:
 # Streaming
 
 
-async def _relay(call: WireRequest, asking: ModelRequest) -> AsyncIterator[bytes]:
+async def _relay(request: WireRequest, model_request: ModelRequest) -> AsyncIterator[bytes]:
     """The endpoint's events. The last one is held back until what it ends is recorded."""
     begun = ended = False
     count = 0
-    naming = Naming(call)
+    naming = Naming(request)
     try:
-        async with asking.alone():
-            if (known := await asking.known()) is not None:
+        async with model_request.serialized():
+            if (known := await model_request.cached_answer()) is not None:
                 yield known
                 return
-            plan = await _plan(call)
-            async with call.services.upstream.ask("/responses", plan.body) as answer:
-                async for raw, data in events(answer, call.stream.gone):
+            plan = await _plan(request)
+            async with request.services.upstream.ask("/responses", plan.body) as answer:
+                async for raw, data in events(answer, request.stream.disconnected):
                     kind = data.get("type") if isinstance(data, dict) else None
                     response = data.get("response") if isinstance(data, dict) else None
                     shown = raw
                     if isinstance(response, dict):
                         shape = partial(_event, data)
-                        response = _shown(call, plan, await naming.named(response))
-                        if kind in LAST and response.get("status") in RECORDED:
-                            response = await _record(call, plan, response, asking, shape)
+                        response = _completed(request, plan, await naming.named(response))
+                        if kind in LAST and response.get("status") in WITH_ANSWER:
+                            response = await _record(request, plan, response, model_request, shape)
                         shown = shape(response)
                     begun, ended, count = True, ended or kind in LAST, count + 1
-                    yield asking.passed(shown)
+                    yield model_request.note_piece(shown)
             if not ended:
                 raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
     except (WireError, HansardError) as error:
@@ -425,13 +425,13 @@ def _event(data: dict[str, Any], response: dict[str, Any]) -> bytes:
 # Answers
 
 
-def _shown(call: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any]:
+def _completed(request: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any]:
     """The response as if the endpoint had known the conversation."""
     shown = dict(response)
     if plan.named:
         shown["conversation"] = {"id": plan.conversation_id}
-    if call.body.get("previous_response_id") is not None:
-        shown["previous_response_id"] = call.body["previous_response_id"]
+    if request.body.get("previous_response_id") is not None:
+        shown["previous_response_id"] = request.body["previous_response_id"]
     return shown
 
 

@@ -50,35 +50,35 @@ class Retries:
             else:
                 self._under_way[mark] = lock, users - 1
 
-    def writing(self, store: Store, conversation_id: str) -> AbstractAsyncContextManager[None]:
+    def exclusive_write(self, store: Store, conversation_id: str) -> AbstractAsyncContextManager[None]:
         """For who writes by what it has read: nobody else in this process does so in the conversation meanwhile."""
         return self.one_at_a_time(f"writing {store.tenant_id} {conversation_id}")
 
 
-async def give_way(attempt: int) -> None:
+async def back_off(attempt: int) -> None:
     """Before the next attempt of who was overtaken: of processes in step with each other, the same would always win."""
     await asyncio.sleep(random.random() * _PAUSE * attempt)
 
 
-def mark_of(call: WireRequest, conversation_id: str) -> str:
+def mark_of(request: WireRequest, conversation_id: str) -> str:
     """What only this caller's request with this body makes, in this conversation."""
-    store, body = call.store, hashlib.sha256(call.raw).hexdigest()
-    who = (call.known_caller.name, store.tenant_id, store.user_id or "")
+    store, body = request.store, hashlib.sha256(request.raw).hexdigest()
+    who = (request.known_caller.name, store.tenant_id, store.user_id or "")
     return codec.digest("openai", *who, conversation_id, body)[:_LENGTH]
 
 
-def marked(mark: str) -> Callable[[str, int], str]:
+def new_ids(mark: str) -> Callable[[str, int], str]:
     """Gives ids that end in the mark."""
     return lambda prefix, _: ids.new_id(prefix) + mark
 
 
-def known(messages: Iterable[Message]) -> Callable[[str, int], str]:
+def stored_ids(messages: Iterable[Message]) -> Callable[[str, int], str]:
     """Gives the ids of messages that are stored already, one after the other."""
     stored = iter(messages)
     return lambda prefix, _: next(stored).id
 
 
-async def find(call: WireRequest, conversation_id: str, mark: str, count: int) -> list[Message]:
+async def find_stored(request: WireRequest, conversation_id: str, mark: str, count: int) -> list[Message]:
     """What the first request has stored, in its order; nothing if it stored nothing, or was answered since."""
     since = datetime.now(UTC) - _WINDOW
     found: list[Message] = []
@@ -86,7 +86,7 @@ async def find(call: WireRequest, conversation_id: str, mark: str, count: int) -
     after: str | None = None
     more = True
     while more:
-        page = await call.store.get_messages(conversation_id, order="desc", limit=100, after=after)
+        page = await request.store.get_messages(conversation_id, order="desc", limit=100, after=after)
         for message in page:
             if message.created_at < since:
                 return []

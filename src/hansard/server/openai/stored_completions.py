@@ -36,18 +36,18 @@ _ATTEMPTS = 20
 # Keeping
 
 
-def id_for(call: WireRequest) -> str | None:
+def id_for(request: WireRequest) -> str | None:
     """The id of a completion that is to be kept; None when it is not. What it could not be kept with is refused."""
-    if call.body.get("store") is not True or not call.store.capabilities.records:
+    if request.body.get("store") is not True or not request.store.capabilities.records:
         return None
-    metadata_given(call.body)
+    metadata_given(request.body)
     return ids.new_id(_PREFIX)
 
 
-async def keep(call: WireRequest, completion: dict[str, Any], conversation_id: str | None) -> None:
+async def store_completion(request: WireRequest, completion: dict[str, Any], conversation_id: str | None) -> None:
     """Writes a completion, together with what was asked."""
-    metadata = metadata_given(call.body)
-    await call.store.records.write(records_of(completion, call.body.get("messages"), metadata, conversation_id))
+    metadata = metadata_given(request.body)
+    await request.store.records.write(records_of(completion, request.body.get("messages"), metadata, conversation_id))
 
 
 def records_of(
@@ -74,10 +74,10 @@ def _json(value: Any) -> str:
 # Finding
 
 
-async def _need(call: WireRequest, id: str) -> tuple[Record, Record]:
+async def _require(request: WireRequest, id: str) -> tuple[Record, Record]:
     """The two records of a completion, or 404: also where they are behind a wall."""
     try:
-        head, body = await call.store.records.get_many([(_HEADS, id), (_BODIES, id)])
+        head, body = await request.store.records.get_many([(_HEADS, id), (_BODIES, id)])
     except ValidationError:
         head = body = None
     if head is None or body is None:
@@ -85,49 +85,49 @@ async def _need(call: WireRequest, id: str) -> tuple[Record, Record]:
     return head, body
 
 
-def _shown(head: Record, body: Record) -> dict[str, Any]:
+def _completion_object(head: Record, body: Record) -> dict[str, Any]:
     completion: dict[str, Any] = msgspec.json.decode(body.value["completion"])
     return {**completion, "metadata": head.value["metadata"]}
 
 
 @routes.get(ONE)
-async def get_completion(call: WireRequest) -> dict[str, Any]:
+async def get_completion(request: WireRequest) -> dict[str, Any]:
     """One completion."""
-    return _shown(*await _need(call, call.path[0]))
+    return _completion_object(*await _require(request, request.path[0]))
 
 
 @routes.get(ALL, query=("limit", "order", "after", "model", "metadata"))
-async def list_completions(call: WireRequest) -> dict[str, Any]:
+async def list_completions(request: WireRequest) -> dict[str, Any]:
     """A page of completions, the oldest first unless told otherwise."""
-    limit, order, after = call.limit, call.order_or("asc"), call.parameter("after")
+    limit, order, after = request.limit, request.order_or("asc"), request.parameter("after")
     if after is not None and not _ID.fullmatch(after):
         raise invalid(f"Invalid 'after': there is no chat completion with id '{after[:256]}' here.", "after")
-    model, wanted = call.parameter("model"), _metadata_wanted(call)
+    model, wanted = request.parameter("model"), _metadata_wanted(request)
     found: list[Record] = []
-    async for head in _heads(call, order, after):
+    async for head in _heads(request, order, after):
         value = head.value
         if (model is None or value["model"] == model) and wanted.items() <= value["metadata"].items():
             found.append(head)
         if len(found) > limit:
             break
     page = found[:limit]
-    bodies = await call.store.records.get_many([(_BODIES, head.key) for head in page])
+    bodies = await request.store.records.get_many([(_BODIES, head.key) for head in page])
     # One may be deleted in between.
-    shown = [_shown(head, body) for head, body in zip(page, bodies, strict=True) if body is not None]
+    shown = [_completion_object(head, body) for head, body in zip(page, bodies, strict=True) if body is not None]
     return listed(shown, has_more=len(found) > limit)
 
 
-def _metadata_wanted(call: WireRequest) -> dict[str, str]:
-    pairs = {name[len(PAIR) : -1]: values[-1] for name, values in call.query.items() if name.startswith(PAIR)}
+def _metadata_wanted(request: WireRequest) -> dict[str, str]:
+    pairs = {name[len(PAIR) : -1]: values[-1] for name, values in request.query.items() if name.startswith(PAIR)}
     return metadata_given({"metadata": pairs})
 
 
-async def _heads(call: WireRequest, order: Order, after: str | None) -> AsyncIterator[Record]:
+async def _heads(request: WireRequest, order: Order, after: str | None) -> AsyncIterator[Record]:
     """What lists are made from. A page goes on behind a completion that was deleted meanwhile."""
     place = RecordQuery(prefix=_HEADS, exact=True)
     cursor = None if after is None else cursors.of_record(Record(_HEADS, after, None), place)
     while True:
-        page = await call.store.records.scan(_HEADS, exact=True, order=order, after=cursor, limit=_SCANNED)
+        page = await request.store.records.scan(_HEADS, exact=True, order=order, after=cursor, limit=_SCANNED)
         for head in page.items:
             yield head
         cursor = page.next_cursor
@@ -136,19 +136,19 @@ async def _heads(call: WireRequest, order: Order, after: str | None) -> AsyncIte
 
 
 @routes.get(ONE + "/messages", query=("limit", "order", "after"))
-async def list_completion_messages(call: WireRequest) -> dict[str, Any]:
+async def list_completion_messages(request: WireRequest) -> dict[str, Any]:
     """A page of what was asked, in its order."""
-    id = call.path[0]
-    _, body = await _need(call, id)
+    id = request.path[0]
+    _, body = await _require(request, id)
     asked = msgspec.json.decode(body.value["messages"])
     given = [_message(each, f"{id}-{number}") for number, each in enumerate(asked if isinstance(asked, list) else ())]
-    given = given if call.order_or("asc") == "asc" else given[::-1]
-    start, after = 0, call.parameter("after")
+    given = given if request.order_or("asc") == "asc" else given[::-1]
+    start, after = 0, request.parameter("after")
     if after is not None:
         start = next((number for number, each in enumerate(given, 1) if each["id"] == after), 0)
         if not start:
             raise invalid(f"Invalid 'after': there is no message with id '{after[:256]}' here.", "after")
-    end = start + call.limit
+    end = start + request.limit
     return listed(given[start:end], has_more=end < len(given))
 
 
@@ -165,32 +165,32 @@ def _message(given: Any, id: str) -> dict[str, Any]:
 
 
 @routes.post(ONE)
-async def update_completion(call: WireRequest) -> dict[str, Any]:
+async def update_completion(request: WireRequest) -> dict[str, Any]:
     """Sets the metadata anew."""
-    only(call.body, "metadata")
-    if "metadata" not in call.body:
+    only(request.body, "metadata")
+    if "metadata" not in request.body:
         raise missing("metadata")
-    metadata = metadata_given(call.body)
+    metadata = metadata_given(request.body)
     for attempt in range(1, _ATTEMPTS + 1):
-        head, body = await _need(call, call.path[0])
+        head, body = await _require(request, request.path[0])
         value = {**head.value, "metadata": metadata}
         try:
-            changed = await call.store.records.put(
+            changed = await request.store.records.put(
                 _HEADS, head.key, value, expected_revision=head.revision, conversation_id=head.conversation_id
             )
         except Conflict:  # others change it, or have deleted it
-            await retries.give_way(attempt)
+            await retries.back_off(attempt)
             continue
-        return _shown(changed, body)
+        return _completion_object(changed, body)
     raise WireError(503, "The completion is being changed by others: try again.", code="busy", type="server_error")
 
 
 @routes.delete(ONE)
-async def delete_completion(call: WireRequest) -> dict[str, Any]:
+async def delete_completion(request: WireRequest) -> dict[str, Any]:
     """Deletes a completion, and what was asked."""
-    id = call.path[0]
-    await _need(call, id)
-    head, _ = await call.store.records.write([Delete(_HEADS, id), Delete(_BODIES, id)])
+    id = request.path[0]
+    await _require(request, id)
+    head, _ = await request.store.records.write([Delete(_HEADS, id), Delete(_BODIES, id)])
     if head is None:
         raise not_found("Chat completion", id)
     return {"id": id, "object": "chat.completion.deleted", "deleted": True}

@@ -18,9 +18,9 @@ from hansard.server.openai.wire_request import WireRequest, WireRoutes, listed
 ONE = "/responses/{response_id}"
 routes = WireRoutes()
 
-_LOOK = 0.25
+_POLL_SECONDS = 0.25
 """Seconds between two looks at a response under way."""
-_CLAIMED = 0.05
+_CLAIM_POLL_SECONDS = 0.05
 """The same, where the answer is being stored at this moment."""
 _ATTEMPTS = 20
 """To change a record that somebody else changes."""
@@ -28,25 +28,27 @@ _FLAGS = {None: False, "true": True, "false": False, "True": True, "False": Fals
 
 
 @routes.get(ONE, query=("include", "include_obfuscation", "starting_after", "stream"))
-async def get_response(call: WireRequest) -> dict[str, Any] | HttpResponse:
+async def get_response(request: WireRequest) -> dict[str, Any] | HttpResponse:
     """The response as it is now, or what a stream of it says."""
-    items.check_include(call)
-    starting_after = _starting_after(call)
-    id = call.path[0]
-    if _is_streamed(call):
-        return await streamed(call, id, starting_after)
-    return await response_record.shown(call.store, id, (await response_record.need(call.store, id)).record)
+    items.check_include(request)
+    starting_after = _starting_after(request)
+    id = request.path[0]
+    if _is_streamed(request):
+        return await stream_events(request, id, starting_after)
+    return await response_record.response_object(
+        request.store, id, (await response_record.require(request.store, id)).record
+    )
 
 
-def _is_streamed(call: WireRequest) -> bool:
-    flag = _FLAGS.get(call.parameter("stream"))
+def _is_streamed(request: WireRequest) -> bool:
+    flag = _FLAGS.get(request.parameter("stream"))
     if flag is None:
         raise invalid("Invalid type for 'stream': expected a boolean.", "stream", "invalid_type")
     return flag
 
 
-def _starting_after(call: WireRequest) -> int:
-    text = call.parameter("starting_after")
+def _starting_after(request: WireRequest) -> int:
+    text = request.parameter("starting_after")
     if text is None:
         return -1
     if not text.isascii() or not text.isdigit():
@@ -58,20 +60,20 @@ def _starting_after(call: WireRequest) -> int:
 # Streaming
 
 
-async def streamed(call: WireRequest, id: str, starting_after: int = -1) -> HttpResponse:
+async def stream_events(request: WireRequest, id: str, starting_after: int = -1) -> HttpResponse:
     """The events of a response, and those that are still to come."""
-    return await answer_cache.streamed(_followed(call, id, starting_after))
+    return await answer_cache.stream_response(_follow(request, id, starting_after))
 
 
-async def _followed(call: WireRequest, id: str, seen: int) -> AsyncIterator[bytes]:
+async def _follow(request: WireRequest, id: str, seen: int) -> AsyncIterator[bytes]:
     """The events behind the last one that was seen. The very last one always comes: it says how the response ended."""
-    stop = call.services.background.stopping.watch()
-    ends = {asyncio.ensure_future(call.stream.gone()), asyncio.ensure_future(stop.wait())}
+    stop = request.services.background.shutdown.watch()
+    ends = {asyncio.ensure_future(request.stream.disconnected()), asyncio.ensure_future(stop.wait())}
     begun = False
     try:
         while True:
-            record = (await response_record.need(call.store, id)).record
-            response = await response_record.shown(call.store, id, record)
+            record = (await response_record.require(request.store, id)).record
+            response = await response_record.response_object(request.store, id, record)
             is_under_way = response_record.is_under_way(response)
             for said in _behind(seen, response, is_under_way=is_under_way):
                 begun, seen = True, said["sequence_number"]
@@ -81,7 +83,7 @@ async def _followed(call: WireRequest, id: str, seen: int) -> AsyncIterator[byte
             if not begun:
                 begun = True
                 yield b": under way\n\n"
-            done, _ = await asyncio.wait(ends, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(ends, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return
     except (WireError, HansardError) as error:
@@ -91,7 +93,7 @@ async def _followed(call: WireRequest, id: str, seen: int) -> AsyncIterator[byte
         named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": seen + 1}
         yield event({"type": "error", **named}, "error")
     finally:
-        call.services.background.stopping.forget(stop)
+        request.services.background.shutdown.discard(stop)
         for each in ends:
             each.cancel()
 
@@ -113,24 +115,24 @@ def _behind(seen: int, response: dict[str, Any], *, is_under_way: bool) -> Itera
 
 
 @routes.get(ONE + "/input_items", query=("limit", "order", "after", "include"))
-async def list_input_items(call: WireRequest) -> dict[str, Any]:
+async def list_input_items(request: WireRequest) -> dict[str, Any]:
     """A page of what was sent with the response, the last first unless told otherwise. The history is not among it."""
-    items.check_include(call)
-    record = (await response_record.need(call.store, call.path[0])).record
-    await response_record.shown(call.store, call.path[0], record)
+    items.check_include(request)
+    record = (await response_record.require(request.store, request.path[0])).record
+    await response_record.response_object(request.store, request.path[0], record)
     given: list[Any] = [*record.items] if record.last is None else [*record.input]
-    given = given if call.order == "asc" else given[::-1]
-    limit, found = call.limit, []
-    for each in given[_place(call, given) :]:
-        found += await _items_of(call, record, each)
+    given = given if request.order == "asc" else given[::-1]
+    limit, found = request.limit, []
+    for each in given[_place(request, given) :]:
+        found += await _items_of(request, record, each)
         if len(found) > limit:
             break
     return listed(found[:limit], has_more=len(found) > limit)
 
 
-def _place(call: WireRequest, given: list[Any]) -> int:
+def _place(request: WireRequest, given: list[Any]) -> int:
     """Where the page begins. What was deleted meanwhile still has a place."""
-    after = call.parameter("after")
+    after = request.parameter("after")
     if after is None:
         return 0
     for number, each in enumerate(given):
@@ -139,11 +141,11 @@ def _place(call: WireRequest, given: list[Any]) -> int:
     raise invalid(f"Invalid 'after': there is no item with id '{after[:256]}' here.", "after")
 
 
-async def _items_of(call: WireRequest, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
+async def _items_of(request: WireRequest, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
     """The items of a message, unless it was deleted."""
     if isinstance(given, dict):
         return [given]
-    message = await response_record.message_of(call.store, record, given)
+    message = await response_record.message_of(request.store, record, given)
     return [] if message is None else openai_items.items_of(message)
 
 
@@ -151,12 +153,12 @@ async def _items_of(call: WireRequest, record: ResponseRecord, given: Any) -> li
 
 
 @routes.post(ONE + "/cancel", body=None)
-async def cancel_response(call: WireRequest) -> dict[str, Any]:
+async def cancel_response(request: WireRequest) -> dict[str, Any]:
     """Cancels a response in the background. One that has come to its end is given as it is."""
-    store, id = call.store, call.path[0]
+    store, id = request.store, request.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
-        found = await _unclaimed(call, id)
-        response = await response_record.shown(store, id, found.record)
+        found = await _unclaimed(request, id)
+        response = await response_record.response_object(store, id, found.record)
         if not response.get("background"):
             raise invalid("Only a response that was made with 'background' can be cancelled.", "response_id")
         if not response_record.is_under_way(response):
@@ -165,59 +167,59 @@ async def cancel_response(call: WireRequest) -> dict[str, Any]:
             record = found.record.ended("cancelled")
             await response_record.put(store, id, record, revision=found.revision, conversation_id=found.conversation_id)
         except (Conflict, NotFound):  # somebody else was first, or deleted the conversation
-            await retries.give_way(attempt)
+            await retries.back_off(attempt)
             continue
-        call.services.background.stop(store, id)
-        return await response_record.shown(store, id, record)
+        request.services.background.stop(store, id)
+        return await response_record.response_object(store, id, record)
     raise _busy()
 
 
 @routes.delete(ONE)
-async def delete_response(call: WireRequest) -> dict[str, Any]:
+async def delete_response(request: WireRequest) -> dict[str, Any]:
     """Deletes a response. What lies in a conversation that somebody named stays there; any other goes with it."""
-    store, id = call.store, call.path[0]
+    store, id = request.store, request.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
-        found = await _unclaimed(call, id)
+        found = await _unclaimed(request, id)
         if found.record.is_own:
-            await _delete_messages(call, found.record)
+            await _delete_messages(request, found.record)
         try:
             is_gone = await store.records.delete(response_record.NAMESPACE, id, expected_revision=found.revision)
         except Conflict:
-            await retries.give_way(attempt)
+            await retries.back_off(attempt)
             continue
         if not is_gone:
             raise not_found("Response", id)
-        call.services.background.stop(store, id)
+        request.services.background.stop(store, id)
         if found.record.is_own:
-            await _delete_empty(call, found.record)
+            await _delete_empty(request, found.record)
         return {"id": id, "object": "response", "deleted": True}
     raise _busy()
 
 
-async def _delete_messages(call: WireRequest, record: ResponseRecord) -> None:
+async def _delete_messages(request: WireRequest, record: ResponseRecord) -> None:
     assert record.conversation is not None
     try:
-        await call.store.delete_messages(record.conversation, [*record.input, *record.output])
+        await request.store.delete_messages(record.conversation, [*record.input, *record.output])
     except NotFound:
         return  # the conversation is gone, and the record with it
 
 
-async def _delete_empty(call: WireRequest, record: ResponseRecord) -> None:
+async def _delete_empty(request: WireRequest, record: ResponseRecord) -> None:
     """Deletes the conversation that was made for a response, when nothing is left in it."""
     assert record.conversation is not None
-    async with call.services.retries.writing(call.store, record.conversation):
-        found = await call.store.get_conversation(record.conversation)
+    async with request.services.retries.exclusive_write(request.store, record.conversation):
+        found = await request.store.get_conversation(record.conversation)
         if found is not None and not found.message_count:
-            await call.store.delete_conversation(record.conversation)
+            await request.store.delete_conversation(record.conversation)
 
 
-async def _unclaimed(call: WireRequest, id: str) -> FoundRecord:
+async def _unclaimed(request: WireRequest, id: str) -> FoundRecord:
     """The record, when no answer is being stored at this moment."""
     while True:
-        found = await response_record.need(call.store, id)
-        if not await response_record.is_being_stored(call.store, found.record):
+        found = await response_record.require(request.store, id)
+        if not await response_record.is_being_stored(request.store, found.record):
             return found
-        await asyncio.sleep(_CLAIMED)
+        await asyncio.sleep(_CLAIM_POLL_SECONDS)
 
 
 def _busy() -> WireError:

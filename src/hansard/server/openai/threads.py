@@ -31,62 +31,62 @@ _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 
 
 @routes.post("/threads")
-async def create_thread(call: WireRequest) -> dict[str, Any]:
+async def create_thread(request: WireRequest) -> dict[str, Any]:
     """Makes a thread, with its first messages, all or nothing."""
-    only(call.body, "messages", "metadata", "tool_resources")
-    metadata = metadata_given(call.body)
-    resources = _resources_given(call.body)
-    given = call.body.get("messages")
+    only(request.body, "messages", "metadata", "tool_resources")
+    metadata = metadata_given(request.body)
+    resources = _resources_given(request.body)
+    given = request.body.get("messages")
     if not isinstance(given, list | None):
         raise invalid("Invalid type for 'messages': expected an array.", "messages", "invalid_type")
     id = conversations.fresh_id("thread_")
-    new_id = retries.marked(retries.mark_of(call, id))
+    new_id = retries.new_ids(retries.mark_of(request, id))
     messages = [_message(each, new_id("msg_", at), f"messages[{at}].") for at, each in enumerate(given or ())]
     if messages:
-        await call.store.append(id, messages, metadata=metadata)
+        await request.store.append(id, messages, metadata=metadata)
     else:
-        await call.store.create_conversation(id, metadata=metadata)
+        await request.store.create_conversation(id, metadata=metadata)
     if resources is not None:
-        await call.store.records.put(_RESOURCES, id, resources, conversation_id=id)
-    return _thread(await _need(call.store, id), resources)
+        await request.store.records.put(_RESOURCES, id, resources, conversation_id=id)
+    return _thread(await _require(request.store, id), resources)
 
 
 @routes.get(ONE)
-async def get_thread(call: WireRequest) -> dict[str, Any]:
+async def get_thread(request: WireRequest) -> dict[str, Any]:
     """One thread."""
-    found = await _need(call.store, call.path[0])
-    return _thread(found, await _resources(call.store, found.id))
+    found = await _require(request.store, request.path[0])
+    return _thread(found, await _resources(request.store, found.id))
 
 
 @routes.post(ONE)
-async def update_thread(call: WireRequest) -> dict[str, Any]:
+async def update_thread(request: WireRequest) -> dict[str, Any]:
     """Sets the metadata or the tool resources anew."""
-    if call.path[0] == "runs" and "assistant_id" in call.body:
+    if request.path[0] == "runs" and "assistant_id" in request.body:
         raise unknown_url(404, "POST", "/v1/threads/runs")
-    only(call.body, "metadata", "tool_resources")
-    id = call.path[0]
-    metadata, resources = metadata_given(call.body), _resources_given(call.body)
-    found = await _need(call.store, id)
-    if "metadata" in call.body:
-        found = await conversations.set_metadata(call.store, id, metadata, "Thread")
-    if "tool_resources" in call.body:
-        await call.store.records.put(_RESOURCES, id, resources, conversation_id=id)
-    return _thread(found, await _resources(call.store, id))
+    only(request.body, "metadata", "tool_resources")
+    id = request.path[0]
+    metadata, resources = metadata_given(request.body), _resources_given(request.body)
+    found = await _require(request.store, id)
+    if "metadata" in request.body:
+        found = await conversations.set_metadata(request.store, id, metadata, "Thread")
+    if "tool_resources" in request.body:
+        await request.store.records.put(_RESOURCES, id, resources, conversation_id=id)
+    return _thread(found, await _resources(request.store, id))
 
 
 @routes.delete(ONE)
-async def delete_thread(call: WireRequest) -> dict[str, Any]:
+async def delete_thread(request: WireRequest) -> dict[str, Any]:
     """Deletes a thread and everything in it."""
-    return await conversations.deleted(call.store, call.path[0], "Thread", "thread.deleted")
+    return await conversations.delete(request.store, request.path[0], "Thread", "thread.deleted")
 
 
-async def _need(store: Store, id: str) -> Conversation:
-    return await conversations.need(store, id, "Thread")
+async def _require(store: Store, id: str) -> Conversation:
+    return await conversations.require(store, id, "Thread")
 
 
 def _thread(conversation: Conversation, resources: Any) -> dict[str, Any]:
     return {
-        **conversations.shown(conversation),
+        **conversations.conversation_object(conversation),
         "object": "thread",
         "metadata": _texts(conversation.metadata),
         "tool_resources": resources,
@@ -125,20 +125,20 @@ def _resources_given(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @routes.post(ALL_MESSAGES)
-async def create_message(call: WireRequest) -> dict[str, Any]:
+async def create_message(request: WireRequest) -> dict[str, Any]:
     """Adds a message. A retry of an SDK is answered as the first time."""
-    only(call.body, "role", "content", "attachments", "metadata")
-    id = call.path[0]
-    mark = retries.mark_of(call, id)
-    async with call.services.retries.one_at_a_time(mark):
-        message = _message(call.body, retries.marked(mark)("msg_", 0), "")
-        if call.is_retry and (found := await retries.find(call, id, mark, 1)):
-            return _shown(found[0])
+    only(request.body, "role", "content", "attachments", "metadata")
+    id = request.path[0]
+    mark = retries.mark_of(request, id)
+    async with request.services.retries.one_at_a_time(mark):
+        message = _message(request.body, retries.new_ids(mark)("msg_", 0), "")
+        if request.is_retry and (found := await retries.find_stored(request, id, mark, 1)):
+            return _message_object(found[0])
         try:
-            appended = await call.store.append(id, [message], create=False)
+            appended = await request.store.append(id, [message], create=False)
         except ConversationNotFound:
             raise not_found("Thread", id) from None
-    return _shown(appended.messages[0])
+    return _message_object(appended.messages[0])
 
 
 def _message(given: Any, id: str, where: str) -> Message:
@@ -149,21 +149,21 @@ def _message(given: Any, id: str, where: str) -> Message:
 
 
 @routes.get(ALL_MESSAGES, query=("limit", "order", "after", "before", "run_id"))
-async def list_messages(call: WireRequest) -> dict[str, Any]:
+async def list_messages(request: WireRequest) -> dict[str, Any]:
     """A page of what users and assistants said, newest first unless told otherwise."""
-    after, before = call.parameter("after"), call.parameter("before")
+    after, before = request.parameter("after"), request.parameter("before")
     if after is not None and before is not None:
         raise invalid("Give 'after' or 'before', not both.", "before")
-    limit, order = call.limit, call.order
+    limit, order = request.limit, request.order
     data: list[dict[str, Any]] = []
-    more = call.parameter("run_id") is None
+    more = request.parameter("run_id") is None
     if not more:
         # There are no runs here, so no message is of one.
-        await _need(call.store, call.path[0])
+        await _require(request.store, request.path[0])
     while more and len(data) <= limit:
         place = {"after": after} if before is None else {"before": before}
-        page = await _page(call, limit=min(limit + 1, call.store.limits.page), order=order, **place)
-        shown = [each for each in map(_shown_if, page) if each is not None]
+        page = await _page(request, limit=min(limit + 1, request.store.limits.page), order=order, **place)
+        shown = [each for each in map(_message_object_or_none, page) if each is not None]
         data = data + shown if before is None else shown + data
         more = page.has_more
         if page and before is None:
@@ -171,65 +171,67 @@ async def list_messages(call: WireRequest) -> dict[str, Any]:
         elif page:
             before = page[0].cursor
     if not data:
-        await _need(call.store, call.path[0])
+        await _require(request.store, request.path[0])
     kept = data[:limit] if before is None else data[-limit:]
     return listed(kept, has_more=len(data) > limit)
 
 
-async def _page(call: WireRequest, **options: Any) -> Messages:
+async def _page(request: WireRequest, **options: Any) -> Messages:
     roles = openai_threads.SHOWN_ROLES
     try:
-        return await call.store.get_messages(call.path[0], roles=roles, **options)
+        return await request.store.get_messages(request.path[0], roles=roles, **options)
     except (MessageNotFound, ValidationError):
         param = "after" if options.get("after") is not None else "before"
-        raise await item_pages.no_place(call.store, call.path[0], options.get(param) or "", param, "Thread") from None
+        raise await item_pages.no_such_place(
+            request.store, request.path[0], options.get(param) or "", param, "Thread"
+        ) from None
 
 
 @routes.get(ONE_MESSAGE)
-async def get_message(call: WireRequest) -> dict[str, Any]:
+async def get_message(request: WireRequest) -> dict[str, Any]:
     """One message."""
-    return _shown(await _find(call))
+    return _message_object(await _find(request))
 
 
 @routes.post(ONE_MESSAGE)
-async def update_message(call: WireRequest) -> dict[str, Any]:
+async def update_message(request: WireRequest) -> dict[str, Any]:
     """Sets the metadata of a message anew."""
-    only(call.body, "metadata")
-    metadata = metadata_given(call.body)
-    message = await _find(call)
-    if "metadata" not in call.body:
-        return _shown(message)
+    only(request.body, "metadata")
+    metadata = metadata_given(request.body)
+    message = await _find(request)
+    if "metadata" not in request.body:
+        return _message_object(message)
     # What a thread cannot show is not its client's to take away.
     hidden = {key: value for key, value in (message.metadata or {}).items() if not isinstance(value, str)}
-    return _shown(await call.store.update_message(*call.path, metadata={**metadata, **hidden}))
+    return _message_object(await request.store.update_message(*request.path, metadata={**metadata, **hidden}))
 
 
 @routes.delete(ONE_MESSAGE)
-async def delete_message(call: WireRequest) -> dict[str, Any]:
+async def delete_message(request: WireRequest) -> dict[str, Any]:
     """Deletes a message."""
-    await _find(call)
-    if not await call.store.delete_message(*call.path):
-        raise not_found("Message", call.path[1])
-    return {"id": call.path[1], "object": "thread.message.deleted", "deleted": True}
+    await _find(request)
+    if not await request.store.delete_message(*request.path):
+        raise not_found("Message", request.path[1])
+    return {"id": request.path[1], "object": "thread.message.deleted", "deleted": True}
 
 
-async def _find(call: WireRequest) -> Message:
+async def _find(request: WireRequest) -> Message:
     try:
-        message = await call.store.get_message(*call.path)
+        message = await request.store.get_message(*request.path)
     except (MessageNotFound, ValidationError):
         message = None
     if message is None or openai_threads.content_of(message) is None:
-        await _need(call.store, call.path[0])
-        raise not_found("Message", call.path[1])
+        await _require(request.store, request.path[0])
+        raise not_found("Message", request.path[1])
     return message
 
 
-def _shown_if(message: Message) -> dict[str, Any] | None:
+def _message_object_or_none(message: Message) -> dict[str, Any] | None:
     content = openai_threads.content_of(message)
     return None if content is None else _with_content(message, content)
 
 
-def _shown(message: Message) -> dict[str, Any]:
+def _message_object(message: Message) -> dict[str, Any]:
     return _with_content(message, openai_threads.content_of(message) or [])
 
 

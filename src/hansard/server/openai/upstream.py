@@ -37,7 +37,7 @@ _EVENT = b"\n\n"
 _END = re.compile(rb"\r?\n\r?\n")
 _LONGEST_END = 3
 
-Leaving = Callable[[], Awaitable[None]]
+UntilDisconnected = Callable[[], Awaitable[None]]
 
 
 class StreamDisconnected(ClientDisconnected):
@@ -54,7 +54,7 @@ class Upstream:
     def is_there(self) -> bool:
         return bool(self._address)
 
-    def _need(self) -> None:
+    def _require_address(self) -> None:
         if not self._address:
             raise WireError(
                 501,
@@ -65,7 +65,7 @@ class Upstream:
 
     def _http(self) -> Any:
         """The client, made when it is first needed: most servers pass nothing on."""
-        self._need()
+        self._require_address()
         if self._client is None:
             try:
                 import httpx
@@ -96,13 +96,13 @@ class Upstream:
         try:
             answer = await http.send(request, stream=True)
         except httpx.HTTPError as error:
-            raise broken(error) from error
+            raise broken_off(error) from error
         try:
             if answer.status_code >= 400:
-                raise _refused(answer.status_code, await answer.aread(), answer.headers)
+                raise _endpoint_error(answer.status_code, await answer.aread(), answer.headers)
             yield answer
         except httpx.HTTPError as error:
-            raise broken(error) from error
+            raise broken_off(error) from error
         finally:
             await answer.aclose()
 
@@ -111,7 +111,7 @@ class Upstream:
         self, path: str, query: dict[str, str], headers: dict[str, str], subprotocols: list[str]
     ) -> AsyncIterator[ClientConnection]:
         """A WebSocket to the endpoint. `WireError` when it cannot be reached, or refuses."""
-        self._need()
+        self._require_address()
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.typing import Subprotocol
@@ -135,31 +135,31 @@ class Upstream:
             )
         except InvalidStatus as error:
             answer = error.response
-            raise _refused(answer.status_code, answer.body or b"", answer.headers) from error
+            raise _endpoint_error(answer.status_code, answer.body or b"", answer.headers) from error
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise broken(error) from error
+            raise broken_off(error) from error
         try:
             yield connection
         finally:
-            await hang_up(connection)
+            await close_connection(connection)
 
 
-async def hang_up(connection: ClientConnection, code: int = 1000, reason: str = "") -> None:
+async def close_connection(connection: ClientConnection, code: int = 1000, reason: str = "") -> None:
     """Ends a connection, which may have ended already."""
     from websockets.exceptions import ConnectionClosed
 
-    with suppress(ConnectionClosed), _losing(connection):
+    with suppress(ConnectionClosed), _as_connection_closed(connection):
         await connection.close(code, reason)
 
 
-async def say(connection: ClientConnection, text: str) -> None:
+async def send_text(connection: ClientConnection, text: str) -> None:
     """`ConnectionClosed` when it has ended."""
-    with _losing(connection):
+    with _as_connection_closed(connection):
         await connection.send(text)
 
 
 @contextmanager
-def _losing(connection: ClientConnection) -> Iterator[None]:
+def _as_connection_closed(connection: ClientConnection) -> Iterator[None]:
     """A transport that was lost with something still to be sent may fail when it is aborted: it has ended."""
     try:
         yield
@@ -171,11 +171,11 @@ def _losing(connection: ClientConnection) -> Iterator[None]:
         raise connection.protocol.close_exc from error
 
 
-def broken(error: Exception) -> WireError:
+def broken_off(error: Exception) -> WireError:
     return WireError(502, f"The model endpoint broke off: {type(error).__name__}", code="upstream", type="server_error")
 
 
-def _refused(status: int, raw: bytes, headers: Any) -> WireError:
+def _endpoint_error(status: int, raw: bytes, headers: Any) -> WireError:
     """The endpoint's own error, passed on. Its refusal of our key is not the caller's fault."""
     try:
         error = msgspec.json.decode(raw)["error"]
@@ -205,11 +205,11 @@ async def whole(answer: Any) -> bytes:
     held = bytearray()
     async for piece in answer.aiter_bytes():
         held += piece
-        _need_end(len(held))
+        _check_size(len(held))
     return bytes(held)
 
 
-async def events(answer: Any, gone: Leaving | None = None) -> AsyncIterator[tuple[bytes, Any]]:
+async def events(answer: Any, gone: UntilDisconnected | None = None) -> AsyncIterator[tuple[bytes, Any]]:
     """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none.
 
     They end when the client has gone, if one is waiting: nobody repeats a request whose answer has begun, so
@@ -227,12 +227,12 @@ async def events(answer: Any, gone: Leaving | None = None) -> AsyncIterator[tupl
             yield event + _EVENT, _data(event)
         # An end may have begun.
         looked = max(0, len(held) - _LONGEST_END)
-        _need_end(len(held))
+        _check_size(len(held))
     if held.strip():
         yield bytes(held) + _EVENT, _data(bytes(held))
 
 
-async def _until(gone: Leaving, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _until(gone: UntilDisconnected, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces, until there are no more, or the client leaves an answer that has begun: then `ClientGone`.
 
     Who left before it began may be about to ask again, and shall find it: so it goes on, for as long as that counts.
@@ -272,25 +272,25 @@ async def _next(pieces: AsyncIterator[bytes], scope: CancelScope | None = None) 
     return None
 
 
-def _need_end(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > _MOST:
         raise WireError(502, "The model endpoint does not come to an end.", code="upstream", type="server_error")
 
 
 def _data(event: bytes) -> Any:
     try:
-        return msgspec.json.decode(_said(event))
+        return msgspec.json.decode(_event_data(event))
     except UNREADABLE:
         return None
 
 
-def _said(event: bytes) -> bytes:
+def _event_data(event: bytes) -> bytes:
     return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
 def is_done(event: bytes) -> bool:
     """Whether an event is the last one of a stream of chunks. The space after the colon is as one likes."""
-    return _said(event) == b"[DONE]"
+    return _event_data(event) == b"[DONE]"
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:

@@ -54,7 +54,7 @@ class WireError(Exception):
         self.type = type
         self.headers = headers
 
-    def answer(self) -> HttpResponse:
+    def response(self) -> HttpResponse:
         return HttpResponse(self.body(), self.status, self.headers)
 
     def body(self) -> bytes:

@@ -64,9 +64,9 @@ class WireRequest(Request[Query, dict[str, Any]]):
     id_headers = (b"request-id", b"x-request-id")
 
     def __init__(
-        self, services: WireServices, parts: ServerContext, scope: Scope, receive: Receive, send: Send
+        self, services: WireServices, context: ServerContext, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        super().__init__(parts, len(PREFIX), scope, receive, send)
+        super().__init__(context, len(PREFIX), scope, receive, send)
         self.services = services
         self.body = {}
         self.raw = b""

@@ -25,36 +25,36 @@ class ReindexQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/admin/tenants", scope="admin", operator=True)
-async def list_tenants(call: Request[NoQuery, None]) -> Tenants:
+async def list_tenants(request: Request[NoQuery, None]) -> Tenants:
     """The tenants that hold anything, in order."""
-    return Tenants(await call.root.admin.tenants())
+    return Tenants(await request.root.admin.tenants())
 
 
 @routes.delete("/admin/tenants/{tenant}", scope="admin", operator=True)
-async def delete_tenant(call: Request[NoQuery, None]) -> Receipt:
+async def delete_tenant(request: Request[NoQuery, None]) -> Receipt:
     """Deletes a tenant with everything that it holds, for good."""
-    return await call.root.admin.delete_tenant(call.path[0])
+    return await request.root.admin.delete_tenant(request.path[0])
 
 
 @routes.get("/admin/stats", scope="admin", operator=True)
-async def whole_stats(call: Request[NoQuery, None]) -> Stats:
+async def whole_stats(request: Request[NoQuery, None]) -> Stats:
     """How much the whole store holds."""
-    return await call.root.admin.stats()
+    return await request.root.admin.stats()
 
 
 @routes.get("/admin/check", scope="admin", operator=True)
-async def whole_check(call: Request[NoQuery, None]) -> Problems:
+async def whole_check(request: Request[NoQuery, None]) -> Problems:
     """Looks at the whole store."""
-    return Problems([found async for found in call.root.admin.check() if isinstance(found, Problem)])
+    return Problems([found async for found in request.root.admin.check() if isinstance(found, Problem)])
 
 
-@routes.post("/admin/reindex", scope="admin", operator=True, gives=NDJSON)
-async def reindex(call: Request[ReindexQuery, None]) -> HttpResponse:
+@routes.post("/admin/reindex", scope="admin", operator=True, produces=NDJSON)
+async def reindex(request: Request[ReindexQuery, None]) -> HttpResponse:
     """Builds the search index anew; each line says how many messages are done. Others may read and write meanwhile."""
-    forget_others = call.query.forget_others
-    if forget_others and call.root.embedder is None:
+    forget_others = request.query.forget_others
+    if forget_others and request.root.embedder is None:
         raise ValidationError("forget_others keeps the vectors of the server's embedder, and it has none")
-    return HttpResponse(_done(call.root, forget_others=forget_others), media_type=NDJSON)
+    return HttpResponse(_done(request.root, forget_others=forget_others), media_type=NDJSON)
 
 
 async def _done(root: Store, *, forget_others: bool) -> AsyncIterator[bytes]:
@@ -63,6 +63,6 @@ async def _done(root: Store, *, forget_others: bool) -> AsyncIterator[bytes]:
 
 
 @routes.post("/admin/sweep", scope="admin", operator=True)
-async def sweep(call: Request[NoQuery, None]) -> Receipt:
+async def sweep(request: Request[NoQuery, None]) -> Receipt:
     """Removes what has expired or is needed by nothing, in every tenant."""
-    return await call.root.purge()
+    return await request.root.purge()

@@ -25,41 +25,41 @@ _decoder = cache(msgspec.json.Decoder)
 class RestApi(Pipeline[Request[Any, Any]]):
     """The application below `/api/v1`."""
 
-    def __init__(self, parts: ServerContext, endpoints: Sequence[Endpoint]) -> None:
-        super().__init__(parts, endpoints)
+    def __init__(self, context: ServerContext, endpoints: Sequence[Endpoint]) -> None:
+        super().__init__(context, endpoints)
         self._decoders = {endpoint: _decoder(endpoint.body) for endpoint in endpoints if endpoint.body is not None}
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> Request[Any, Any]:
-        return Request(self.parts, len(PREFIX), scope, receive, send)
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> Request[Any, Any]:
+        return Request(self.context, len(PREFIX), scope, receive, send)
 
-    async def decode(self, call: Request[Any, Any]) -> None:
-        assert call.endpoint is not None
-        _read_conditions(call.endpoint, call)
-        call.query = parameters.decode(call.scope["query_string"], call.endpoint.query)
-        if call.endpoint.takes is not None:
-            body.need_type(call.headers, call.endpoint.takes)
-        elif (decoder := self._decoders.get(call.endpoint)) is not None:
-            body.need_type(call.headers, JSON)
-            call.body = _decoded(await self._raw(call), decoder)
+    async def decode(self, request: Request[Any, Any]) -> None:
+        assert request.endpoint is not None
+        _read_conditions(request.endpoint, request)
+        request.query = parameters.decode(request.scope["query_string"], request.endpoint.query)
+        if request.endpoint.consumes is not None:
+            body.require_type(request.headers, request.endpoint.consumes)
+        elif (decoder := self._decoders.get(request.endpoint)) is not None:
+            body.require_type(request.headers, JSON)
+            request.body = _decoded(await self._raw(request), decoder)
 
-    async def _raw(self, call: Request[Any, Any]) -> bytes:
-        raw = await call.stream.whole()
-        if call.endpoint is not None and call.endpoint.is_batch:
-            body.check_batch(raw, self.parts.settings.max_messages)
+    async def _raw(self, request: Request[Any, Any]) -> bytes:
+        raw = await request.stream.whole()
+        if request.endpoint is not None and request.endpoint.is_batch:
+            body.check_batch(raw, self.context.settings.max_messages)
         return raw
 
-    def encode(self, call: Request[Any, Any], value: Any) -> HttpResponse:
+    def encode(self, request: Request[Any, Any], value: Any) -> HttpResponse:
         if isinstance(value, HttpResponse):
             return value
-        assert call.endpoint is not None
-        field = call.endpoint.etag
+        assert request.endpoint is not None
+        field = request.endpoint.etag
         headers = ((b"etag", b'"%d"' % getattr(value, field)),) if field is not None else ()
-        return HttpResponse(_encode(value), call.endpoint.status, headers)
+        return HttpResponse(_encode(value), request.endpoint.status, headers)
 
-    def refusal(self, call: Request[Any, Any], failure: Exception) -> tuple[HttpResponse, str]:
-        if isinstance(failure, Conflict) and call.version is not None and failure.expected is not None:
+    def error_response(self, request: Request[Any, Any], failure: Exception) -> tuple[HttpResponse, str]:
+        if isinstance(failure, Conflict) and request.version is not None and failure.expected is not None:
             failure = HttpError(412, failure)
-        return super().refusal(call, failure)
+        return super().error_response(request, failure)
 
 
 def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -69,16 +69,16 @@ def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise ValidationError(f"the body is wrong: {error}") from error
 
 
-def _read_conditions(endpoint: Endpoint, call: Request[Any, Any]) -> None:
-    if (match := call.headers.get(b"if-match")) is not None:
+def _read_conditions(endpoint: Endpoint, request: Request[Any, Any]) -> None:
+    if (match := request.headers.get(b"if-match")) is not None:
         if not endpoint.versioned:
             raise ValidationError("this route has no version to compare: leave If-Match out")
-        call.version = _version(match.decode("latin-1"))
-    if (key := call.headers.get(b"idempotency-key")) is not None:
+        request.version = _version(match.decode("latin-1"))
+    if (key := request.headers.get(b"idempotency-key")) is not None:
         if endpoint.repeat == "no":
             raise ValidationError("this route cannot be repeated safely: leave Idempotency-Key out")
-        call.key = key.decode("latin-1")
-        if not 0 < len(call.key) <= 256:
+        request.key = key.decode("latin-1")
+        if not 0 < len(request.key) <= 256:
             raise ValidationError("Idempotency-Key must have between 1 and 256 characters")
 
 

@@ -36,14 +36,14 @@ _WORKER = secrets.randbits(20) << 40
 
 
 def _handler(method: wire.Method) -> Callable[[Request[NoQuery, Any]], Awaitable[HttpResponse]]:
-    async def handle(call: Request[NoQuery, Any]) -> HttpResponse:
-        arguments = [wire.unpack(value) for value in structs.astuple(call.body)]
-        _guard(call, arguments)
-        for name, value in zip(call.body.__struct_fields__, arguments, strict=True):
-            _check(value, call.root.limits, name)
+    async def handle(request: Request[NoQuery, Any]) -> HttpResponse:
+        arguments = [wire.unpack(value) for value in structs.astuple(request.body)]
+        _guard(request, arguments)
+        for name, value in zip(request.body.__struct_fields__, arguments, strict=True):
+            _check(value, request.root.limits, name)
         if method.name == "put_blob":
             _check_blobs({arguments[1]: arguments[2]})
-        found = await _ask(call.root, method.name, arguments)
+        found = await _ask(request.root, method.name, arguments)
         return HttpResponse(msgspec.json.encode(wire.pack(found)))
 
     handle.__name__ = f"backend_{method.name}"
@@ -51,17 +51,17 @@ def _handler(method: wire.Method) -> Callable[[Request[NoQuery, Any]], Awaitable
     return handle
 
 
-def _guard(call: Request[NoQuery, Any], arguments: list[Any]) -> None:
+def _guard(request: Request[NoQuery, Any], arguments: list[Any]) -> None:
     """Whom the call is for must be whom the key opens."""
-    if call.known_caller.user is not None:
+    if request.known_caller.user is not None:
         raise _bound_to_user()
     context = arguments[0] if arguments else None
     if not isinstance(context, Context):
         # `stats` has a tenant or none, `list_tenants` has nothing.
-        _guard_tenant(call, context)
-    elif (context.tenant, context.user) != (call.store.tenant_id, call.store.user_id):
+        _guard_tenant(request, context)
+    elif (context.tenant, context.user) != (request.store.tenant_id, request.store.user_id):
         raise Denied("the call is for another tenant or user than its headers")
-    elif context.with_expired and "admin" not in call.known_caller.scopes:
+    elif context.with_expired and "admin" not in request.known_caller.scopes:
         raise Denied("only an erasure sees what has expired, and that needs the scope admin")
 
 
@@ -69,10 +69,10 @@ def _bound_to_user() -> Denied:
     return Denied("a key that is bound to a user cannot open the store itself")
 
 
-def _guard_tenant(call: Request[NoQuery, Any], tenant: str | None) -> None:
-    if tenant is None and not call.known_caller.is_operator:
+def _guard_tenant(request: Request[NoQuery, Any], tenant: str | None) -> None:
+    if tenant is None and not request.known_caller.is_operator:
         raise Denied("all tenants are for an operator's key")
-    if tenant is not None and tenant != call.store.tenant_id:
+    if tenant is not None and tenant != request.store.tenant_id:
         raise Denied("the call is for another tenant than its header")
 
 
@@ -101,11 +101,11 @@ async def _wait(root: Store, context: Context, id: str, seen: int, timeout: floa
     return _WORKER + await root.backend.wait(context, id, known, min(max(timeout, 0.0), _LONGEST_WAIT))
 
 
-@routes.post("/backend/check", scope="admin", gives=NDJSON, is_public=False)
-async def backend_check(call: Request[NoQuery, wire.CheckCall]) -> HttpResponse:
+@routes.post("/backend/check", scope="admin", produces=NDJSON, is_public=False)
+async def backend_check(request: Request[NoQuery, wire.CheckCall]) -> HttpResponse:
     """`Backend.check`, as lines."""
-    _guard(call, [call.body.tenant])
-    return HttpResponse(_found(call.root, call.body.tenant), media_type=NDJSON)
+    _guard(request, [request.body.tenant])
+    return HttpResponse(_found(request.root, request.body.tenant), media_type=NDJSON)
 
 
 async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
@@ -113,12 +113,12 @@ async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
         yield msgspec.json.encode(found) + b"\n"
 
 
-@routes.post("/backend/catch_up", gives=NDJSON, is_public=False)
-async def backend_catch_up(call: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
+@routes.post("/backend/catch_up", produces=NDJSON, is_public=False)
+async def backend_catch_up(request: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
     """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
-    if call.known_caller.user is not None:
+    if request.known_caller.user is not None:
         raise _bound_to_user()
-    return HttpResponse(_caught_up(call.root), media_type=NDJSON)
+    return HttpResponse(_caught_up(request.root), media_type=NDJSON)
 
 
 async def _caught_up(root: Store) -> AsyncIterator[bytes]:
@@ -127,10 +127,10 @@ async def _caught_up(root: Store) -> AsyncIterator[bytes]:
     yield b"0\n"
 
 
-@routes.post("/backend/reindex", scope="admin", operator=True, gives=NDJSON, is_public=False)
-async def backend_reindex(call: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
+@routes.post("/backend/reindex", scope="admin", operator=True, produces=NDJSON, is_public=False)
+async def backend_reindex(request: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
     """`Backend.reindex`, as lines."""
-    return HttpResponse(_reindexed(call.root), media_type=NDJSON)
+    return HttpResponse(_reindexed(request.root), media_type=NDJSON)
 
 
 async def _reindexed(root: Store) -> AsyncIterator[bytes]:

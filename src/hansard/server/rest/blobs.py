@@ -25,19 +25,19 @@ class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
     message_id: Id | None = None
 
 
-@routes.post("/blobs", takes=BYTES, status=201, errors=(QuotaExceeded, Unsupported))
-async def put_blob(call: Request[NoQuery, None]) -> Blob:
+@routes.post("/blobs", consumes=BYTES, status=201, errors=(QuotaExceeded, Unsupported))
+async def put_blob(request: Request[NoQuery, None]) -> Blob:
     """Keeps bytes. What no message refers to is swept after a while."""
-    data = await call.stream.whole()
-    return await call.store.blobs.put(data)
+    data = await request.stream.whole()
+    return await request.store.blobs.put(data)
 
 
-@routes.get("/blobs/{sha256}", gives=BYTES, errors=(NotFound, Unsupported))
-async def get_blob(call: Request[BlobQuery, None]) -> HttpResponse:
+@routes.get("/blobs/{sha256}", produces=BYTES, errors=(NotFound, Unsupported))
+async def get_blob(request: Request[BlobQuery, None]) -> HttpResponse:
     """The bytes of a blob, or the range of them that `Range` names."""
-    sha256 = call.path[0]
-    data = await call.store.blobs.get(
-        sha256, conversation_id=call.query.conversation_id, message_id=call.query.message_id
+    sha256 = request.path[0]
+    data = await request.store.blobs.get(
+        sha256, conversation_id=request.query.conversation_id, message_id=request.query.message_id
     )
     headers = (
         (b"etag", f'"{sha256}"'.encode()),
@@ -45,7 +45,7 @@ async def get_blob(call: Request[BlobQuery, None]) -> HttpResponse:
         (b"content-disposition", b"attachment"),
         (b"content-security-policy", b"sandbox; default-src 'none'"),
     )
-    wanted = call.headers.get(b"range")
+    wanted = request.headers.get(b"range")
     place = None if wanted is None else _range(wanted.decode("latin-1"), len(data))
     if place is None:
         return HttpResponse(data, 200, headers, BYTES)

@@ -64,35 +64,35 @@ class SummaryList(Struct, frozen=True):
 
 
 @routes.get(_ALL)
-async def list_branches(call: Request[NoQuery, None]) -> BranchList:
+async def list_branches(request: Request[NoQuery, None]) -> BranchList:
     """The branches of a conversation, oldest first; nothing for a missing one."""
-    return BranchList(await call.store.list_branches(call.path[0]))
+    return BranchList(await request.store.list_branches(request.path[0]))
 
 
 @routes.post(_ALL, status=201, versioned=True, repeat="key", errors=(Conflict, Unsupported, *_MISSING))
-async def create_branch(call: Request[NoQuery, NewBranchBody]) -> Branch:
+async def create_branch(request: Request[NoQuery, NewBranchBody]) -> Branch:
     """A new line of messages that shares its beginning without copying, made active."""
-    given = structs.asdict(call.body)
+    given = structs.asdict(request.body)
     id = given.pop("id")
-    if call.key is None or id is not None:
-        return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
-    id = idempotency.id_from(call.key, "br_", call.path[0], _body(call))
-    for branch in await call.store.list_branches(call.path[0]):
+    if request.key is None or id is not None:
+        return await request.store.branch(request.path[0], branch_id=id, expected_version=request.version, **given)
+    id = idempotency.id_from(request.key, "br_", request.path[0], _body(request))
+    for branch in await request.store.list_branches(request.path[0]):
         if branch.id == id:
             return branch
-    return await call.store.branch(call.path[0], branch_id=id, expected_version=call.version, **given)
+    return await request.store.branch(request.path[0], branch_id=id, expected_version=request.version, **given)
 
 
 @routes.put("/conversations/{conversation_id}/branch", etag="version", versioned=True, errors=(Conflict, *_MISSING))
-async def switch_branch(call: Request[NoQuery, ActiveBranchBody]) -> Conversation:
+async def switch_branch(request: Request[NoQuery, ActiveBranchBody]) -> Conversation:
     """Makes another branch the active one."""
-    return await call.store.switch_branch(call.path[0], call.body.branch, expected_version=call.version)
+    return await request.store.switch_branch(request.path[0], request.body.branch, expected_version=request.version)
 
 
 @routes.delete(_ALL + "/{branch}", versioned=True, errors=(Conflict, *_MISSING))
-async def delete_branch(call: Request[NoQuery, None]) -> Receipt:
+async def delete_branch(request: Request[NoQuery, None]) -> Receipt:
     """Deletes a branch and the messages that only it holds. 409 when it is active or has branches of its own."""
-    return await call.store.delete_branch(*call.path, expected_version=call.version)
+    return await request.store.delete_branch(*request.path, expected_version=request.version)
 
 
 @routes.post(
@@ -102,31 +102,31 @@ async def delete_branch(call: Request[NoQuery, None]) -> Receipt:
     repeat="key",
     errors=(Conflict, QuotaExceeded, *_MISSING),
 )
-async def fork_conversation(call: Request[NoQuery, NewForkBody]) -> Conversation:
+async def fork_conversation(request: Request[NoQuery, NewForkBody]) -> Conversation:
     """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
-    given = structs.asdict(call.body)
-    if call.key is not None and given["new_id"] is None:
-        new_id = idempotency.id_from(call.key, "conv_", call.path[0], _body(call))
-        made = await call.store.get_conversation(new_id)
+    given = structs.asdict(request.body)
+    if request.key is not None and given["new_id"] is None:
+        new_id = idempotency.id_from(request.key, "conv_", request.path[0], _body(request))
+        made = await request.store.get_conversation(new_id)
         if made is not None:
             return made
         given["new_id"] = new_id
-    return await call.store.fork(call.path[0], **given)
+    return await request.store.fork(request.path[0], **given)
 
 
-def _body(call: Request[Any, Any]) -> str:
+def _body(request: Request[Any, Any]) -> str:
     """What was asked: what a key has made for one body must not be the answer to another."""
-    return msgspec.json.encode(call.body).decode()
+    return msgspec.json.encode(request.body).decode()
 
 
 @routes.get(_SUMMARIES)
-async def list_summaries(call: Request[BranchQuery, None]) -> SummaryList:
+async def list_summaries(request: Request[BranchQuery, None]) -> SummaryList:
     """Summaries, oldest first, of one branch or of all."""
-    return SummaryList(await call.store.list_summaries(call.path[0], branch=call.query.branch))
+    return SummaryList(await request.store.list_summaries(request.path[0], branch=request.query.branch))
 
 
 @routes.post(_SUMMARIES, status=201, repeat="no", errors=_MISSING)
-async def add_summary(call: Request[NoQuery, NewSummaryBody]) -> Summary:
+async def add_summary(request: Request[NoQuery, NewSummaryBody]) -> Summary:
     """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
-    given = structs.asdict(call.body)
-    return await call.store.add_summary(call.path[0], given.pop("text"), **given)
+    given = structs.asdict(request.body)
+    return await request.store.add_summary(request.path[0], given.pop("text"), **given)

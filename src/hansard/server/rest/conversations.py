@@ -63,12 +63,12 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/conversations")
-async def list_conversations(call: Request[ConversationQuery, None]) -> Page:
+async def list_conversations(request: Request[ConversationQuery, None]) -> Page:
     """A page of conversations, newest first."""
-    given = structs.asdict(call.query)
-    given["metadata"] = _object(call.query.metadata)
-    given["archived"] = {"true": True, "false": False, "both": None}[call.query.archived]
-    return await call.store.list_conversations(**given)
+    given = structs.asdict(request.query)
+    given["metadata"] = _object(request.query.metadata)
+    given["archived"] = {"true": True, "false": False, "both": None}[request.query.archived]
+    return await request.store.list_conversations(**given)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
@@ -81,22 +81,22 @@ def _object(text: str | None) -> dict[str, Any] | None:
 
 
 @routes.post("/conversations", status=201, etag="version", repeat="key", errors=(Conflict, *MISSING))
-async def create_conversation(call: Request[NoQuery, NewConversationBody]) -> Conversation:
+async def create_conversation(request: Request[NoQuery, NewConversationBody]) -> Conversation:
     """Makes an empty conversation. 409 when the id is taken."""
-    given = structs.asdict(call.body)
+    given = structs.asdict(request.body)
     id = given.pop("id")
-    if call.key is None or id is not None:
-        return await call.store.create_conversation(id, **given)
+    if request.key is None or id is not None:
+        return await request.store.create_conversation(id, **given)
     # Each user has keys of their own: a key must neither clash with another user's nor tell that there is one.
-    place = () if call.store.user_id is None else (call.store.user_id,)
-    return await _create_once(call, idempotency.id_from(call.key, "conv_", *place), given)
+    place = () if request.store.user_id is None else (request.store.user_id,)
+    return await _create_once(request, idempotency.id_from(request.key, "conv_", *place), given)
 
 
-async def _create_once(call: Request[NoQuery, NewConversationBody], id: str, given: dict[str, Any]) -> Conversation:
+async def _create_once(request: Request[NoQuery, NewConversationBody], id: str, given: dict[str, Any]) -> Conversation:
     try:
-        return await call.store.create_conversation(id, **given)
+        return await request.store.create_conversation(id, **given)
     except Conflict:
-        made = await call.store.get_conversation(id)
+        made = await request.store.get_conversation(id)
         same = made is not None and all(getattr(made, name) == value for name, value in given.items() if value)
         if made is None or not same:
             raise Conflict("this Idempotency-Key was used for another conversation") from None
@@ -104,25 +104,25 @@ async def _create_once(call: Request[NoQuery, NewConversationBody], id: str, giv
 
 
 @routes.get(ONE, etag="version", errors=MISSING)
-async def get_conversation(call: Request[NoQuery, None]) -> Conversation | HttpResponse:
+async def get_conversation(request: Request[NoQuery, None]) -> Conversation | HttpResponse:
     """One conversation, without its messages. Answers 304 when `If-None-Match` names its version."""
-    found = await call.store.get_conversation(call.path[0])
+    found = await request.store.get_conversation(request.path[0])
     if found is None:
-        raise rules.not_found(call.path[0])
+        raise rules.not_found(request.path[0])
     tag = b'"%d"' % found.version
-    if call.headers.get(b"if-none-match") == tag:
+    if request.headers.get(b"if-none-match") == tag:
         return HttpResponse(b"", 304, ((b"etag", tag),))
     return found
 
 
 @routes.patch(ONE, etag="version", versioned=True, errors=(Conflict, *MISSING))
-async def update_conversation(call: Request[NoQuery, ConversationPatch]) -> Conversation:
+async def update_conversation(request: Request[NoQuery, ConversationPatch]) -> Conversation:
     """Changes a conversation. `If-Match` compares its version first."""
-    given = structs.asdict(call.body)
-    return await call.store.update_conversation(call.path[0], expected_version=call.version, **given)
+    given = structs.asdict(request.body)
+    return await request.store.update_conversation(request.path[0], expected_version=request.version, **given)
 
 
 @routes.delete(ONE)
-async def delete_conversation(call: Request[NoQuery, None]) -> Receipt:
+async def delete_conversation(request: Request[NoQuery, None]) -> Receipt:
     """Deletes a conversation and everything derived from it, for good. The receipt counts what went."""
-    return await call.store.delete_conversation(call.path[0])
+    return await request.store.delete_conversation(request.path[0])

@@ -66,76 +66,76 @@ class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/about")
-async def about(call: Request[NoQuery, None]) -> About:
+async def about(request: Request[NoQuery, None]) -> About:
     """What this server is, and what this key may see of it."""
     from hansard import __version__
 
-    store = call.store
-    scopes = sorted(call.known_caller.scopes)
-    return About(__version__, store.tenant_id, store.user_id, scopes, _capabilities(call), store.limits)
+    store = request.store
+    scopes = sorted(request.known_caller.scopes)
+    return About(__version__, store.tenant_id, store.user_id, scopes, _capabilities(request), store.limits)
 
 
-def _capabilities(call: Request[NoQuery, None]) -> Capabilities:
+def _capabilities(request: Request[NoQuery, None]) -> Capabilities:
     """Those of the storage, as far as they reach through this server."""
-    found, most = call.store.capabilities, call.parts.settings.max_messages
+    found, most = request.store.capabilities, request.context.settings.max_messages
     return structs.replace(found, atomic_batch=most if found.atomic_batch is None else min(found.atomic_batch, most))
 
 
 @routes.get("/usage")
-async def usage(call: Request[UsageQuery, None]) -> UsageRows:
+async def usage(request: Request[UsageQuery, None]) -> UsageRows:
     """Tokens and cost by day, user, agent and model. `since` is inclusive, `until` is not."""
-    since, until = (None if day is None else day.isoformat() for day in (call.query.since, call.query.until))
-    return UsageRows(await call.store.usage(since=since, until=until))
+    since, until = (None if day is None else day.isoformat() for day in (request.query.since, request.query.until))
+    return UsageRows(await request.store.usage(since=since, until=until))
 
 
 @routes.get("/stats")
-async def stats(call: Request[NoQuery, None]) -> Stats:
+async def stats(request: Request[NoQuery, None]) -> Stats:
     """How much the tenant holds."""
-    return await call.store.stats()
+    return await request.store.stats()
 
 
 @routes.get("/check", scope="admin")
-async def check(call: Request[NoQuery, None]) -> Problems:
+async def check(request: Request[NoQuery, None]) -> Problems:
     """Looks at everything that the tenant holds."""
-    return Problems(await call.store.check())
+    return Problems(await request.store.check())
 
 
 @routes.post("/users/{user_id}/erase", scope="admin")
-async def erase_user(call: Request[NoQuery, None]) -> Receipt:
+async def erase_user(request: Request[NoQuery, None]) -> Receipt:
     """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
-    return await call.store.erase_user(call.path[0])
+    return await request.store.erase_user(request.path[0])
 
 
 @routes.post("/purge", scope="admin")
-async def purge(call: Request[NoQuery, PurgeBody]) -> Receipt:
+async def purge(request: Request[NoQuery, PurgeBody]) -> Receipt:
     """Deletes the tenant's conversations whose last message is older; with `by` "updated", whose last change is.
 
     One without messages counts from when it was made. `dry_run` only counts them.
     """
-    body = call.body
+    body = request.body
     if body.before is not None and body.older_than_seconds is not None:
         raise ValidationError("give `before` or `older_than_seconds`, not both")
     age = None if body.older_than_seconds is None else timedelta(seconds=body.older_than_seconds)
-    return await call.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
+    return await request.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
 
 
-@routes.get("/export", gives=NDJSON, errors=(NotFound,))
-async def export(call: Request[ExportQuery, None]) -> HttpResponse:
+@routes.get("/export", produces=NDJSON, errors=(NotFound,))
+async def export(request: Request[ExportQuery, None]) -> HttpResponse:
     """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
-    return HttpResponse(call.store.export(**structs.asdict(call.query)), media_type=NDJSON)
+    return HttpResponse(request.store.export(**structs.asdict(request.query)), media_type=NDJSON)
 
 
-@routes.post("/import", takes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
-async def import_(call: Request[ImportQuery, None]) -> Report:
+@routes.post("/import", consumes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
+async def import_(request: Request[ImportQuery, None]) -> Report:
     """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
     try:
-        return await call.store.import_(_lines(call), **structs.asdict(call.query))
+        return await request.store.import_(_lines(request), **structs.asdict(request.query))
     except (Corrupt, FormatMismatch) as error:
         # It is the file that is damaged, and whoever sent it can tell why.
         raise HttpError(422, error) from error
 
 
-async def _lines(call: Request[ImportQuery, None]) -> AsyncIterator[bytes]:
-    async for group in call.stream.lines():
+async def _lines(request: Request[ImportQuery, None]) -> AsyncIterator[bytes]:
+    async for group in request.stream.lines():
         for line in group:
             yield line

@@ -204,36 +204,36 @@ class WindowMessages(Struct, frozen=True):
 
 
 @routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
-async def append_messages(call: Request[NoQuery, NewMessages]) -> Appended:
+async def append_messages(request: Request[NoQuery, NewMessages]) -> Appended:
     """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
-    given = structs.asdict(call.body)
+    given = structs.asdict(request.body)
     messages = [each.as_message() for each in given.pop("messages")]
-    if call.key is not None:
-        messages, given["on_duplicate"] = idempotency.with_ids(messages, call.key, call.path[0]), "error"
-    given["records"] = [record_write(each) for each in call.body.records]
-    return await call.store.append(call.path[0], messages, expected_version=call.version, **given)
+    if request.key is not None:
+        messages, given["on_duplicate"] = idempotency.with_ids(messages, request.key, request.path[0]), "error"
+    given["records"] = [record_write(each) for each in request.body.records]
+    return await request.store.append(request.path[0], messages, expected_version=request.version, **given)
 
 
 _line = msgspec.json.Decoder(NewMessage)
 
 
-@routes.post("/conversations/{conversation_id}/lines", takes=NDJSON, errors=_WRITE)
-async def append_lines(call: Request[BulkQuery, None]) -> BulkAppended:
+@routes.post("/conversations/{conversation_id}/lines", consumes=NDJSON, errors=_WRITE)
+async def append_lines(request: Request[BulkQuery, None]) -> BulkAppended:
     """Appends a stream of messages, one JSON object a line, in batches as they arrive.
 
     What is stored before a bad line stays: give the messages ids, and the same stream can simply be sent again.
     """
-    given, number, stored, version = structs.asdict(call.query), 0, 0, 0
-    async for batch in _batches(call):
-        appended = await call.store.append(call.path[0], batch, **given)
+    given, number, stored, version = structs.asdict(request.query), 0, 0, 0
+    async for batch in _batches(request):
+        appended = await request.store.append(request.path[0], batch, **given)
         number, stored, version = number + len(batch), stored + appended.stored, appended.version
     return BulkAppended(number, stored, version)
 
 
-async def _batches(call: Request[BulkQuery, None]) -> AsyncIterator[list[Message]]:
+async def _batches(request: Request[BulkQuery, None]) -> AsyncIterator[list[Message]]:
     batch: list[Message] = []
     number = size = 0
-    async for lines in call.stream.lines():
+    async for lines in request.stream.lines():
         for line in lines:
             number += 1
             if line:
@@ -254,70 +254,74 @@ def _decoded(line: bytes, number: int) -> Message:
 
 
 @routes.put(ALL, is_batch=True, etag="version", versioned=True, errors=_WRITE)
-async def replace_messages(call: Request[NoQuery, Snapshot]) -> Appended:
+async def replace_messages(request: Request[NoQuery, Snapshot]) -> Appended:
     """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
-    given = structs.asdict(call.body)
+    given = structs.asdict(request.body)
     messages = [each.as_message() for each in given.pop("messages")]
-    return await call.store.replace_messages(call.path[0], messages, expected_version=call.version, **given)
+    return await request.store.replace_messages(request.path[0], messages, expected_version=request.version, **given)
 
 
 @routes.patch(ONE, versioned=True, errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound))
-async def update_message(call: Request[NoQuery, MessagePatch]) -> Message:
+async def update_message(request: Request[NoQuery, MessagePatch]) -> Message:
     """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
-    return await call.store.update_message(*call.path, expected_version=call.version, **structs.asdict(call.body))
+    return await request.store.update_message(
+        *request.path, expected_version=request.version, **structs.asdict(request.body)
+    )
 
 
 @routes.delete(ONE, versioned=True, errors=_CHANGE)
-async def delete_message(call: Request[NoQuery, None]) -> Receipt:
+async def delete_message(request: Request[NoQuery, None]) -> Receipt:
     """Deletes a message from every branch, and the summaries that cover it."""
-    return await call.store.delete_message(*call.path, expected_version=call.version)
+    return await request.store.delete_message(*request.path, expected_version=request.version)
 
 
 @routes.post("/conversations/{conversation_id}/delete-messages", versioned=True, errors=_CHANGE)
-async def delete_messages(call: Request[NoQuery, MessageIds]) -> Receipt:
+async def delete_messages(request: Request[NoQuery, MessageIds]) -> Receipt:
     """Deletes these messages, all or nothing; ids that do not exist are passed over."""
-    return await call.store.delete_messages(call.path[0], call.body.ids, expected_version=call.version)
+    return await request.store.delete_messages(request.path[0], request.body.ids, expected_version=request.version)
 
 
 @routes.delete(ALL, versioned=True, errors=_CHANGE)
-async def clear_messages(call: Request[NoQuery, None]) -> Receipt:
+async def clear_messages(request: Request[NoQuery, None]) -> Receipt:
     """Deletes all messages and branches; the conversation and its metadata stay."""
-    return await call.store.clear_messages(call.path[0], expected_version=call.version)
+    return await request.store.clear_messages(request.path[0], expected_version=request.version)
 
 
 @routes.post("/conversations/{conversation_id}/pop-message", versioned=True, repeat="no", errors=_CHANGE)
-async def pop_message(call: Request[NoQuery, PopBody]) -> Popped:
+async def pop_message(request: Request[NoQuery, PopBody]) -> Popped:
     """Takes the newest message off the branch and gives it; null when there is none."""
-    return Popped(await call.store.pop_message(call.path[0], branch=call.body.branch, expected_version=call.version))
+    return Popped(
+        await request.store.pop_message(request.path[0], branch=request.body.branch, expected_version=request.version)
+    )
 
 
 # Reading
 
 
 @routes.get(ALL, errors=(MessageNotFound, NotFound))
-async def get_messages(call: Request[ReadQuery, None]) -> MessagePage:
+async def get_messages(request: Request[ReadQuery, None]) -> MessagePage:
     """Messages of a branch, as they are stored. Nothing for a missing conversation."""
-    return MessagePage.of(await call.store.get_messages(call.path[0], **structs.asdict(call.query)))
+    return MessagePage.of(await request.store.get_messages(request.path[0], **structs.asdict(request.query)))
 
 
 @routes.get(ONE, errors=(MessageNotFound,))
-async def get_message(call: Request[OneQuery, None]) -> Message:
+async def get_message(request: Request[OneQuery, None]) -> Message:
     """One message, from whichever branch holds it."""
-    return await call.store.get_message(*call.path, blobs=call.query.blobs)
+    return await request.store.get_message(*request.path, blobs=request.query.blobs)
 
 
-@routes.get("/conversations/{conversation_id}/lines", gives=NDJSON, errors=(MessageNotFound, NotFound))
-async def stream_history(call: Request[HistoryQuery, None]) -> HttpResponse:
+@routes.get("/conversations/{conversation_id}/lines", produces=NDJSON, errors=(MessageNotFound, NotFound))
+async def stream_history(request: Request[HistoryQuery, None]) -> HttpResponse:
     """Every message of a branch, one JSON object a line: any length, in constant memory."""
-    return HttpResponse(_history(call), media_type=NDJSON)
+    return HttpResponse(_history(request), media_type=NDJSON)
 
 
-async def _history(call: Request[HistoryQuery, None]) -> AsyncIterator[bytes]:
-    async for message in call.store.iter_messages(call.path[0], **structs.asdict(call.query)):
+async def _history(request: Request[HistoryQuery, None]) -> AsyncIterator[bytes]:
+    async for message in request.store.iter_messages(request.path[0], **structs.asdict(request.query)):
         yield msgspec.json.encode(message) + b"\n"
 
 
 @routes.get("/conversations/{conversation_id}/window", errors=(NotFound,))
-async def get_window(call: Request[WindowQuery, None]) -> WindowMessages:
+async def get_window(request: Request[WindowQuery, None]) -> WindowMessages:
     """The newest messages, turns or tokens that a model can be given: every tool call with its results."""
-    return WindowMessages(await call.store.window(call.path[0], **structs.asdict(call.query)))
+    return WindowMessages(await request.store.window(request.path[0], **structs.asdict(request.query)))

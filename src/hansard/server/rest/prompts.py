@@ -90,31 +90,33 @@ class Summarized(Struct, frozen=True):
 
 
 @routes.post(_ONE + "/prompt", scope="read", errors=_MISSING)
-async def assemble_prompt(call: Request[NoQuery, PromptBody]) -> PromptAnswer:
+async def assemble_prompt(request: Request[NoQuery, PromptBody]) -> PromptAnswer:
     """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these."""
-    given = structs.asdict(call.body)
+    given = structs.asdict(request.body)
     seconds = given.pop("time_window_seconds")
     window = None if seconds is None else timedelta(seconds=seconds)
-    prompt = await call.store.assemble_prompt(call.path[0], time_window=window, **given)
+    prompt = await request.store.assemble_prompt(request.path[0], time_window=window, **given)
     return PromptAnswer(*(getattr(prompt, name) for name in PromptAnswer.__struct_fields__))
 
 
 @routes.post(_ONE + "/summarize", errors=_MISSING)
-async def summarize(call: Request[NoQuery, SummarizeBody]) -> Summarized:
+async def summarize(request: Request[NoQuery, SummarizeBody]) -> Summarized:
     """Brings the rolling summary up to all but the newest `keep` messages. The messages stay."""
-    return Summarized(await call.store.summarize(call.path[0], _chosen(call), **_options(call.body)))
+    return Summarized(await request.store.summarize(request.path[0], _chosen(request), **_options(request.body)))
 
 
 @routes.post(_ONE + "/rebuild-summaries", repeat="no", errors=_MISSING)
-async def rebuild_summaries(call: Request[NoQuery, SummarizeBody]) -> SummaryList:
+async def rebuild_summaries(request: Request[NoQuery, SummarizeBody]) -> SummaryList:
     """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
-    return SummaryList(await call.store.rebuild_summaries(call.path[0], _chosen(call), **_options(call.body)))
+    return SummaryList(
+        await request.store.rebuild_summaries(request.path[0], _chosen(request), **_options(request.body))
+    )
 
 
-def _chosen(call: Request[NoQuery, SummarizeBody]) -> Summarizer:
-    known = call.parts.summarizers
+def _chosen(request: Request[NoQuery, SummarizeBody]) -> Summarizer:
+    known = request.context.summarizers
     try:
-        return known[call.body.summarizer]
+        return known[request.body.summarizer]
     except KeyError:
         raise ValidationError(f"there is no such summarizer: this server has {', '.join(known)}") from None
 

@@ -108,32 +108,32 @@ class RecordDeleted(Struct, frozen=True):
 
 
 @routes.get("/records", errors=(Unsupported,))
-async def scan_records(call: Request[ScanQuery, None]) -> RecordList:
+async def scan_records(request: Request[ScanQuery, None]) -> RecordList:
     """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
-    given = structs.asdict(call.query)
-    page = await call.store.records.scan(given.pop("namespace"), **given)
+    given = structs.asdict(request.query)
+    page = await request.store.records.scan(given.pop("namespace"), **given)
     return RecordList([RecordView.of(record) for record in page.items], page.next_cursor)
 
 
 @routes.get("/records/{key}", etag="revision", errors=_MISSING)
-async def get_record(call: Request[NamespaceQuery, None]) -> RecordView:
+async def get_record(request: Request[NamespaceQuery, None]) -> RecordView:
     """One record."""
-    found = await call.store.records.get(call.query.namespace, call.path[0])
+    found = await request.store.records.get(request.query.namespace, request.path[0])
     if found is None:
-        raise NotFound(f"there is no record {call.path[0]!r} in this namespace")
+        raise NotFound(f"there is no record {request.path[0]!r} in this namespace")
     return RecordView.of(found)
 
 
 @routes.put("/records/{key}", etag="revision", versioned=True, errors=(Conflict, QuotaExceeded, *_MISSING))
-async def put_record(call: Request[NamespaceQuery, RecordBody]) -> RecordView:
+async def put_record(request: Request[NamespaceQuery, RecordBody]) -> RecordView:
     """Writes a record. `If-Match` names the revision that it must have; `If-None-Match: *` only makes a new one."""
-    expected = call.version
-    if call.headers.get(b"if-none-match") == b"*":
+    expected = request.version
+    if request.headers.get(b"if-none-match") == b"*":
         expected = 0
-    body = call.body
-    record = await call.store.records.put(
-        call.query.namespace,
-        call.path[0],
+    body = request.body
+    record = await request.store.records.put(
+        request.query.namespace,
+        request.path[0],
         _value(body.value, body.data),
         expected_revision=expected,
         expires_at=body.expires_at,
@@ -143,24 +143,24 @@ async def put_record(call: Request[NamespaceQuery, RecordBody]) -> RecordView:
 
 
 @routes.delete("/records/{key}", versioned=True, errors=(Conflict, *_MISSING))
-async def delete_record(call: Request[NamespaceQuery, None]) -> RecordDeleted:
+async def delete_record(request: Request[NamespaceQuery, None]) -> RecordDeleted:
     """Deletes a record; false when there was none."""
     return RecordDeleted(
-        await call.store.records.delete(call.query.namespace, call.path[0], expected_revision=call.version)
+        await request.store.records.delete(request.query.namespace, request.path[0], expected_revision=request.version)
     )
 
 
 @routes.post("/get-records", scope="read", errors=(Unsupported,))
-async def get_records(call: Request[NoQuery, RecordKeys]) -> RecordList:
+async def get_records(request: Request[NoQuery, RecordKeys]) -> RecordList:
     """Records in the order asked for; null for what is not there."""
-    found = await call.store.records.get_many([(place.namespace, place.key) for place in call.body.keys])
+    found = await request.store.records.get_many([(place.namespace, place.key) for place in request.body.keys])
     return RecordList([None if each is None else RecordView.of(each) for each in found])
 
 
 @routes.post("/write-records", errors=(Conflict, QuotaExceeded, *_MISSING))
-async def write_records(call: Request[NoQuery, RecordBatch]) -> RecordList:
+async def write_records(request: Request[NoQuery, RecordBatch]) -> RecordList:
     """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
-    written = await call.store.records.write([record_write(each) for each in call.body.writes])
+    written = await request.store.records.write([record_write(each) for each in request.body.writes])
     return RecordList([None if each is None else RecordView.of(each) for each in written])
 
 

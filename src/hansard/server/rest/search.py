@@ -68,9 +68,9 @@ class SearchPage(Struct, frozen=True):
 
 
 @routes.post("/search", scope="read", errors=(NotFound, Unsupported))
-async def search(call: Request[NoQuery, SearchBody]) -> SearchPage:
+async def search(request: Request[NoQuery, SearchBody]) -> SearchPage:
     """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
-    given = structs.asdict(call.body)
-    hits = await call.store.search(given.pop("query"), **given)
+    given = structs.asdict(request.body)
+    hits = await request.store.search(given.pop("query"), **given)
     # Cutting the snippets of long messages takes a while.
     return await run_in_thread(SearchPage.of, hits)

@@ -61,19 +61,19 @@ class DeleteTenantForm(Struct, frozen=True, forbid_unknown_fields=True):
     sure: Literal["yes"] | None = None
 
 
-@routes.see("/admin", scope="admin")
-async def see_admin(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page("/admin", scope="admin")
+async def see_admin(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """What there is to look after."""
-    return await _admin(visit)
+    return await _admin(request)
 
 
-async def _admin(visit: PageRequest[Any, Any], **more: Any) -> HttpResponse:
-    operator = visit.known_caller.is_operator
-    checked = await overview.last_check(visit.store)
+async def _admin(request: PageRequest[Any, Any], **more: Any) -> HttpResponse:
+    operator = request.known_caller.is_operator
+    checked = await overview.last_check(request.store)
     values: dict[str, Any] = {
-        "keys": _keys(visit).list() if operator and visit.parts.settings.keys is not None else None,
-        "tenants": await visit.root.admin.tenants() if operator else None,
-        "has_audit": operator and visit.parts.settings.audit_log is not None,
+        "keys": _keys(request).list() if operator and request.context.settings.keys is not None else None,
+        "tenants": await request.root.admin.tenants() if operator else None,
+        "has_audit": operator and request.context.settings.audit_log is not None,
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
         "scopes": SCOPES,
@@ -83,25 +83,25 @@ async def _admin(visit: PageRequest[Any, Any], **more: Any) -> HttpResponse:
         "days": None,
         "now": datetime.now(UTC),
     }
-    return visit.show("admin.html", **(values | more))
+    return request.render("admin.html", **(values | more))
 
 
-def _keys(visit: PageRequest[Any, Any]) -> KeyFile:
-    if visit.parts.settings.keys is None:
+def _keys(request: PageRequest[Any, Any]) -> KeyFile:
+    if request.context.settings.keys is None:
         raise Unsupported("this server was started without a file of keys", capability="keys")
-    return KeyFile(visit.parts.settings.keys)
+    return KeyFile(request.context.settings.keys)
 
 
 # Keys: an operator's affair
 
 
-@routes.do("/admin/keys", scope="admin", operator=True)
-async def do_make_key(visit: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse:
+@routes.form("/admin/keys", scope="admin", operator=True)
+async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse:
     """Makes a key. Its secret is shown now, and never again."""
-    form = visit.body
+    form = request.body
     if form.operator and (form.tenant or form.user):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave both empty")
-    made, token = _keys(visit).create(
+    made, token = _keys(request).create(
         form.name,
         form.scopes,
         tenant=None if form.operator else form.tenant or DEFAULT_TENANT,
@@ -109,78 +109,78 @@ async def do_make_key(visit: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse:
         rate=form.rate,
         expires_at=None if form.days is None else datetime.now(UTC) + timedelta(days=form.days),
     )
-    return await _admin(visit, made=made, token=token)
+    return await _admin(request, made=made, token=token)
 
 
-@routes.do("/admin/keys/revoke", scope="admin", operator=True)
-async def do_revoke_key(visit: PageRequest[NoQuery, KeyIdForm]) -> HttpResponse:
+@routes.form("/admin/keys/revoke", scope="admin", operator=True)
+async def do_revoke_key(request: PageRequest[NoQuery, KeyIdForm]) -> HttpResponse:
     """Ends a key at once, in every worker."""
-    if visit.body.id == visit.known_caller.name:
+    if request.body.id == request.known_caller.name:
         raise Denied("this is the key that you came in with: revoke it with another one")
-    _keys(visit).revoke(visit.body.id)
-    return visit.go("admin")
+    _keys(request).revoke(request.body.id)
+    return request.redirect("admin")
 
 
 # What is kept
 
 
-@routes.do("/admin/purge", scope="admin")
-async def do_purge(visit: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
+@routes.form("/admin/purge", scope="admin")
+async def do_purge(request: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
     """Counts what has not been touched for so many days; with a second word, deletes it."""
-    days = visit.body.days
-    if visit.body.sure is None:
-        counted = await visit.store.purge(timedelta(days=days), dry_run=True)
-        return await _admin(visit, would_go=counted, days=days)
-    receipt = await visit.store.purge(timedelta(days=days))
-    visit.services.totals.forget()
-    return visit.show("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
+    days = request.body.days
+    if request.body.sure is None:
+        counted = await request.store.purge(timedelta(days=days), dry_run=True)
+        return await _admin(request, would_go=counted, days=days)
+    receipt = await request.store.purge(timedelta(days=days))
+    request.services.totals.clear()
+    return request.render("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
 
 
-@routes.do("/admin/erase", scope="admin")
-async def do_erase(visit: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
+@routes.form("/admin/erase", scope="admin")
+async def do_erase(request: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
     """Erases a user."""
-    _sure(visit.body.sure)
-    receipt = await visit.store.erase_user(visit.body.user)
-    visit.services.totals.forget()
-    return visit.show("receipt.html", receipt=receipt, what=f"the user {visit.body.user}")
+    _require_confirmation(request.body.sure)
+    receipt = await request.store.erase_user(request.body.user)
+    request.services.totals.clear()
+    return request.render("receipt.html", receipt=receipt, what=f"the user {request.body.user}")
 
 
-@routes.do("/admin/tenants/delete", scope="admin", operator=True)
-async def do_delete_tenant(visit: PageRequest[NoQuery, DeleteTenantForm]) -> HttpResponse:
+@routes.form("/admin/tenants/delete", scope="admin", operator=True)
+async def do_delete_tenant(request: PageRequest[NoQuery, DeleteTenantForm]) -> HttpResponse:
     """Deletes a tenant with everything that it holds."""
-    _sure(visit.body.sure)
-    receipt = await visit.root.admin.delete_tenant(visit.body.tenant)
-    visit.services.totals.forget()
-    return visit.show("receipt.html", receipt=receipt, what=f"the tenant {visit.body.tenant}")
+    _require_confirmation(request.body.sure)
+    receipt = await request.root.admin.delete_tenant(request.body.tenant)
+    request.services.totals.clear()
+    return request.render("receipt.html", receipt=receipt, what=f"the tenant {request.body.tenant}")
 
 
-def _sure(sure: str | None) -> None:
+def _require_confirmation(sure: str | None) -> None:
     if sure is None:
         raise ValidationError("nothing was deleted: tick the box to say that you are sure")
 
 
-@routes.do("/admin/check", scope="admin")
-async def do_check(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.form("/admin/check", scope="admin")
+async def do_check(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Looks at everything that the tenant holds, and remembers what it found."""
-    problems = await visit.store.check()
+    problems = await request.store.check()
     found = [{"where": each.where, "what": each.what} for each in problems[:_MOST_PROBLEMS]]
-    if visit.store.capabilities.records and visit.store.user_id is None:
-        await visit.store.records.put(overview.CHECKS, "last", {"problems": len(problems), "found": found})
-    return visit.show("checked.html", problems=found, total=len(problems))
+    if request.store.capabilities.records and request.store.user_id is None:
+        await request.store.records.put(overview.CHECKS, "last", {"problems": len(problems), "found": found})
+    return request.render("check_result.html", problems=found, total=len(problems))
 
 
 # Who did what
 
 
-@routes.see("/admin/audit", scope="admin", operator=True)
-async def see_audit(visit: PageRequest[AuditQuery, NoForm]) -> HttpResponse:
+@routes.page("/admin/audit", scope="admin", operator=True)
+async def see_audit(request: PageRequest[AuditQuery, NoForm]) -> HttpResponse:
     """The newest lines of the audit log."""
-    path = visit.parts.settings.audit_log
+    path = request.context.settings.audit_log
     if path is None:
         raise Unsupported("this server was started without --audit-log", capability="audit")
-    query = visit.query
+    query = request.query
     entries = [each for each in _newest(path) if _is_wanted(each, query)]
-    return visit.show("audit.html", entries=entries[:_LINES], q=query)
+    return request.render("audit.html", entries=entries[:_LINES], q=query)
 
 
 def _is_wanted(entry: AuditEntry, query: AuditQuery) -> bool:

@@ -32,7 +32,7 @@ from hansard.server.web import (
 )
 from hansard.server.web.chat import Echo, PageModel
 from hansard.server.web.links import unsegment
-from hansard.server.web.page_request import FORM, PageRequest, WebServices, decode, redirect, shown
+from hansard.server.web.page_request import FORM, PageRequest, WebServices, decode_form, html_response, redirect
 from hansard.server.web.usage_totals import UsageTotals
 
 PAGES: tuple[Endpoint, ...] = (
@@ -65,101 +65,105 @@ class SignOutForm(Struct, frozen=True, forbid_unknown_fields=True):
 class Site(Pipeline[AnyPageRequest]):
     """The pages, as an application."""
 
-    def __init__(self, parts: ServerContext, model: PageModel | None = None) -> None:
-        super().__init__(parts, PAGES)
+    def __init__(self, context: ServerContext, model: PageModel | None = None) -> None:
+        super().__init__(context, PAGES)
         self._services = WebServices(model or Echo(), UsageTotals())
 
-    def call(self, scope: Scope, receive: Receive, send: Send) -> AnyPageRequest:
-        return PageRequest(self._services, self.parts, scope, receive, send)
+    def make_request(self, scope: Scope, receive: Receive, send: Send) -> AnyPageRequest:
+        return PageRequest(self._services, self.context, scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if await static_files.send(scope, send):
             return
         try:
-            visit = self.call(scope, receive, send)
+            request = self.make_request(scope, receive, send)
         except Exception as error:
             await _unreadable(send, error)
             return
-        await self.serve(visit)
+        await self.serve(request)
 
-    async def answer(self, visit: AnyPageRequest) -> HttpResponse:
-        if visit.address == b"":
-            return redirect(visit.home)
-        if visit.method == "POST" and visit.address in (_SIGN_IN, _SIGN_OUT):
-            return await self._sign(visit)
-        return await super().answer(visit)
+    async def respond(self, request: AnyPageRequest) -> HttpResponse:
+        if request.raw_path == b"":
+            return redirect(request.home)
+        if request.method == "POST" and request.raw_path in (_SIGN_IN, _SIGN_OUT):
+            return await self._sign_in_or_out(request)
+        return await super().respond(request)
 
-    async def admit(self, visit: AnyPageRequest) -> Caller:
-        return await cookies.admit(self.auth, visit)
+    async def admit(self, request: AnyPageRequest) -> Caller:
+        return await cookies.admit(self.auth, request)
 
-    def find(self, visit: AnyPageRequest) -> tuple[Endpoint, tuple[str, ...]]:
-        endpoint, path = self.router.find("GET" if visit.method == "HEAD" else visit.method, visit.address)
+    def find(self, request: AnyPageRequest) -> tuple[Endpoint, tuple[str, ...]]:
+        endpoint, path = self.router.find("GET" if request.method == "HEAD" else request.method, request.raw_path)
         return endpoint, tuple(map(unsegment, path))
 
-    def choice(self, visit: AnyPageRequest) -> dict[bytes, bytes]:
+    def view_headers(self, request: AnyPageRequest) -> dict[bytes, bytes]:
         """The path chooses the tenant: a browser sends no headers of ours."""
-        return {} if visit.chosen is None else {b"hansard-tenant": quote(visit.chosen, safe="").encode()}
+        return (
+            {} if request.chosen_tenant is None else {b"hansard-tenant": quote(request.chosen_tenant, safe="").encode()}
+        )
 
-    async def decode(self, visit: AnyPageRequest) -> None:
-        assert visit.endpoint is not None
-        visit.query = decode(visit.scope["query_string"], visit.endpoint.query)[0]
-        if visit.endpoint.body is not None:
-            visit.body = await _form(visit, visit.endpoint.body)
+    async def decode(self, request: AnyPageRequest) -> None:
+        assert request.endpoint is not None
+        request.query = decode_form(request.scope["query_string"], request.endpoint.query)[0]
+        if request.endpoint.body is not None:
+            request.body = await _form(request, request.endpoint.body)
 
-    def encode(self, visit: AnyPageRequest, value: HttpResponse) -> HttpResponse:
+    def encode(self, request: AnyPageRequest, value: HttpResponse) -> HttpResponse:
         """A stream is not even begun for those who only ask for its head."""
         is_stream = not isinstance(value.body, bytes)
-        return structs.replace(value, body=b"") if is_stream and visit.method == "HEAD" else value
+        return structs.replace(value, body=b"") if is_stream and request.method == "HEAD" else value
 
     # Signing in and out
 
-    async def _sign(self, visit: AnyPageRequest) -> HttpResponse:
-        visit.entrance = "sign_in" if visit.address == _SIGN_IN else "sign_out"
-        if visit.address == _SIGN_OUT:
-            await _form(visit, SignOutForm)
-            return redirect("./", *cookies.signed_out(visit))
-        form: SignInForm = await _form(visit, SignInForm)
+    async def _sign_in_or_out(self, request: AnyPageRequest) -> HttpResponse:
+        request.sign_action = "sign_in" if request.raw_path == _SIGN_IN else "sign_out"
+        if request.raw_path == _SIGN_OUT:
+            await _form(request, SignOutForm)
+            return redirect("./", *cookies.signed_out(request))
+        form: SignInForm = await _form(request, SignInForm)
         try:
-            visit.caller = await cookies.holds(self.auth, visit, form.key.strip())
+            request.caller = await cookies.caller_of_key(self.auth, request, form.key.strip())
         except Unauthenticated as error:
-            return self._sign_in(visit, str(error), form.to)
+            return self._sign_in_page(request, str(error), form.to)
         to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
-        return redirect("./" + to, *cookies.signed_in(visit, form.key.strip(), form.to))
+        return redirect("./" + to, *cookies.signed_in(request, form.key.strip(), form.to))
 
-    def _sign_in(self, visit: AnyPageRequest, problem: str | None, to: str) -> HttpResponse:
-        seed, headers = cookies.seed_of(visit)
-        values = {"root": visit.root_link, "proof": cookies.proof_of(visit, seed), "problem": problem, "to": to}
+    def _sign_in_page(self, request: AnyPageRequest, problem: str | None, to: str) -> HttpResponse:
+        seed, headers = cookies.seed_of(request)
+        values = {"root": request.root_link, "proof": cookies.proof_of(request, seed), "problem": problem, "to": to}
         needs_key = self.auth.needs_key
-        return shown("sign_in.html", 401, headers, colours=visit.colours, needs_key=needs_key, **values)
+        return html_response("sign_in.html", 401, headers, colours=request.colours, needs_key=needs_key, **values)
 
     # What went wrong
 
-    def refusal(self, visit: AnyPageRequest, failure: Exception) -> tuple[HttpResponse, str]:
+    def error_response(self, request: AnyPageRequest, failure: Exception) -> tuple[HttpResponse, str]:
         error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
             # Whoever comes without a key is asked for one; the words are for one that does not hold.
-            problem = str(error) if cookies.key_of(visit) is not None or not self.auth.needs_key else None
-            return self._sign_in(visit, problem, visit.here if visit.method == "GET" else ""), error.code
-        says_why = is_trusted(visit) or status < 500 or isinstance(error, Unsupported)
+            problem = str(error) if cookies.key_of(request) is not None or not self.auth.needs_key else None
+            return self._sign_in_page(
+                request, problem, request.path_and_query if request.method == "GET" else ""
+            ), error.code
+        says_why = is_trusted(request) or status < 500 or isinstance(error, Unsupported)
         values = {
-            "root": visit.root_link,
-            "home": visit.home,
-            "colours": visit.colours,
+            "root": request.root_link,
+            "home": request.home,
+            "colours": request.colours,
             "number": status,
             "title": type(error).__name__,
             "detail": str(error) if says_why else inspect.getdoc(type(error)),
-            "request_id": visit.request_id,
+            "request_id": request.request_id,
         }
-        return shown("error.html", status, headers, **values), error.code
+        return html_response("error.html", status, headers, **values), error.code
 
 
-async def _form(visit: AnyPageRequest, kind: type[Struct]) -> Any:
-    body.need_type(visit.headers, FORM)
-    encoded = await visit.stream.whole()
+async def _form(request: AnyPageRequest, kind: type[Struct]) -> Any:
+    body.require_type(request.headers, FORM)
+    encoded = await request.stream.whole()
     if len(encoded) > _MOST_FORM_BYTES:
         raise ValidationError(f"a form may have {_MOST_FORM_BYTES:,} bytes: use the API for more")
-    form, proof = decode(encoded, kind)
-    cookies.check_form(visit, proof)
+    form, proof = decode_form(encoded, kind)
+    cookies.check_form(request, proof)
     return form
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hansard.model import Branch, Message
 
 
-def reach(branches: Sequence[Branch], branch: str) -> dict[str, int | None]:
+def readable_branches(branches: Sequence[Branch], branch: str) -> dict[str, int | None]:
     """The lines that a branch reads, its own first, and up to which seq; None for all of it."""
     by_id = {each.id: each for each in branches}
     found: dict[str, int | None] = {branch: None}
@@ -21,9 +21,9 @@ def reach(branches: Sequence[Branch], branch: str) -> dict[str, int | None]:
     return found
 
 
-def reads(branches: Sequence[Branch], branch: str, message: Message) -> bool:
-    lines = reach(branches, branch)
-    if message.branch not in lines:
+def contains(branches: Sequence[Branch], branch: str, message: Message) -> bool:
+    readable = readable_branches(branches, branch)
+    if message.branch not in readable:
         return False
-    limit = lines[message.branch]
+    limit = readable[message.branch]
     return limit is None or message.seq <= limit

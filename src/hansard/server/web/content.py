@@ -94,7 +94,7 @@ Results = Mapping[str, tuple[ToolResult, Message]]
 class RenderContext(Struct, frozen=True):
     """What those who write blocks have at hand."""
 
-    others: Counterparts
+    counterparts: Counterparts
     base: str
     """The way to the conversation."""
     most: int
@@ -102,13 +102,13 @@ class RenderContext(Struct, frozen=True):
     painter: highlight.Painter
 
 
-def blocks_of(message: Message, reading: Reading, results: Results, desk: RenderContext) -> list[ContentBlock]:
+def blocks_of(message: Message, reading: Reading, results: Results, context: RenderContext) -> list[ContentBlock]:
     """The message as blocks."""
-    writer = _BlockWriter(message, desk)
+    writer = _BlockWriter(message, context)
     blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
     if len(reading.parts) > _MOST_PARTS:
         blocks.append(ContentBlock(kind="text", is_cut=True))
-    return [*blocks, *writer.left()]
+    return [*blocks, *writer.rest_of_blobs()]
 
 
 def results_in(message: Message) -> list[ToolResult]:
@@ -139,9 +139,9 @@ def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
 class _BlockWriter:
     """Makes blocks of the parts of one message, counting its media."""
 
-    def __init__(self, message: Message, desk: RenderContext) -> None:
+    def __init__(self, message: Message, context: RenderContext) -> None:
         self._message = message
-        self._desk = desk
+        self._context = context
         self._seen = 0
         self._refs = list(message.blobs)
 
@@ -162,12 +162,14 @@ class _BlockWriter:
         return self._json("other", part.native, name=part.origin or "content")
 
     def _text(self, kind: str, text: str) -> ContentBlock:
-        shown = text[: self._desk.most]
-        return ContentBlock(kind=kind, html=markdown.render(shown, self._desk.painter), is_cut=len(text) > len(shown))
+        shown = text[: self._context.most]
+        return ContentBlock(
+            kind=kind, html=markdown.render(shown, self._context.painter), is_cut=len(text) > len(shown)
+        )
 
     def _json(self, kind: str, value: Any, **more: Any) -> ContentBlock:
         text = value if isinstance(value, str) else pretty(value)
-        shown = text[: self._desk.most]
+        shown = text[: self._context.most]
         html = highlight.json(shown) if not isinstance(value, str) else escape(shown)
         return ContentBlock(kind=kind, html=html, is_cut=len(text) > len(shown), **more)
 
@@ -177,14 +179,14 @@ class _BlockWriter:
             block.is_open = not self._link(block)
             return block
         result, holder = results[call.id]
-        answer = _BlockWriter(holder, structs.replace(self._desk, others={}))._result(result)
+        answer = _BlockWriter(holder, structs.replace(self._context, counterparts={}))._result(result)
         answer.seq = holder.seq
         block.is_error = result.is_error
         block.inside = [answer]
         return block
 
     def _result(self, result: ToolResult) -> ContentBlock:
-        inside = [self._piece(part) for part in kinds.result_parts(result)]
+        inside = [self._result_part(part) for part in kinds.result_parts(result)]
         block = ContentBlock(
             kind="result",
             id=result.id,
@@ -197,19 +199,19 @@ class _BlockWriter:
 
     def _link(self, block: ContentBlock) -> bool:
         """Gives half of a call and its result the way to the other half; false when nobody knows it."""
-        other = self._desk.others.get(block.id)
+        other = self._context.counterparts.get(block.id)
         if other is None:
             return False
         block.name, block.to = other.name, other.seq
-        block.url = f"{self._desk.base}{query(at=other.id)}#m{other.seq}"
+        block.url = f"{self._context.base}{query(at=other.id)}#m{other.seq}"
         return True
 
-    def _piece(self, part: AnyPart) -> ContentBlock | None:
+    def _result_part(self, part: AnyPart) -> ContentBlock | None:
         """A part of a result. Text that is JSON is shown as such; other text as it is, for tools write no Markdown."""
         if not isinstance(part, kinds.Text):
             return self.block(part, {})
         text = part.text
-        if len(text) <= self._desk.most and text[:1] in ("{", "[") and not codec.is_deep(text):
+        if len(text) <= self._context.most and text[:1] in ("{", "[") and not codec.is_deep(text):
             try:
                 return self._json("json", msgspec.json.decode(text))
             except msgspec.DecodeError:
@@ -232,14 +234,14 @@ class _BlockWriter:
             return ContentBlock(kind="elsewhere", name=name, note=f"file {media.file_id}")
         if isinstance(media, kinds.Document) and media.text:
             return self._text("text", media.text)
-        url = f"{self._desk.base}/m/{segment(self._message.id)}/media/{number}"
+        url = f"{self._context.base}/m/{segment(self._message.id)}/media/{number}"
         return ContentBlock(kind=kind, name=name, note=note, url=url)
 
-    def left(self) -> list[ContentBlock]:
+    def rest_of_blobs(self) -> list[ContentBlock]:
         """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
         if not self._refs:
             return []
-        url = f"{self._desk.base}/m/{segment(self._message.id)}/raw"
+        url = f"{self._context.base}/m/{segment(self._message.id)}/raw"
         return [
             ContentBlock(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]
         ]

@@ -16,7 +16,7 @@ from hansard.server import tail
 from hansard.server.endpoints import HttpResponse, Id, NoQuery
 from hansard.server.web import branch_path, markup, transcript
 from hansard.server.web.links import segment
-from hansard.server.web.page_request import ALONE, SAFE, NoForm, PageRequest, PageRoutes
+from hansard.server.web.page_request import PAGE_HEADERS, SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext
 
 ONE = "/c/{conversation_id}"
@@ -25,7 +25,7 @@ routes = PageRoutes()
 PAGE = 40
 FIRST = 20
 """Messages with which a conversation opens: more than a screen has, and the next ones come before they are reached."""
-_BEYOND = 20
+_NEIGHBOURS = 20
 """Messages on either side of a stretch in which the other half of a call and its result is looked for."""
 
 
@@ -52,63 +52,65 @@ class MessageSlice(Struct, frozen=True):
     has_newer: bool
 
 
-@routes.see(ONE)
-async def see_conversation(visit: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
+@routes.page(ONE)
+async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
     """A conversation, at its end or around a message."""
-    conversation = await visit.conversation()
-    stretch, branches, summaries = await asyncio.gather(
-        _stretch(visit), _branches(visit), visit.store.list_summaries(conversation.id)
+    conversation = await request.conversation()
+    shown_slice, branches, summaries = await asyncio.gather(
+        _slice(request), _branches(request), request.store.list_summaries(conversation.id)
     )
-    shown = stretch.branch or conversation.branch
-    base = base_of(visit, conversation)
-    beyond = await beyond_of(visit, stretch)
-    setting = TranscriptContext(
-        conversation, base, visit.may("write"), branches, _of_branch(summaries, shown, branches), beyond
+    shown = shown_slice.branch or conversation.branch
+    base = base_of(request, conversation)
+    neighbours = await neighbours_of(request, shown_slice)
+    transcript_context = TranscriptContext(
+        conversation, base, request.may("write"), branches, _visible_summaries(summaries, shown, branches), neighbours
     )
     values: dict[str, Any] = {
         "conversation": conversation,
         "base": base,
         "shown": shown,
-        "stretch": stretch,
-        "first": stretch.messages[0].cursor if stretch.messages else None,
-        "last": stretch.messages[-1].cursor if stretch.messages else None,
+        "shown_slice": shown_slice,
+        "first": shown_slice.messages[0].cursor if shown_slice.messages else None,
+        "last": shown_slice.messages[-1].cursor if shown_slice.messages else None,
     }
-    if visit.wants_piece:
-        items = await transcript.items_of(stretch.messages, setting)
-        return visit.piece("stretch.html", transcript=transcript.joined(items), **values)
-    inside = await _inside(visit, setting, values)
-    return visit.frame("conversations", conversation.title or conversation.id, inside)
+    if request.wants_fragment:
+        items = await transcript.render_items(shown_slice.messages, transcript_context)
+        return request.render_fragment("message_slice.html", transcript=transcript.join_items(items), **values)
+    inside = await _content(request, transcript_context, values)
+    return request.render_around("conversations", conversation.title or conversation.id, inside)
 
 
-async def _inside(visit: PageRequest[ShowQuery, NoForm], setting: TranscriptContext, values: dict[str, Any]) -> Markup:
+async def _content(
+    request: PageRequest[ShowQuery, NoForm], transcript_context: TranscriptContext, values: dict[str, Any]
+) -> Markup:
     """The messages, and what stands around them."""
-    stretch: MessageSlice = values["stretch"]
+    shown_slice: MessageSlice = values["shown_slice"]
     more = {
-        "home": visit.home,
-        "proof": visit.proof,
-        "may_write": setting.may_write,
-        "model": visit.services.model.name,
-        "is_live": visit.store.capabilities.watch != "none",
+        "home": request.home,
+        "proof": request.proof,
+        "may_write": transcript_context.may_write,
+        "model": request.services.model.name,
+        "is_live": request.store.capabilities.watch != "none",
     }
-    items = await transcript.items_of(stretch.messages, setting)
-    people, branches = _people(stretch.messages), _tree(setting.branches)
-    made = {"transcript": transcript.joined(items), "people": people, "branches": branches}
-    return Markup(markup.render("talk.html", **values, **more, **made))
+    items = await transcript.render_items(shown_slice.messages, transcript_context)
+    people, branches = _people(shown_slice.messages), _tree(transcript_context.branches)
+    made = {"transcript": transcript.join_items(items), "people": people, "branches": branches}
+    return Markup(markup.render("conversation.html", **values, **more, **made))
 
 
-def base_of(visit: PageRequest[Any, Any], conversation: Conversation) -> str:
-    return f"{visit.home}c/{segment(conversation.id)}"
+def base_of(request: PageRequest[Any, Any], conversation: Conversation) -> str:
+    return f"{request.home}c/{segment(conversation.id)}"
 
 
-async def _branches(visit: PageRequest[ShowQuery, NoForm]) -> list[Branch]:
-    return await visit.store.list_branches(visit.path[0]) if visit.store.capabilities.branches else []
+async def _branches(request: PageRequest[ShowQuery, NoForm]) -> list[Branch]:
+    return await request.store.list_branches(request.path[0]) if request.store.capabilities.branches else []
 
 
-async def _stretch(visit: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
-    query = visit.query
+async def _slice(request: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
+    query = request.query
     if query.at is not None:
-        return await _around(visit, query.at)
-    read = _reader(visit, query.branch)
+        return await _around(request, query.at)
+    read = _reader(request, query.branch)
     if query.before is not None:
         found = await read(before=query.before, limit=PAGE)
         return MessageSlice(found, query.branch, found.has_more, has_newer=True)
@@ -119,49 +121,51 @@ async def _stretch(visit: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
     return MessageSlice(found, query.branch, found.has_more, has_newer=False)
 
 
-async def beyond_of(visit: PageRequest[Any, NoForm], stretch: MessageSlice) -> list[Message]:
+async def neighbours_of(request: PageRequest[Any, NoForm], shown_slice: MessageSlice) -> list[Message]:
     """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
-    loose = transcript.loose(stretch.messages)
-    read = _reader(visit, stretch.branch)
+    loose = transcript.unpaired_tools(shown_slice.messages)
+    read = _reader(request, shown_slice.branch)
     found: list[Message] = []
-    if loose.results and stretch.has_older:
-        found += await read(before=stretch.messages[0].cursor, limit=_BEYOND)
-    if loose.calls and stretch.has_newer:
-        found += await read(after=stretch.messages[-1].cursor, limit=_BEYOND)
+    if loose.results and shown_slice.has_older:
+        found += await read(before=shown_slice.messages[0].cursor, limit=_NEIGHBOURS)
+    if loose.calls and shown_slice.has_newer:
+        found += await read(after=shown_slice.messages[-1].cursor, limit=_NEIGHBOURS)
     return found
 
 
-def _reader(visit: PageRequest[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
+def _reader(request: PageRequest[Any, NoForm], branch: str | None):  # type: ignore[no-untyped-def]
     async def read(**where: object) -> Messages:
-        return await visit.store.get_messages(visit.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
+        return await request.store.get_messages(request.path[0], branch=branch, blobs="refs", **where)  # type: ignore[arg-type]
 
     return read
 
 
-async def _around(visit: PageRequest[ShowQuery, NoForm], id: str) -> MessageSlice:
+async def _around(request: PageRequest[ShowQuery, NoForm], id: str) -> MessageSlice:
     """A message in the middle of what surrounds it, on the branch that is asked for or, if need be, on its own."""
-    message, branches = await asyncio.gather(visit.store.get_message(visit.path[0], id, blobs="refs"), _branches(visit))
-    branch = visit.query.branch
+    message, branches = await asyncio.gather(
+        request.store.get_message(request.path[0], id, blobs="refs"), _branches(request)
+    )
+    branch = request.query.branch
     shown = branch or next((each.id for each in branches if each.active), MAIN)
-    if not branch_path.reads(branches, shown, message):
+    if not branch_path.contains(branches, shown, message):
         branch = message.branch
-    older, newer = await _sides(visit, message, branch)
+    older, newer = await _sides(request, message, branch)
     return MessageSlice([*older, message, *newer], branch, older.has_more, newer.has_more)
 
 
 async def _sides(
-    visit: PageRequest[ShowQuery, NoForm], message: Message, branch: str | None
+    request: PageRequest[ShowQuery, NoForm], message: Message, branch: str | None
 ) -> tuple[Messages, Messages]:
-    read = _reader(visit, branch)
+    read = _reader(request, branch)
     older, newer = await asyncio.gather(
         read(before=message.id, limit=PAGE // 2), read(after=message.id, limit=PAGE // 2)
     )
     return older, newer
 
 
-def _of_branch(summaries: Sequence[Summary], shown: str, branches: Sequence[Branch]) -> list[Summary]:
+def _visible_summaries(summaries: Sequence[Summary], shown: str, branches: Sequence[Branch]) -> list[Summary]:
     """The summaries of a branch, and of those that it left as far as it shares them."""
-    reach = branch_path.reach(branches, shown)
+    reach = branch_path.readable_branches(branches, shown)
     return [
         each
         for each in summaries
@@ -208,37 +212,41 @@ def _people(messages: Sequence[Message]) -> list[Person]:
 # Live
 
 
-@routes.see(ONE + "/tail")
-async def see_tail(visit: PageRequest[PageTailQuery, NoForm]) -> HttpResponse:
+@routes.page(ONE + "/tail")
+async def see_tail(request: PageRequest[PageTailQuery, NoForm]) -> HttpResponse:
     """Each new message as HTML, as it arrives."""
-    conversation = await visit.conversation()
-    last = visit.headers.get(b"last-event-id")
-    after = visit.query.after if last is None else last.decode("latin-1")
-    cursor = await tail.begin(visit.store, conversation.id, after, visit.query.branch)
-    return HttpResponse(_events(visit, conversation, cursor), 200, SAFE, tail.EVENTS, is_live=True)
+    conversation = await request.conversation()
+    last = request.headers.get(b"last-event-id")
+    after = request.query.after if last is None else last.decode("latin-1")
+    cursor = await tail.start_cursor(request.store, conversation.id, after, request.query.branch)
+    return HttpResponse(_events(request, conversation, cursor), 200, PAGE_HEADERS, tail.EVENTS, is_live=True)
 
 
 async def _events(
-    visit: PageRequest[PageTailQuery, NoForm], conversation: Conversation, cursor: str
+    request: PageRequest[PageTailQuery, NoForm], conversation: Conversation, cursor: str
 ) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
     # The page that listens is the conversation's, not the address of the tail: links are as seen from there.
-    base = f"{_one_up(visit.home)}c/{segment(conversation.id)}"
-    setting = TranscriptContext(conversation, base, visit.may("write"))
+    base = f"{_one_up(request.home)}c/{segment(conversation.id)}"
+    transcript_context = TranscriptContext(conversation, base, request.may("write"))
     async for message in tail.follow(
-        visit.store,
+        request.store,
         conversation.id,
         cursor,
-        visit.query.branch,
-        gone=visit.stream.gone,
-        holds=partial(visit.parts.auth.holds, visit.known_caller),
-        stopping=visit.parts.stopping,
-        heartbeat=visit.parts.settings.heartbeat_seconds,
+        request.query.branch,
+        disconnected=request.stream.disconnected,
+        is_still_valid=partial(request.context.auth.is_still_valid, request.known_caller),
+        shutdown=request.context.shutdown,
+        heartbeat=request.context.settings.heartbeat_seconds,
     ):
         if message is None:
             yield tail.event(None)
             continue
-        data = {"seq": message.seq, "status": message.status, "html": str(transcript.one(message, setting))}
+        data = {
+            "seq": message.seq,
+            "status": message.status,
+            "html": str(transcript.render_message(message, transcript_context)),
+        }
         yield b"id: %s\nevent: message\ndata: %s\n\n" % (message.cursor.encode(), msgspec.json.encode(data))
 
 
@@ -246,8 +254,8 @@ def _one_up(home: str) -> str:
     return home.removeprefix("../")
 
 
-@routes.see(ONE + "/raw")
-async def see_conversation_json(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page(ONE + "/raw")
+async def see_conversation_json(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """The conversation as JSON, without its messages."""
-    body = msgspec.json.format(msgspec.json.encode(await visit.conversation()), indent=2)
-    return HttpResponse(body + b"\n", 200, ALONE, "application/json")
+    body = msgspec.json.format(msgspec.json.encode(await request.conversation()), indent=2)
+    return HttpResponse(body + b"\n", 200, SANDBOX_HEADERS, "application/json")

@@ -23,7 +23,7 @@ from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 routes = PageRoutes()
 
 PAGE = 25
-_LOOKED_AT = 3
+_PREVIEW_MESSAGES = 3
 """Newest messages of each conversation that its line in the list is made from."""
 _TITLES = 200
 """Newest conversations whose titles are searched while somebody types."""
@@ -62,47 +62,49 @@ class ConversationRow(Struct, frozen=True):
     at: datetime
 
 
-@routes.see("/conversations")
-async def see_conversations(visit: PageRequest[ConversationListQuery, NoForm]) -> HttpResponse:
+@routes.page("/conversations")
+async def see_conversations(request: PageRequest[ConversationListQuery, NoForm]) -> HttpResponse:
     """Conversations, those with the newest message first."""
-    query = visit.query
+    query = request.query
     values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
     if query.q:
-        values["rows"], values["titles"] = await _found(visit, query.q)
+        values["rows"], values["titles"] = await _matches(request, query.q)
     else:
-        page = await _page(visit)
-        values |= {"rows": await rows(visit, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
-    if visit.wants_piece:
-        return visit.piece("rows.html", **values)
-    return visit.show("conversations.html", **values)
+        page = await _page(request)
+        values |= {"rows": await rows(request, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
+    if request.wants_fragment:
+        return request.render_fragment("rows.html", **values)
+    return request.render("conversations.html", **values)
 
 
-async def _page(visit: PageRequest[ConversationListQuery, NoForm]) -> Page:
+async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
     """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
-    query = visit.query
-    span = _span(query)
-    after = query.after or (span.begin(query.sort) if query.before is None else None)
-    page = await visit.store.list_conversations(
+    query = request.query
+    dates = _date_range(query)
+    after = query.after or (dates.begin(query.sort) if query.before is None else None)
+    page = await request.store.list_conversations(
         **_filters(query), sort=query.sort, after=after, before=query.before, limit=PAGE
     )
-    inside = [each for each in page.items if span.has(each, query.sort)]
+    inside = [each for each in page.items if dates.has(each, query.sort)]
     times = [cursors.sort_time(each, query.sort) for each in page.items]
     newer, older = page.previous_cursor, page.next_cursor
     # Beyond the range there may be others: a link there would lead to an empty page.
-    if newer is not None and span.end is not None:
-        begins = query.after is query.before is None or any(at >= span.end for at in times[:1])
-        newer = None if begins else await _inside(visit, span, before=newer)
-    if older is not None and span.start is not None:
-        ends = any(at < span.start for at in times[-1:])
-        older = None if ends else await _inside(visit, span, after=older)
+    if newer is not None and dates.end is not None:
+        begins = query.after is query.before is None or any(at >= dates.end for at in times[:1])
+        newer = None if begins else await _cursor_in_range(request, dates, before=newer)
+    if older is not None and dates.start is not None:
+        ends = any(at < dates.start for at in times[-1:])
+        older = None if ends else await _cursor_in_range(request, dates, after=older)
     return Page(inside, older, newer)
 
 
-async def _inside(visit: PageRequest[ConversationListQuery, NoForm], span: DateRange, **where: str) -> str | None:
+async def _cursor_in_range(
+    request: PageRequest[ConversationListQuery, NoForm], dates: DateRange, **where: str
+) -> str | None:
     """The cursor, if the next conversation from there is in the range."""
-    query = visit.query
-    page = await visit.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
-    return next(iter(where.values())) if any(span.has(each, query.sort) for each in page.items) else None
+    query = request.query
+    page = await request.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
+    return next(iter(where.values())) if any(dates.has(each, query.sort) for each in page.items) else None
 
 
 class DateRange(Struct, frozen=True):
@@ -122,7 +124,7 @@ class DateRange(Struct, frozen=True):
         return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
 
 
-def _span(query: ConversationListQuery) -> DateRange:
+def _date_range(query: ConversationListQuery) -> DateRange:
     end = day_of(query.until, "until")
     return DateRange(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
 
@@ -137,20 +139,20 @@ def day_of(text: str | None, what: str) -> datetime | None:
         raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
 
 
-async def newest(visit: PageRequest[Any, Any], limit: int) -> list[ConversationRow]:
-    return await rows(visit, (await visit.store.list_conversations(limit=limit)).items)
+async def newest(request: PageRequest[Any, Any], limit: int) -> list[ConversationRow]:
+    return await rows(request, (await request.store.list_conversations(limit=limit)).items)
 
 
-async def rows(visit: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
+async def rows(request: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
     """Lines for conversations, with the newest words of each."""
-    ends = await asyncio.gather(*(_end(visit, each) for each in conversations))
+    ends = await asyncio.gather(*(_end(request, each) for each in conversations))
     return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
 
 
-async def _end(visit: PageRequest[Any, Any], conversation: Conversation) -> list[Message]:
+async def _end(request: PageRequest[Any, Any], conversation: Conversation) -> list[Message]:
     if not conversation.message_count:
         return []
-    return await visit.store.get_messages(conversation.id, last=_LOOKED_AT, blobs="refs")
+    return await request.store.get_messages(conversation.id, last=_PREVIEW_MESSAGES, blobs="refs")
 
 
 def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> ConversationRow:
@@ -206,22 +208,22 @@ ConversationMatch = tuple[Conversation, Markup | None]
 """A conversation, and what was found in it unless it is the title or the id."""
 
 
-async def _found(
-    visit: PageRequest[ConversationListQuery, NoForm], words: str
+async def _matches(
+    request: PageRequest[ConversationListQuery, NoForm], words: str
 ) -> tuple[list[ConversationRow], TitleMatches]:
     """Conversations by their id, their title or what was said in them, each once; and how far titles were looked at."""
-    filters = _filters(visit.query)
-    titles = await _by_title(visit, words, filters)
-    if visit.query.titles is None:
-        exact, said = await asyncio.gather(_by_id(visit, words), _by_words(visit, words, filters))
-        found = _once([*exact, *titles.found, *said], visit.query)
+    filters = _filters(request.query)
+    titles = await _by_title(request, words, filters)
+    if request.query.titles is None:
+        exact, said = await asyncio.gather(_by_id(request, words), _by_words(request, words, filters))
+        found = _unique([*exact, *titles.found, *said], request.query)
     else:
-        found = _once(titles.found, visit.query)
-    ends = await asyncio.gather(*(_end(visit, conversation) for conversation, _ in found))
+        found = _unique(titles.found, request.query)
+    ends = await asyncio.gather(*(_end(request, conversation) for conversation, _ in found))
     return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
 
 
-def _once(findings: Sequence[ConversationMatch], query: ConversationListQuery) -> list[ConversationMatch]:
+def _unique(findings: Sequence[ConversationMatch], query: ConversationListQuery) -> list[ConversationMatch]:
     """Each conversation that is wanted, with what was found in it if anything was."""
     found: dict[str, ConversationMatch] = {}
     for conversation, snippet in findings:
@@ -232,12 +234,12 @@ def _once(findings: Sequence[ConversationMatch], query: ConversationListQuery) -
 
 def _is_wanted(conversation: Conversation, query: ConversationListQuery) -> bool:
     is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
-    return is_right and _span(query).has(conversation, query.sort)
+    return is_right and _date_range(query).has(conversation, query.sort)
 
 
-async def _by_id(visit: PageRequest[ConversationListQuery, NoForm], words: str) -> list[ConversationMatch]:
+async def _by_id(request: PageRequest[ConversationListQuery, NoForm], words: str) -> list[ConversationMatch]:
     try:
-        conversation = await visit.store.get_conversation(words)
+        conversation = await request.store.get_conversation(words)
     except ValidationError:
         return []  # what was typed can be nobody's id
     return [] if conversation is None else [(conversation, None)]
@@ -247,44 +249,44 @@ class TitleMatches(Struct, frozen=True):
     """What was found by title."""
 
     found: list[ConversationMatch]
-    looked_at: int
+    searched: int
     next: str | None
     """Where to go on; None when there are no more."""
 
 
 async def _by_title(
-    visit: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+    request: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
 ) -> TitleMatches:
     """Titles are not in the index: conversations are looked at, newest first, up to a bound."""
-    wanted, span = words.casefold(), _span(visit.query)
+    wanted, dates = words.casefold(), _date_range(request.query)
     found: list[ConversationMatch] = []
-    looked_at = 0
-    after = visit.query.titles or span.begin(visit.query.sort)
-    most = _TITLES if visit.query.titles is None else _OLDER_TITLES
-    while looked_at < most and len(found) < PAGE:
-        page = await visit.store.list_conversations(**filters, sort=visit.query.sort, after=after, limit=100)
+    searched = 0
+    after = request.query.titles or dates.begin(request.query.sort)
+    most = _TITLES if request.query.titles is None else _OLDER_TITLES
+    while searched < most and len(found) < PAGE:
+        page = await request.store.list_conversations(**filters, sort=request.query.sort, after=after, limit=100)
         for at, each in enumerate(page.items):
             if len(found) == PAGE:
                 # The others are found from here on, when they are asked for.
                 return TitleMatches(
-                    found, looked_at + at, cursors.of_conversation(page.items[at - 1], visit.query.sort)
+                    found, searched + at, cursors.of_conversation(page.items[at - 1], request.query.sort)
                 )
             if each.title and wanted in each.title.casefold():
                 found.append((each, None))
-        looked_at += len(page.items)
+        searched += len(page.items)
         after = page.next_cursor
-        is_past = bool(page.items) and span.start is not None and not span.has(page.items[-1], visit.query.sort)
+        is_past = bool(page.items) and dates.start is not None and not dates.has(page.items[-1], request.query.sort)
         if after is None or is_past:
-            return TitleMatches(found, looked_at, None)
-    return TitleMatches(found, looked_at, after)
+            return TitleMatches(found, searched, None)
+    return TitleMatches(found, searched, after)
 
 
 async def _by_words(
-    visit: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+    request: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
 ) -> list[ConversationMatch]:
     narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
     try:
-        hits = await visit.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
+        hits = await request.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
     except Unsupported:
         return []
     return [(hit.conversation, marked(hit.snippet)) for hit in hits]

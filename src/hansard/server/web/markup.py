@@ -27,7 +27,7 @@ _LARGEST = _MOST_BYTES // 8
 _OVERHEAD = 200
 """Bytes that an entry takes beside its text."""
 # In bytes: a character takes one, two or four, as the widest one in the text does.
-memory: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
+html_cache: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
 
 
@@ -35,14 +35,14 @@ def render(template: str, **values: Any) -> str:
     return named(template).render(values)
 
 
-def remembered(shown: object, write: Callable[[], str]) -> Markup:
+def cached(shown: object, write: Callable[[], str]) -> Markup:
     """What `write` makes, which depends on what is shown and on nothing else."""
     key = hashlib.blake2b(_encode(shown), digest_size=20).digest()
-    html = memory.get(key)
+    html = html_cache.get(key)
     if html is None:
         html = write()
         if sys.getsizeof(html) <= _LARGEST:
-            memory.put(key, html)
+            html_cache.put(key, html)
     return Markup(html)
 
 

@@ -16,8 +16,8 @@ from hansard.executor import run_in_thread
 from hansard.formats.parts import Media, split_data_url
 from hansard.server.endpoints import HttpResponse, NoQuery
 from hansard.server.web import content, highlight, transcript
-from hansard.server.web.conversation import ONE, MessageSlice, base_of, beyond_of
-from hansard.server.web.page_request import ALONE, NoForm, PageRequest, PageRoutes
+from hansard.server.web.conversation import ONE, MessageSlice, base_of, neighbours_of
+from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext
 
 MESSAGE = ONE + "/m/{message_id}"
@@ -39,18 +39,20 @@ _MAGIC = (
 _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
-@routes.see(MESSAGE)
-async def see_message(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page(MESSAGE)
+async def see_message(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """A message by itself, whole."""
-    conversation = await visit.conversation()
-    message = await visit.store.get_message(conversation.id, visit.path[1], blobs="refs")
-    base = base_of(visit, conversation)
-    beyond = await beyond_of(visit, MessageSlice([message], message.branch, has_older=True, has_newer=True))
-    setting = TranscriptContext(conversation, base, visit.may("write"), beyond=beyond, most=content.WHOLE)
-    html = await run_in_thread(transcript.one, message, setting)
+    conversation = await request.conversation()
+    message = await request.store.get_message(conversation.id, request.path[1], blobs="refs")
+    base = base_of(request, conversation)
+    neighbours = await neighbours_of(request, MessageSlice([message], message.branch, has_older=True, has_newer=True))
+    transcript_context = TranscriptContext(
+        conversation, base, request.may("write"), neighbours=neighbours, most=content.WHOLE
+    )
+    html = await run_in_thread(transcript.render_message, message, transcript_context)
     raw = content.pretty(message)
-    return visit.show(
-        "one.html",
+    return request.render(
+        "message.html",
         html=html,
         message=message,
         conversation=conversation,
@@ -61,30 +63,30 @@ async def see_message(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     )
 
 
-@routes.see(MESSAGE + "/raw")
-async def see_message_json(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page(MESSAGE + "/raw")
+async def see_message_json(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """A message as it is stored, as JSON."""
-    message = await visit.store.get_message(visit.path[0], visit.path[1])
+    message = await request.store.get_message(request.path[0], request.path[1])
     return HttpResponse(
-        msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, ALONE, "application/json"
+        msgspec.json.format(msgspec.json.encode(message), indent=2) + b"\n", 200, SANDBOX_HEADERS, "application/json"
     )
 
 
-@routes.see(MESSAGE + "/media/{number}")
-async def see_media(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page(MESSAGE + "/media/{number}")
+async def see_media(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """The bytes of a picture, a sound or a document."""
-    message = await visit.store.get_message(visit.path[0], visit.path[1])
+    message = await request.store.get_message(request.path[0], request.path[1])
     found = content.media_of(formats.read(message))
-    number = visit.path[2]
+    number = request.path[2]
     if not _NUMBER.fullmatch(number) or int(number) >= len(found):
         raise NotFound(f"the message has no part {number[:20]!r}")
     media = found[int(number)]
     data, type = _bytes_of(media)
     if type in _SHOWN:
-        return HttpResponse(data, 200, ALONE, type)
+        return HttpResponse(data, 200, SANDBOX_HEADERS, type)
     name = quote(media.name or f"part-{number}", safe="")
     disposition = (b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode())
-    return HttpResponse(data, 200, (*ALONE, disposition), "application/octet-stream")
+    return HttpResponse(data, 200, (*SANDBOX_HEADERS, disposition), "application/octet-stream")
 
 
 def _bytes_of(media: Media) -> tuple[bytes, str]:

@@ -30,27 +30,27 @@ _DURABILITY = {
 }
 
 
-@routes.see("/")
-async def see_overview(visit: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+@routes.page("/")
+async def see_overview(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """What the tenant holds, and how it has grown."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
-        visit.services.totals.sums(visit.store, since),
-        conversations.newest(visit, NEWEST),
-        last_check(visit.store),
+        request.services.totals.sums(request.store, since),
+        conversations.newest(request, NEWEST),
+        last_check(request.store),
     )
     stats = sums.stats
     if not newest and not (stats and stats.conversations):
-        return visit.show("empty.html", stats=stats, durability=_DURABILITY[visit.store.capabilities.durability])
+        return request.render("empty.html", stats=stats, durability=_DURABILITY[request.store.capabilities.durability])
     values: dict[str, Any] = {
         "stats": stats,
         "rows": newest,
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
-        "durability": _DURABILITY[visit.store.capabilities.durability],
-        "figures": _figures(sums, since, visit.home),
+        "durability": _DURABILITY[request.store.capabilities.durability],
+        "figures": _figures(sums, since, request.home),
     }
-    return visit.show("overview.html", **values)
+    return request.render("overview.html", **values)
 
 
 def _figures(sums: Totals, since: date, home: str) -> Markup:

@@ -37,13 +37,13 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-SAFE: Headers = (
+PAGE_HEADERS: Headers = (
     (b"content-security-policy", _POLICY.encode()),
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-ALONE: Headers = (
+SANDBOX_HEADERS: Headers = (
     (b"content-security-policy", b"sandbox; default-src 'none'"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -61,10 +61,10 @@ class NoForm(Struct, frozen=True, forbid_unknown_fields=True):
 class PageRoutes(Routes):
     """Pages to see and forms to send. `Visit[Query, Form]` says which."""
 
-    def see(self, path: str, **facts: Any) -> Callable[[H], H]:
+    def page(self, path: str, **facts: Any) -> Callable[[H], H]:
         return self.get(path, **({"body": None, "gives": HTML} | facts))
 
-    def do(self, path: str, **facts: Any) -> Callable[[H], H]:
+    def form(self, path: str, **facts: Any) -> Callable[[H], H]:
         return self.post(path, **({"gives": HTML} | facts))
 
 
@@ -79,34 +79,34 @@ class PageRequest(Request[Q, F]):
     """One request of a browser, and its page."""
 
     def __init__(
-        self, services: WebServices, parts: ServerContext, scope: AsgiScope, receive: Receive, send: Send
+        self, services: WebServices, context: ServerContext, scope: AsgiScope, receive: Receive, send: Send
     ) -> None:
-        super().__init__(parts, 0, scope, receive, send)
+        super().__init__(context, 0, scope, receive, send)
         self.services = services
-        self.address = self.address or b"/"
-        self.root_link = "../" * (self.address.count(b"/") - 1) or "./"
+        self.raw_path = self.raw_path or b"/"
+        self.root_link = "../" * (self.raw_path.count(b"/") - 1) or "./"
         """The way to the first page."""
         self.home = self.root_link
         """The way to the first page of the tenant that was chosen."""
-        self.chosen: str | None = None
+        self.chosen_tenant: str | None = None
         """The tenant that an operator has chosen, in the path."""
-        self.entrance: str | None = None
+        self.sign_action: str | None = None
         """`sign_in` or `sign_out`, which are no pages."""
-        if self.address.startswith(TENANT):
-            self._choose()
+        if self.raw_path.startswith(TENANT):
+            self._read_tenant()
 
-    def _choose(self) -> None:
-        segment, slash, rest = self.address[len(TENANT) :].partition(b"/")
-        self.chosen = unsegment(parameters.unquote(segment, "the tenant"))
+    def _read_tenant(self) -> None:
+        segment, slash, rest = self.raw_path[len(TENANT) :].partition(b"/")
+        self.chosen_tenant = unsegment(parameters.unquote(segment, "the tenant"))
         self.home = f"{self.root_link}t/{segment.decode('latin-1')}/"
-        self.address = b"/" + rest if slash else b""
+        self.raw_path = b"/" + rest if slash else b""
 
     @property
     def action(self) -> str | None:
-        return self.entrance or super().action
+        return self.sign_action or super().action
 
     @property
-    def here(self) -> str:
+    def path_and_query(self) -> str:
         """The path that was asked for, from the first page on."""
         sent: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
         query = self.scope["query_string"]
@@ -115,7 +115,7 @@ class PageRequest(Request[Q, F]):
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
-        return cookies.ours(self.headers)
+        return cookies.own_cookies(self.headers)
 
     @property
     def colours(self) -> str | None:
@@ -129,7 +129,7 @@ class PageRequest(Request[Q, F]):
         return self.scope.get("scheme") == "https" or self.headers.get(b"x-forwarded-proto") == b"https"
 
     @property
-    def wants_piece(self) -> bool:
+    def wants_fragment(self) -> bool:
         """The script asks for what has changed, not for a whole page."""
         return self.headers.get(b"hansard-piece") == b"1"
 
@@ -154,7 +154,7 @@ class PageRequest(Request[Q, F]):
         """What every form on the page carries."""
         return cookies.proof_of(self, self._seed[0])
 
-    def show(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
+    def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
         """A whole page."""
         around = {
             "colours": self.colours,
@@ -162,38 +162,40 @@ class PageRequest(Request[Q, F]):
             "home": self.home,
             "proof": self.proof,
             "tenant": self.store.tenant_id,
-            "chosen": self.chosen,
-            "is_signed_in": cookies.key_of(self) is not None and self.parts.auth.needs_key,
+            "chosen": self.chosen_tenant,
+            "is_signed_in": cookies.key_of(self) is not None and self.context.auth.needs_key,
             "can": self.store.capabilities,
             "model": self.services.model.name,
             "caller": self.caller,
             "may": self.may,
         }
-        return shown(template, status, self._seed[1], **(around | values))
+        return html_response(template, status, self._seed[1], **(around | values))
 
-    def frame(self, here: str, title: str, inside: Markup) -> HttpResponse:
+    def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
         """A whole page around what was made for it."""
-        return self.show("frame.html", here=here, title=title, made=inside)
+        return self.render("frame.html", here=here, title=title, made=inside)
 
-    def piece(self, template: str, **values: Any) -> HttpResponse:
+    def render_fragment(self, template: str, **values: Any) -> HttpResponse:
         """A part of a page, for the script."""
         facts = {"root": self.root_link, "home": self.home, "may": self.may, "can": self.store.capabilities}
-        return shown(template, 200, (), **facts, **values)
+        return html_response(template, 200, (), **facts, **values)
 
-    def go(self, where: str) -> HttpResponse:
+    def redirect(self, where: str) -> HttpResponse:
         """On to another page, given from the tenant's first."""
         return redirect(self.home + where)
 
 
-def shown(template: str, status: int, headers: Headers, **values: Any) -> HttpResponse:
-    return HttpResponse(markup.render(template, **values).encode("utf-8", "replace"), status, (*SAFE, *headers), HTML)
+def html_response(template: str, status: int, headers: Headers, **values: Any) -> HttpResponse:
+    return HttpResponse(
+        markup.render(template, **values).encode("utf-8", "replace"), status, (*PAGE_HEADERS, *headers), HTML
+    )
 
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> HttpResponse:
-    return HttpResponse(b"", 303, (*SAFE, (b"location", where.encode("latin-1")), *headers), HTML)
+    return HttpResponse(b"", 303, (*PAGE_HEADERS, (b"location", where.encode("latin-1")), *headers), HTML)
 
 
-def decode(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:
+def decode_form(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:
     """A query string or a form, and its proof. What was left empty was not given."""
     try:
         pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)

@@ -13,7 +13,7 @@ from hansard.model import Conversation, Message, MessageScope
 from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import charts, content, highlight, markup
 from hansard.server.web.conversation import ONE, base_of
-from hansard.server.web.page_request import ALONE, NoForm, PageRequest, PageRoutes
+from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 
 routes = PageRoutes()
 
@@ -60,19 +60,19 @@ class DecisionRow(Struct, frozen=True):
     who: content.Speaker | None
 
 
-@routes.see(ONE + "/why")
-async def see_why(visit: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
+@routes.page(ONE + "/why")
+async def see_why(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     """The prompt that an agent would get, and why it is what it is."""
-    conversation = await visit.conversation()
-    prompt = await _assemble(visit)
-    messages = await _messages(visit, prompt)
-    base = base_of(visit, conversation)
-    result = Markup(_result(visit.query, prompt, messages, conversation, base))
-    if visit.wants_piece:
-        return visit.piece("piece.html", inside=result)
+    conversation = await request.conversation()
+    prompt = await _assemble(request)
+    messages = await _messages(request, prompt)
+    base = base_of(request, conversation)
+    result = Markup(_result(request.query, prompt, messages, conversation, base))
+    if request.wants_fragment:
+        return request.render_fragment("fragment.html", inside=result)
     agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
-    values: dict[str, Any] = {"q": visit.query, "base": base, "conversation": conversation, "result": result}
-    return visit.show("why.html", agents=agents, formats=FORMATS, **values)
+    values: dict[str, Any] = {"q": request.query, "base": base, "conversation": conversation, "result": result}
+    return request.render("prompt_explanation.html", agents=agents, formats=FORMATS, **values)
 
 
 def _result(
@@ -89,24 +89,24 @@ def _result(
         "base": base,
         "conversation": conversation,
     }
-    return markup.render("why_result.html", **values)
+    return markup.render("prompt_explanation_result.html", **values)
 
 
-@routes.see(ONE + "/prompt")
-async def see_prompt_json(visit: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
+@routes.page(ONE + "/prompt")
+async def see_prompt_json(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     """The prompt as JSON, to copy."""
-    made = content.pretty(_as_sent(await _assemble(visit), visit.query.format))
-    return HttpResponse(made.encode("utf-8", "replace") + b"\n", 200, ALONE, "application/json")
+    made = content.pretty(_as_sent(await _assemble(request), request.query.format))
+    return HttpResponse(made.encode("utf-8", "replace") + b"\n", 200, SANDBOX_HEADERS, "application/json")
 
 
 def _is_agent(message: Message) -> bool:
     return message.participant is not None and message.participant.kind == "agent"
 
 
-async def _assemble(visit: PageRequest[WhyQuery, NoForm]) -> Prompt:
-    query = visit.query
-    return await visit.store.assemble_prompt(
-        visit.path[0],
+async def _assemble(request: PageRequest[WhyQuery, NoForm]) -> Prompt:
+    query = request.query
+    return await request.store.assemble_prompt(
+        request.path[0],
         agent_id=query.agent,
         agent_name=query.name,
         branch=query.branch,
@@ -122,10 +122,10 @@ async def _assemble(visit: PageRequest[WhyQuery, NoForm]) -> Prompt:
     )
 
 
-async def _messages(visit: PageRequest[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
+async def _messages(request: PageRequest[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
     """The messages that were looked at, for a few words of each."""
     wanted = max(prompt.loaded, 1)
-    found = await visit.store.get_messages(visit.path[0], last=wanted, branch=visit.query.branch, blobs="refs")
+    found = await request.store.get_messages(request.path[0], last=wanted, branch=request.query.branch, blobs="refs")
     return {each.id: each for each in found}
 
 

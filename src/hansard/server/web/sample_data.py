@@ -33,14 +33,14 @@ class _Header(Struct):
     exported_at: datetime
 
 
-async def fill_url(url: str, tenant: str | None, user: str | None) -> SampleReport:
+async def load_sample_into(url: str, tenant: str | None, user: str | None) -> SampleReport:
     """Stores the sample in the store of a URL, as a tenant and a user see it."""
     async with connect(url) as store:
         view = store if tenant is None else store.tenant(tenant)
-        return await fill(view if user is None else view.user(user))
+        return await load_sample(view if user is None else view.user(user))
 
 
-async def fill(store: Store, now: datetime | None = None) -> SampleReport:
+async def load_sample(store: Store, now: datetime | None = None) -> SampleReport:
     """Stores the sample, as the tenant or user of the store: what of it is not there yet."""
     report = await store.import_(_lines(now or datetime.now(UTC), store.user_id))
     return SampleReport(report.conversations, report.messages)

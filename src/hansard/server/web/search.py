@@ -41,24 +41,24 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-@routes.see("/search")
-async def see_search(visit: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
+@routes.page("/search")
+async def see_search(request: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
     """What was said, wherever."""
-    hits = await _search(visit) if visit.query.q else Hits()
-    modes = MODES if visit.store.embedder is not None else {}
-    template = "hits.html" if visit.wants_piece else "finding.html"
-    home = visit.home
-    values: dict[str, Any] = {"q": visit.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
+    hits = await _search(request) if request.query.q else Hits()
+    modes = MODES if request.store.embedder is not None else {}
+    template = "hits.html" if request.wants_fragment else "search.html"
+    home = request.home
+    values: dict[str, Any] = {"q": request.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
     found = [Markup(_html(hit, home)) for hit in hits]
     inside = Markup(markup.render(template, found=found, roles=ROLES, modes=modes, **values))
-    if visit.wants_piece:
-        return visit.piece("piece.html", inside=inside)
-    return visit.frame("search", f"{visit.query.q} · Search" if visit.query.q else "Search", inside)
+    if request.wants_fragment:
+        return request.render_fragment("fragment.html", inside=inside)
+    return request.render_around("search", f"{request.query.q} · Search" if request.query.q else "Search", inside)
 
 
-async def _search(visit: PageRequest[SearchQuery, NoForm]) -> Hits:
-    query = visit.query
-    return await visit.store.search(
+async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
+    query = request.query
+    return await request.store.search(
         query.q or "",
         conversation_id=query.conversation,
         user_id=query.user,

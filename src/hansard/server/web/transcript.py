@@ -30,7 +30,7 @@ class TranscriptContext(Struct, frozen=True):
     may_write: bool = False
     branches: Sequence[Branch] = ()
     summaries: Sequence[Summary] = ()
-    beyond: Sequence[Message] = ()
+    neighbours: Sequence[Message] = ()
     """Messages that are not shown, among them the other halves of calls and results that are."""
     most: int = content.MOST
 
@@ -44,24 +44,24 @@ class TranscriptItem(Struct, frozen=True):
     summaries: list[Markup] = []
 
 
-async def items_of(messages: Sequence[Message], setting: TranscriptContext) -> list[TranscriptItem]:
+async def render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
     """What `items` gives; made off the event loop where there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
-        return await run_in_thread(items, messages, setting)
-    return items(messages, setting)
+        return await run_in_thread(_render_items, messages, context)
+    return _render_items(messages, context)
 
 
-def items(messages: Sequence[Message], setting: TranscriptContext) -> list[TranscriptItem]:
+def _render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
     """The messages as HTML, in their order, without those that are shown inside of others."""
-    pairs = _pair(messages, setting.beyond)
+    pairs = _pair(messages, context.neighbours)
     shown: list[TranscriptItem] = []
     day: date | None = None
     seen = [message for message in messages if message.seq not in pairs.inside]
     painter = Painter()
-    covered = _ends(seen, setting.summaries, messages[-1].seq if messages else 0, painter)
+    covered = _summaries_by_end(seen, context.summaries, messages[-1].seq if messages else 0, painter)
     # The newest first: a page opens at its end, and there may be more code than there is time to colour.
-    made = [_html(message, setting, pairs, painter) for message in reversed(seen)]
+    made = [_html(message, context, pairs, painter) for message in reversed(seen)]
     for message, html in zip(seen, reversed(made), strict=True):
         at = message.created_at.date()
         shown.append(TranscriptItem(html, at, at != day, covered.get(message.seq, [])))
@@ -69,7 +69,7 @@ def items(messages: Sequence[Message], setting: TranscriptContext) -> list[Trans
     return shown
 
 
-def joined(shown: Iterable[TranscriptItem]) -> Markup:
+def join_items(shown: Iterable[TranscriptItem]) -> Markup:
     """The items as one text, with a line where a day begins."""
     pieces: list[str] = []
     for item in shown:
@@ -79,11 +79,11 @@ def joined(shown: Iterable[TranscriptItem]) -> Markup:
     return Markup("".join(pieces))
 
 
-def one(message: Message, setting: TranscriptContext) -> Markup:
-    return _html(message, setting, _pair([message], setting.beyond), Painter())
+def render_message(message: Message, context: TranscriptContext) -> Markup:
+    return _html(message, context, _pair([message], context.neighbours), Painter())
 
 
-def loose(messages: Iterable[Message]) -> formats.ToolLinks:
+def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
     """The calls without a result among these messages, and the results without a call."""
     calls: dict[str, None] = {}
     results: dict[str, None] = {}
@@ -109,10 +109,10 @@ class ToolPairs(Struct, frozen=True):
     answers: dict[str, Message] = {}
 
 
-def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> ToolPairs:
+def _pair(messages: Sequence[Message], neighbours: Sequence[Message]) -> ToolPairs:
     pairs = ToolPairs({}, set(), {}, {})
-    for message in beyond:
-        _note(pairs, message, formats.tool_links(message))
+    for message in neighbours:
+        _index_tools(pairs, message, formats.tool_links(message))
     calls: set[str] = set()
     for message in messages:
         links = formats.tool_links(message)
@@ -122,18 +122,18 @@ def _pair(messages: Sequence[Message], beyond: Sequence[Message]) -> ToolPairs:
                 pairs.results.update({each.id: (each, message) for each in found})
                 pairs.inside.add(message.seq)
         calls.update(links.calls)
-        _note(pairs, message, links)
+        _index_tools(pairs, message, links)
     return pairs
 
 
-def _note(pairs: ToolPairs, message: Message, links: formats.ToolLinks) -> None:
+def _index_tools(pairs: ToolPairs, message: Message, links: formats.ToolLinks) -> None:
     for id in links.calls:
         pairs.callers[id] = message
     for id in links.results:
         pairs.answers[id] = message
 
 
-def _others(message: Message, links: formats.ToolLinks, pairs: ToolPairs) -> dict[str, content.Counterpart]:
+def _counterparts(message: Message, links: formats.ToolLinks, pairs: ToolPairs) -> dict[str, content.Counterpart]:
     """Where the other halves of a message's calls and results are, unless they are shown inside of it."""
     answers = {id: pairs.answers.get(id) for id in links.calls if id not in pairs.results}
     callers = {id: pairs.callers.get(id) for id in links.results}
@@ -149,24 +149,24 @@ def _tool_name(caller: Message, id: str) -> str:
     return next((part.name for part in calls if part.id == id), "call")
 
 
-def _html(message: Message, setting: TranscriptContext, pairs: ToolPairs, painter: Painter) -> Markup:
+def _html(message: Message, context: TranscriptContext, pairs: ToolPairs, painter: Painter) -> Markup:
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
-    others = _others(message, links, pairs) if links.calls or links.results else {}
-    conversation = setting.conversation
-    left_at = [each.id for each in setting.branches if each.from_seq == message.seq]
+    counterparts = _counterparts(message, links, pairs) if links.calls or links.results else {}
+    conversation = context.conversation
+    left_at = [each.id for each in context.branches if each.from_seq == message.seq]
 
     def write() -> str:
-        reading, desk = formats.read(message), content.RenderContext(others, setting.base, setting.most, painter)
-        blocks = content.blocks_of(message, reading, pairs.results, desk)
-        return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, setting.base)
+        render_context = content.RenderContext(counterparts, context.base, context.most, painter)
+        blocks = content.blocks_of(message, formats.read(message), pairs.results, render_context)
+        return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, context.base)
 
     people = (conversation.user_id, conversation.agent_id)
-    shown = (message, answers, others, setting.base, setting.most, left_at, people)
-    return markup.remembered(shown, write)
+    shown = (message, answers, counterparts, context.base, context.most, left_at, people)
+    return markup.cached(shown, write)
 
 
-def _ends(
+def _summaries_by_end(
     messages: Sequence[Message], summaries: Iterable[Summary], end: int, painter: Painter
 ) -> dict[int, list[Markup]]:
     """For each message that is seen, the summaries whose range ends with it, or with what is folded into it."""

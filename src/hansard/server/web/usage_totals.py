@@ -21,7 +21,7 @@ BUSIEST = 6
 _MANY_ROWS, _MANY_CONVERSATIONS = 5_000, 10_000
 """From here on they are added up at most once a minute."""
 _MINUTE = timedelta(minutes=1)
-_MOST_KEPT = 64
+_MAX_CACHED = 64
 
 
 class UsageRank(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Totals(Struct, frozen=True):
     agents: list[UsageRank]
     users: list[UsageRank]
     at: datetime
-    is_kept: bool
+    is_cached: bool
     """There was much to add up: others who look see the same for a while."""
 
 
@@ -49,29 +49,29 @@ class UsageTotals:
     """What was added up lately, by tenant and user."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str | None], Totals] = {}
-        self._forgotten = 0
+        self._cached: dict[tuple[str, str | None], Totals] = {}
+        self._generation = 0
 
     async def sums(self, store: Store, since: date) -> Totals:
         now = datetime.now(UTC)
         key = (store.tenant_id, store.user_id)
-        kept = self._kept.get(key)
-        if kept is not None and now - kept.at < _MINUTE:
-            return kept
-        forgotten = self._forgotten
+        cached = self._cached.get(key)
+        if cached is not None and now - cached.at < _MINUTE:
+            return cached
+        generation = self._generation
         stats, rows = await asyncio.gather(_stats(store), _usage(store, since))
-        made = _added_up(stats, rows, now)
-        self._kept.pop(key, None)
-        if made.is_kept and forgotten == self._forgotten:
-            self._kept[key] = made
-            while len(self._kept) > _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
+        made = _add_up(stats, rows, now)
+        self._cached.pop(key, None)
+        if made.is_cached and generation == self._generation:
+            self._cached[key] = made
+            while len(self._cached) > _MAX_CACHED:
+                del self._cached[next(iter(self._cached))]
         return made
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Something was deleted: nobody shall see it any longer, nor the name of one who was erased."""
-        self._forgotten += 1
-        self._kept.clear()
+        self._generation += 1
+        self._cached.clear()
 
 
 async def _stats(store: Store) -> Stats | None:
@@ -88,7 +88,7 @@ async def _usage(store: Store, since: date) -> list[UsageRow]:
         return []
 
 
-def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Totals:
+def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Totals:
     tokens: dict[str, int] = defaultdict(int)
     for row in rows:
         tokens[row.day] += row.input_tokens + row.output_tokens
@@ -101,7 +101,7 @@ def _added_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> T
         _ranked(rows, lambda row: row.agent_id),
         _ranked(rows, lambda row: row.user_id),
         now,
-        is_kept=is_much or len(rows) > _MANY_ROWS,
+        is_cached=is_much or len(rows) > _MANY_ROWS,
     )
 
 
