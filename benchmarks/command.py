@@ -23,7 +23,11 @@ from benchmarks.scenarios import SCENARIOS
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.table:
-        return _print_table(arguments.table, arguments.into)
+        print(table.markdown(Report.read(arguments.table)))
+        return 0
+    if arguments.page:
+        arguments.page.write_text(table.page(), encoding="utf-8")
+        return 0
     options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder)
     roster = Roster(with_peers=arguments.peers, engine=engine_of(options.url))
     report = run(arguments.scenarios or list(SCENARIOS), options, roster)
@@ -54,15 +58,6 @@ def _run_one(name: str, options: Options, roster: Roster, report: Report) -> Non
         report.failures.append(f"{name}: {type(error).__name__}: {complaint}")
 
 
-def _print_table(path: Path, page: Path | None) -> int:
-    report = Report.read(path)
-    if page is None:
-        print(table.markdown(report))
-    else:
-        table.put_into(page, report)
-    return 0
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks", description="Measure Hansard beside its peers.")
     add = parser.add_argument
@@ -74,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--url", default=DEFAULT_URL, help="the store to measure; {path} is a fresh file name (%(default)s)")
     add("--folder", help="where the files of all stores go: a real disk, or syncing costs nothing")
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
-    add("--into", type=Path, metavar="PAGE", help="with --table: put it between the markers of that page")
+    add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""A result as a table: ratios first, then what they were made of.
+"""A result as a table: ratios first, then the costs behind them.
 
-The same rows as text for a terminal and as Markdown for the docs, where they replace what stands between two
-markers.
+The same rows as text for a terminal and as Markdown for the documentation. `page` is the whole page of results: no
+figure in it is written by hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from benchmarks.measure import Spread
 from benchmarks.report import Comparison, Report
 
 COLUMNS = ("workload", "measured", "against", "ratio", "quartiles", "at most", "verdict", "costs", "against costs")
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+RESULTS = Path(__file__).parent / "results"
+HEAD = """\
+# Benchmark results
+
+Generated from the files in `benchmarks/results/` by
+`python -m benchmarks --page docs/reference/benchmark-results.md`: do not edit it. The newest result comes first.
+What is measured, and how to read it: [benchmarks](benchmarks.md).
+"""
 
 Row = tuple[str, ...]
 
@@ -59,14 +66,11 @@ def markdown(report: Report) -> str:
     return "\n".join([*table, "", *_footer(report)])
 
 
-def put_into(page: Path, report: Report) -> None:
-    """Replace what stands between the markers of a page."""
-    whole = page.read_text(encoding="utf-8")
-    before, begin, rest = whole.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no line {BEGIN} followed by {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{markdown(report)}\n\n{END}{after}", encoding="utf-8")
+def page(folder: Path = RESULTS) -> str:
+    """Every result of a folder, the newest first."""
+    reports = {path.stem: Report.read(path) for path in folder.glob("*.json")}
+    newest = sorted(reports, key=lambda name: reports[name].where["date"], reverse=True)
+    return "\n".join([HEAD, *(f"## {name}\n\n{markdown(reports[name])}\n" for name in newest)])
 
 
 def _named_once(rows: Iterable[Row]) -> Iterable[Row]:
