@@ -95,7 +95,7 @@ class Async:
 
 
 @pytest.fixture(params=[Blocking, Async])
-def colour(request: pytest.FixtureRequest) -> Any:
+def mode(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
@@ -121,11 +121,11 @@ def two_steps(saver: BaseCheckpointSaver[Any]) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def test_a_copy_of_a_checkpoint_has_its_values(store: sync.Store, encrypts: bool, colour: Any) -> None:
+def test_a_copy_of_a_checkpoint_has_its_values(store: sync.Store, encrypts: bool, mode: Any) -> None:
     begin = {"value": ["in"], "name": "in", "steady": "as it was", "messages": [HumanMessage("Hi", id="in")]}
     seen = []
     for saver in (InMemorySaver(), saver_of(store, encrypts=encrypts)):
-        graph = colour(two_steps(saver))
+        graph = mode(two_steps(saver))
         graph.invoke(begin)
         source = next(each for each in graph.history() if each.next == ("b",))
         copy = graph.update(source.config, None, "__copy__")
@@ -133,7 +133,7 @@ def test_a_copy_of_a_checkpoint_has_its_values(store: sync.Store, encrypts: bool
         seen.append((source.values, graph.state(source.config).values, graph.invoke(None, copy), graph.state().values))
     assert seen[0] == seen[1]
     assert seen[1][2]["value"] == ["in", "a", "b"]
-    again = colour(two_steps(saver_of(store, encrypts=encrypts)))
+    again = mode(two_steps(saver_of(store, encrypts=encrypts)))
     assert again.state().values == seen[0][3], "and without what the saver remembers"
 
 
@@ -183,26 +183,26 @@ NO_MESSAGES: list[Any] = [
 ]
 
 
-def states_of(colour: Any, saver: BaseCheckpointSaver[Any], begin: list[Any], written: Any, state: Any) -> list[Any]:
-    graph = colour(writing(saver, written, state))
+def states_of(mode: Any, saver: BaseCheckpointSaver[Any], begin: list[Any], written: Any, state: Any) -> list[Any]:
+    graph = mode(writing(saver, written, state))
     graph.invoke({"messages": begin})
     graph.invoke({"messages": begin})
     return [graph.state().values, *(each.values for each in graph.history())]
 
 
 @pytest.mark.parametrize("written", MESSAGES, ids=repr)
-def test_a_delta_channel_that_is_overwritten(store: sync.Store, encrypts: bool, colour: Any, written: Any) -> None:
+def test_a_delta_channel_that_is_overwritten(store: sync.Store, encrypts: bool, mode: Any, written: Any) -> None:
     begin = [HumanMessage("Hello", id="h")]
-    theirs = states_of(colour, InMemorySaver(), begin, written, Messages)
-    ours = states_of(colour, saver_of(store, encrypts=encrypts), begin, written, Messages)
+    theirs = states_of(mode, InMemorySaver(), begin, written, Messages)
+    ours = states_of(mode, saver_of(store, encrypts=encrypts), begin, written, Messages)
     assert repr(ours) == repr(theirs)
-    again = colour(writing(saver_of(store, encrypts=encrypts), written, Messages))
+    again = mode(writing(saver_of(store, encrypts=encrypts), written, Messages))
     assert again.state().values == theirs[0]
 
 
-def test_messages_that_overwrite_others_stand_in_the_history(store: sync.Store, colour: Any) -> None:
+def test_messages_that_overwrite_others_stand_in_the_history(store: sync.Store, mode: Any) -> None:
     begin = [HumanMessage("Hello", id="h")]
-    graph = colour(writing(saver_of(store), Overwrite([SUMMARY]), Messages))
+    graph = mode(writing(saver_of(store), Overwrite([SUMMARY]), Messages))
     graph.invoke({"messages": begin})
     assert [(row.role, row.text) for row in store.get_messages("t")] == [("user", "Hello"), ("assistant", "summary")]
     store.delete_message("t", store.get_messages("t")[1].id)
@@ -210,16 +210,16 @@ def test_messages_that_overwrite_others_stand_in_the_history(store: sync.Store, 
 
 
 @pytest.mark.parametrize("written", NO_MESSAGES, ids=repr)
-def test_a_delta_channel_that_holds_no_messages(store: sync.Store, colour: Any, written: Any) -> None:
+def test_a_delta_channel_that_holds_no_messages(store: sync.Store, mode: Any, written: Any) -> None:
     begin = [{"kind": "begin"}, "text"]
-    theirs = states_of(colour, InMemorySaver(), begin, written, Anything)
-    assert repr(states_of(colour, saver_of(store), begin, written, Anything)) == repr(theirs)
+    theirs = states_of(mode, InMemorySaver(), begin, written, Anything)
+    assert repr(states_of(mode, saver_of(store), begin, written, Anything)) == repr(theirs)
 
 
 # Messages with empty fields
 
 
-def test_a_tool_message_without_the_id_of_its_call(store: sync.Store, encrypts: bool, colour: Any) -> None:
+def test_a_tool_message_without_the_id_of_its_call(store: sync.Store, encrypts: bool, mode: Any) -> None:
     said = [
         HumanMessage("Hi", id="h"),
         AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": ""}], id="a"),
@@ -229,9 +229,9 @@ def test_a_tool_message_without_the_id_of_its_call(store: sync.Store, encrypts: 
     graph: Any = StateGraph(MessagesState)
     graph.add_node("say", lambda _: {"messages": said[1:]})
     graph.add_edge(START, "say")
-    first = colour(graph.compile(checkpointer=saver_of(store, encrypts=encrypts)))
+    first = mode(graph.compile(checkpointer=saver_of(store, encrypts=encrypts)))
     first.invoke({"messages": said[:1]})
-    again = colour(graph.compile(checkpointer=saver_of(store, encrypts=encrypts)))
+    again = mode(graph.compile(checkpointer=saver_of(store, encrypts=encrypts)))
     assert again.state().values["messages"] == said
     if not encrypts:
         assert [row.role for row in store.get_messages("t")] == ["user", "assistant", "tool", "tool"]
@@ -258,14 +258,14 @@ def answering(saver: BaseCheckpointSaver[Any]) -> Any:
 
 @pytest.mark.parametrize("official", ["InMemorySaver", "SqliteSaver"])
 def test_a_thread_of_an_official_saver_goes_on(
-    store: sync.Store, encrypts: bool, colour: Any, official: str, tmp_path: Path
+    store: sync.Store, encrypts: bool, mode: Any, official: str, tmp_path: Path
 ) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "old.db")) as sqlite:
         old = sqlite if official == "SqliteSaver" else InMemorySaver()
         answering(old).invoke({"messages": [("user", "Hi")]}, CONFIG)
         new = saver_of(store, encrypts=encrypts)
         moved(old, new)
-    graph = colour(answering(new))
+    graph = mode(answering(new))
     for question in ("Again", "And again"):
         graph.invoke({"messages": [("user", question)]})
     said = [message.content for message in graph.state().values["messages"]]

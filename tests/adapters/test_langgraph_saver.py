@@ -519,7 +519,7 @@ async def test_copies_share_nothing(store: Store) -> None:
     assert len(await store.get_messages("copy")) == 4
 
 
-# Size, colours
+# Size, both modes
 
 
 async def test_storage_is_linear(tmp_path: Path) -> None:

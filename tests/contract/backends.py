@@ -21,7 +21,7 @@ from tests.servers import redis as redis_servers
 
 from hansard.backends.keyvalue import KeyValue, KeyValueBackend
 from hansard.backends.schemes import SCHEMES
-from hansard.testing import COLOURS, Colour, Target
+from hansard.testing import MODES, Mode, Target
 
 Maker = Callable[[Path], Target]
 
@@ -96,10 +96,10 @@ SURVIVING = (
 """What a backend in `RACES_ONLY` that outlives its process runs as well."""
 
 
-def colours(name: str) -> tuple[Colour, ...]:
+def modes(name: str) -> tuple[Mode, ...]:
     """The APIs that the whole contract runs in. What waits or races runs in both everywhere: `contract.base.races`."""
     if name in OWN_BLOCKING:
-        return COLOURS
+        return MODES
     if name in RACES_ONLY:
         return ()
     return ("blocking",) if name in BLOCKING_ONLY else ("async",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.backends import BACKENDS, DURABLE, KEEPING, RACES_ONLY, SURVIVING, colours, quick_folder
+from tests.contract.backends import BACKENDS, DURABLE, KEEPING, RACES_ONLY, SURVIVING, modes, quick_folder
 
 from hansard.testing import Target
 from hansard.testing.contract.base import Contract
@@ -30,9 +30,9 @@ def proves_nothing_new(item: pytest.Function) -> bool:
     is_contract = isinstance(item.cls, type) and issubclass(item.cls, Contract) and hasattr(item, "callspec")
     if not is_contract or getattr(item.function, "races", getattr(item.cls, "races", False)):
         return False
-    backend, colour = item.callspec.params.get("target"), item.callspec.params.get("colour")
+    backend, mode = item.callspec.params.get("target"), item.callspec.params.get("mode")
     if backend not in BACKENDS:
         return False
     if backend in RACES_ONLY and backend in DURABLE and item.cls.__name__ in SURVIVING:
         return False
-    return colour not in colours(backend)
+    return mode not in modes(backend)

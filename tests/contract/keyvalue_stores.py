@@ -1,4 +1,4 @@
-"""Stores of one's own for tests: in a dict, in both colours, and in a file that several processes share.
+"""Stores of one's own for tests: in a dict, in both modes, and in a file that several processes share.
 
 The folder `keyvalue_package` beside this file is a package as an installer leaves it: its entry points give these
 stores URLs, so that other processes can open them too.

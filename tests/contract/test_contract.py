@@ -1,3 +1,3 @@
-"""The whole contract, on every backend, in both colours of the API."""
+"""The whole contract, on every backend, in both modes of the API."""
 
 from hansard.testing.contract import *  # noqa: F403

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import BACKENDS, KEEPING, colours, quick_folder
+from tests.contract.backends import BACKENDS, KEEPING, modes, quick_folder
 
-from hansard.testing import Colour, Target
+from hansard.testing import Mode, Target
 from hansard.testing.machine import compare_with_memory
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
@@ -49,12 +49,12 @@ def fresh(name: str) -> Target:
     return BACKENDS[name](Path(tempfile.mkdtemp(dir=_root[0])))
 
 
-def define(name: str, colour: Colour) -> None:
-    case = compare_with_memory(lambda: fresh(name), colour, UNLIKE.get(name, ()))
+def define(name: str, mode: Mode) -> None:
+    case = compare_with_memory(lambda: fresh(name), mode, UNLIKE.get(name, ()))
     case.settings = SETTINGS
-    globals()[f"Test_{name}_{colour}".replace("-", "_")] = case
+    globals()[f"Test_{name}_{mode}".replace("-", "_")] = case
 
 
 for _name in KEEPING:
-    for _colour in colours(_name):
-        define(_name, _colour)
+    for _mode in modes(_name):
+        define(_name, _mode)

@@ -8,7 +8,7 @@ import pytest
 
 from hansard.errors import Conflict, NotFound, Unsupported
 from hansard.model import Message
-from hansard.testing import COLOURS, Clock, Colour, Driver, Target, facts
+from hansard.testing import MODES, Clock, Driver, Mode, Target, facts
 from hansard.testing.contract.blobs import picture
 from hansard.testing.contract.calls import CALLS
 
@@ -23,11 +23,11 @@ NOT_THERE = {
 }
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=MODES)
 def store(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    colour: Colour = request.param
+    mode: Mode = request.param
     target = Target("none://")
-    yield target.open(colour, clock=Clock())
+    yield target.open(mode, clock=Clock())
     target.close()
 
 

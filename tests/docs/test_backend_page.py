@@ -89,7 +89,7 @@ def test_it_passes_the_contract_suite(package: Path) -> None:
 
 
 def _run_suite(folder: Path) -> None:
-    # One colour of the API is enough: a backend that never suspends does the same in both.
+    # One mode of the API is enough: a backend that never suspends does the same in both.
     options = ["-q", "-k", "not async", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", "."]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "."],

@@ -1,4 +1,4 @@
-"""The Store in the shapes of frameworks: its two colours have the same accessors, typed and documented."""
+"""The Store in the shapes of frameworks: async and blocking stores have the same accessors, typed and documented."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.testing import broken
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
 from hansard.errors import HansardError
-from hansard.testing import Clock, Colour, Target, contract
+from hansard.testing import Clock, Mode, Target, contract
 from hansard.testing.contract import walls
 from hansard.testing.machine import compare_with_memory
 from hansard.testing.targets import Factory
@@ -54,9 +54,9 @@ ORDINARY: dict[Broken, str] = {
     broken.NeverWakes: "TestWatch.test_as_it_arrives",
 }
 
-# These are tests with arguments, or hold in one colour only.
+# These are tests with arguments, or hold in one mode only.
 WITH_ARGUMENTS: dict[Broken, tuple[str, dict[str, Any]]] = {
-    broken.TearsBatches: ("TestBatches.test_writers_at_once_do_not_interleave", {"colour": "async"}),
+    broken.TearsBatches: ("TestBatches.test_writers_at_once_do_not_interleave", {"mode": "async"}),
     broken.TellsInErrors: (
         "TestWalls.test_what_is_behind_looks_as_if_it_were_not_there",
         {"view": walls.VIEWS["another user"]},
@@ -82,16 +82,16 @@ def factory(kind: Broken) -> Factory:
 
 def run(kind: Broken, test: str, arguments: dict[str, Any]) -> None:
     """Runs one test of the contract on a backend, as pytest would."""
-    colour: Colour = arguments.get("colour", "blocking")
+    mode: Mode = arguments.get("mode", "blocking")
     clock, target = Clock(), Target(factory(kind))
-    store = target.open(colour, clock=clock)
+    store = target.open(mode, clock=clock)
     name, _, method = test.partition(".")
     call: Callable[..., None] = getattr(getattr(contract, name)(), method)
     known = {
         "store": store,
         "clock": clock,
         "target": target,
-        "colour": colour,
+        "mode": mode,
         "subtests": FirstFailure(),
         **arguments,
     }

@@ -27,6 +27,6 @@ if "pytest" in sys.modules:
 
 from hansard.testing.clock import Clock
 from hansard.testing.comparison import facts, state
-from hansard.testing.targets import COLOURS, Colour, Driver, Target
+from hansard.testing.targets import MODES, Driver, Mode, Target
 
-__all__ = ["COLOURS", "Clock", "Colour", "Driver", "Target", "facts", "state"]
+__all__ = ["MODES", "Clock", "Driver", "Mode", "Target", "facts", "state"]

@@ -24,7 +24,7 @@ from hansard.limits import Limits
 from hansard.testing.clock import Clock
 from hansard.testing.comparison import facts, state
 from hansard.testing.operations import Operation, beginning, operations
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 UNLIKE = frozenset({"physically_gone", "bytes", "backend"})
 """What backends may answer differently."""
@@ -51,7 +51,7 @@ class Comparison(RuleBasedStateMachine):
     """Random operations on a backend under test and on `memory`."""
 
     make: ClassVar[Maker]
-    colour: ClassVar[Colour]
+    mode: ClassVar[Mode]
     unlike: ClassVar[frozenset[str]] = UNLIKE
 
     @initialize()
@@ -65,7 +65,7 @@ class Comparison(RuleBasedStateMachine):
             assert outcome(self.handles[0], operation) == outcome(self.truth, operation)
 
     def _open(self) -> None:
-        self.handles = [self.target.open(self.colour, clock=self.clock, limits=LIMITS)]
+        self.handles = [self.target.open(self.mode, clock=self.clock, limits=LIMITS)]
         if self.handles[0].capabilities.shared:
             self.handles.append(self.target.open("blocking", clock=self.clock, limits=LIMITS))
 
@@ -115,11 +115,11 @@ def _normal(given: Any) -> str:
     return _GIVEN_BY_THE_STORE.sub("'msg_…'", repr(given))
 
 
-def compare_with_memory(make: Maker, colour: Colour = "blocking", unlike: Iterable[str] = ()) -> type[Any]:
+def compare_with_memory(make: Maker, mode: Mode = "blocking", unlike: Iterable[str] = ()) -> type[Any]:
     """A test case for pytest or unittest. `make` returns a fresh storage each time that it is called.
 
     `unlike` names fields of answers that this backend may fill in another way, for a reason that its page says.
     """
-    members = {"make": staticmethod(make), "colour": colour, "unlike": UNLIKE.union(unlike)}
+    members = {"make": staticmethod(make), "mode": mode, "unlike": UNLIKE.union(unlike)}
     made = type("Compared", (Comparison,), members)
     return made.TestCase  # type: ignore[no-any-return, attr-defined]

@@ -1,7 +1,7 @@
-"""A storage under test: how it is opened, again and again, in both colours of the API.
+"""A storage under test: how it is opened, again and again, in both modes of the API.
 
-Tests are plain functions. A `Driver` has the methods of `hansard.sync.Store`; in the colour `blocking` it is the
-blocking API, in the colour `async` it runs the async API on an event loop of its own, one call after another. So one
+Tests are plain functions. A `Driver` has the methods of `hansard.sync.Store`; in the mode `blocking` it is the
+blocking API, in the mode `async` it runs the async API on an event loop of its own, one call after another. So one
 test proves both, and a third party needs no plugin for async tests. What must happen at once is asked of
 `Driver.together` (tasks or threads) and `Driver.scenario` (async code on the store's own loop).
 """
@@ -23,8 +23,8 @@ from hansard.contract.backend import Backend
 from hansard.contract.types import Context
 from hansard.store import Store
 
-Colour = Literal["async", "blocking"]
-COLOURS: tuple[Colour, ...] = ("async", "blocking")
+Mode = Literal["async", "blocking"]
+MODES: tuple[Mode, ...] = ("async", "blocking")
 Factory = Callable[[bool], Awaitable[Backend]]
 """Opens the storage; the argument says whether its methods must never suspend, if it can do that."""
 
@@ -80,7 +80,7 @@ class Driver(sync.Store):
         return Driver(Store(backend, **options), self._runner)
 
     def scenario(self, play: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """Runs async code with the async store, on an event loop in both colours."""
+        """Runs async code with the async store, on an event loop in both modes."""
         run = self._runner.call if isinstance(self._runner, OnLoop) else self._runner.thread.run
         return run(play(self._inner))
 
@@ -128,9 +128,9 @@ class Target:
         """None when other processes cannot open it."""
         return self.where if isinstance(self.where, str) else None
 
-    def open(self, colour: Colour = "blocking", **options: Any) -> Driver:
+    def open(self, mode: Mode = "blocking", **options: Any) -> Driver:
         """Opens the storage once more; the options are those of `hansard.Store`."""
-        runner = OnLoop() if colour == "async" else Runner()
+        runner = OnLoop() if mode == "async" else Runner()
         try:
             driver = self._open(runner, options)
         except BaseException:

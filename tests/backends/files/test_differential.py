@@ -35,13 +35,13 @@ class Folder(Target):
 
 
 class Machine(Comparison):
-    colour = "blocking"
+    mode = "blocking"
 
     def _open(self) -> None:
         self.handles = []
         for mode in ("delta", "snapshot"):
             self.target.where = f"file://{self.target.folder}?durability=process&mode={mode}"
-            handle = self.target.open(self.colour, clock=self.clock, limits=LIMITS)
+            handle = self.target.open(self.mode, clock=self.clock, limits=LIMITS)
             common = handle.backend.storage.common  # type: ignore[attr-defined]
             common.spaces._most = 60
             common.tenants._most = 1

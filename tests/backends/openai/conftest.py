@@ -1,7 +1,7 @@
-"""Which mirror a contract test runs on, in which colour of the API, and on which of them all of it is run.
+"""Which mirror a contract test runs on, in which mode of the API, and on which of them all of it is run.
 
 The whole contract takes minutes on each mirror, because every call of a store is one or several of the SDK. So all of
-it runs on one, in the colour that the SDK has itself, and what waits or races in the other colour; on the others runs
+it runs on one, in the mode that the SDK has itself, and what waits or races in the other mode; on the others runs
 what a mirror does by itself, and not only its index. `HANSARD_MIRRORS=all` runs all of it everywhere.
 """
 

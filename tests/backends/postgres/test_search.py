@@ -22,7 +22,7 @@ from hansard.backends.postgres import index, index_task, lexemes, schema, search
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.schemes import open_backend
 from hansard.testing import Target
-from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
+from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES
 
 

@@ -17,7 +17,7 @@ from hansard.backends.schemes import open_backend
 from hansard.backends.sqlite import index, search
 from hansard.model import Message
 from hansard.testing import Target
-from hansard.testing.contract import TestJudged, TestSearching, clock, colour, store  # noqa: F401
+from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A server with a model endpoint behind it, and clients of both colours: for the tests of what is stored."""
+"""A server with a model endpoint behind it, and an async and a blocking client: for the tests of what is stored."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansard.testing.contract.base import clock, colour, store
+from hansard.testing.contract.base import clock, mode, store
 from hansard.testing.contract.batches import TestBatches
 from hansard.testing.contract.blobs import TestBlobs
 from hansard.testing.contract.branches import TestBranches, TestForks
@@ -81,6 +81,6 @@ __all__ = [
     "TestWatch",
     "TestWindows",
     "clock",
-    "colour",
+    "mode",
     "store",
 ]

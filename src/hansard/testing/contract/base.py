@@ -1,6 +1,6 @@
 """What every contract test stands on: the fixtures, the skips that name a gap, and a few words to write tests in.
 
-`target` comes from the test module of the backend. `store` opens it in both colours of the API, with the `clock` that
+`target` comes from the test module of the backend. `store` opens it in both modes of the API, with the `clock` that
 the test may set. A test class names the capabilities that it `needs`; a test asks for more with `require`. Where a
 backend does not claim one, the test is skipped, and the skip says which.
 """
@@ -18,7 +18,7 @@ import pytest
 from hansard.contract.backend import Capabilities
 from hansard.model import Message
 from hansard.testing.clock import Clock
-from hansard.testing.targets import COLOURS, Colour, Driver, Target
+from hansard.testing.targets import MODES, Driver, Mode, Target
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -127,14 +127,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=COLOURS)
-def colour(request: pytest.FixtureRequest) -> Colour:
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Mode:
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-def store(target: Target, colour: Colour, clock: Clock) -> Iterator[Driver]:
-    yield target.open(colour, clock=clock)
+def store(target: Target, mode: Mode, clock: Clock) -> Iterator[Driver]:
+    yield target.open(mode, clock=clock)
     target.close()
 
 

@@ -23,7 +23,7 @@ from hansard.testing.contract.base import (
     version_of,
 )
 from hansard.testing.contract.blobs import picture
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 
 class TestDeleteConversation(Contract):
@@ -80,7 +80,7 @@ class TestDeleteConversation(Contract):
         assert history(store, "c") == ["new"]
         assert_exact(store, "c")
 
-    def test_it_is_gone_from_the_files(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_it_is_gone_from_the_files(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         """What a receipt calls physically gone lies in no file any longer."""
         require(store, "durability")
         require_folder(target)
@@ -93,7 +93,7 @@ class TestDeleteConversation(Contract):
         say(store, "other", "stays-xyzzy")
         store.close()
         assert message.encode() in target.raw(), "the test must know how to look"
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         receipt = again.delete_conversation("c")
         again.close()
         assert b"stays-xyzzy" in target.raw()
@@ -103,7 +103,7 @@ class TestDeleteConversation(Contract):
             pytest.skip("its receipts say that what was deleted may still lie in its files")
 
     def test_a_deleted_message_is_gone_from_the_files(
-        self, target: Target, store: Driver, colour: Colour, clock: Clock
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
     ) -> None:
         require(store, "durability")
         require_folder(target)

@@ -24,7 +24,7 @@ from hansard.testing.contract.base import (
     say,
 )
 from hansard.testing.contract.blobs import picture
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 
 def fill(store: Driver) -> None:
@@ -49,12 +49,12 @@ def fill(store: Driver) -> None:
 class TestDurability(Contract):
     needs = ("durability",)
 
-    def test_everything_is_there_again(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_everything_is_there_again(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         fill(store)
         fill(store.tenant("acme"))
         before = state(store)
         store.close()
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         assert state(again) == before
         assert_exact(again, "c")
 
@@ -64,23 +64,23 @@ class TestDurability(Contract):
         fill(store)
         assert state(target.open("blocking", clock=clock)) == state(store)
 
-    def test_seq_and_tombstones_survive(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_seq_and_tombstones_survive(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         require(store, "our ids")
         store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
         last = store.get_message("c", "n").seq
         store.delete_messages("c", ["m", "n"])
         store.close()
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         with pytest.raises(HansardError, match="deleted"):
             again.append("c", Message("user", "x", id="m"))
         assert say(again, "c", "z")[0].seq > last
 
-    def test_a_killed_writer_loses_nothing(self, target: Target, store: Driver, colour: Colour) -> None:
+    def test_a_killed_writer_loses_nothing(self, target: Target, store: Driver, mode: Mode) -> None:
         require(store, "shared")
         require_url(target)
         store.close()
         assert processes.crash(target, kills=4, seed=1) > 0
-        history(target.open(colour), "c")
+        history(target.open(mode), "c")
 
     def test_what_is_stored_lies_in_the_files(self, target: Target, store: Driver) -> None:
         # Read past the store: its own reading could be fed from a cache.
@@ -92,7 +92,7 @@ class TestDurability(Contract):
 class TestCorruption(Contract):
     needs = ("durability",)
 
-    def test_is_reported(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_is_reported(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         require_folder(target)
         say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
         say(store, "sound", "x")
@@ -101,10 +101,10 @@ class TestCorruption(Contract):
             pytest.skip("its content is not readable from outside")
         # By opening or by reading; never by skipping what cannot be read, or making it up.
         with pytest.raises(Corrupt):
-            history(target.open(colour, clock=clock), "c")
+            history(target.open(mode, clock=clock), "c")
 
     @pytest.mark.parametrize("how", ["get", "message", "export", "check"])
-    def test_of_a_blob_is_reported(self, target: Target, store: Driver, colour: Colour, clock: Clock, how: str) -> None:
+    def test_of_a_blob_is_reported(self, target: Target, store: Driver, mode: Mode, clock: Clock, how: str) -> None:
         require(store, "blobs")
         require_folder(target)
         data = b"damaged-xyzzy" * 300
@@ -113,7 +113,7 @@ class TestCorruption(Contract):
         store.close()
         if not target.damage(b"damaged-xyzzy", b"damaged-xyzzz"):
             pytest.skip("its content is not readable from outside")
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         if how == "check":
             assert message.blobs[0].sha256 in str(again.check())
             return
@@ -125,13 +125,13 @@ class TestCorruption(Contract):
         with pytest.raises(Corrupt, match=message.blobs[0].sha256):
             read[how]()
 
-    def test_is_found_by_check(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_is_found_by_check(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         require_folder(target)
         say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
         say(store, "sound", "x")
         store.close()
         if not target.damage(b'"damaged-xyzzy"', b'"damaged-xyzzy:'):
             pytest.skip("its content is not readable from outside")
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         assert again.check() != []
         assert history(again, "sound") == ["x"], "the rest can still be read"

@@ -10,7 +10,7 @@ from hansard.errors import ConversationNotFound
 from hansard.model import Message
 from hansard.testing.clock import Clock
 from hansard.testing.contract.base import HOUR, Contract, assert_exact, history, require, require_folder, say
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 TICK = timedelta(microseconds=1)
 
@@ -117,7 +117,7 @@ class TestExpiry(Contract):
         assert store.get_conversation("c") is None
         assert history(store, "d") == ["x"]
 
-    def test_purged_for_good(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_purged_for_good(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         require(store, "durability")
         require_folder(target)
         secret = f"secret-xyzzy-{'q' * 40}"
@@ -126,4 +126,4 @@ class TestExpiry(Contract):
         receipt = store.purge()
         store.close()
         assert not receipt.physically_gone or secret.encode() not in target.raw()
-        assert target.open(colour, clock=clock).get_conversation("c") is None
+        assert target.open(mode, clock=clock).get_conversation("c") is None

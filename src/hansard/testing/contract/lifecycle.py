@@ -14,7 +14,7 @@ from hansard.testing.comparison import state
 from hansard.testing.contract.base import Contract, history, races, require, require_url, say
 from hansard.testing.contract.blobs import SIZE, picture
 from hansard.testing.contract.calls import CALLS, supported
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 
 class TestStats(Contract):
@@ -133,9 +133,7 @@ class TestTenants(Contract):
 
 
 class TestBackup(Contract):
-    def test_a_copy_that_opens(
-        self, store: Driver, colour: Colour, clock: Clock, target: Target, tmp_path: Path
-    ) -> None:
+    def test_a_copy_that_opens(self, store: Driver, mode: Mode, clock: Clock, target: Target, tmp_path: Path) -> None:
         require(store, "backup")
         url = require_url(target)
         assert target.folder is not None
@@ -146,7 +144,7 @@ class TestBackup(Contract):
         say(store, "c", "later")
         copied = Target(f"{url.partition(':')[0]}:///{path}")
         try:
-            copy = copied.open(colour, clock=clock)
+            copy = copied.open(mode, clock=clock)
             assert state(copy) == before
             assert history(copy.tenant("acme"), "c") == ["x"]
             assert copy.check() == []

@@ -20,7 +20,7 @@ from hansard.testing.contract.base import HOUR, Contract, require, require_url, 
 from hansard.testing.contract.blobs import picture
 from hansard.testing.contract.judged import CORPUS, QUERIES, RANKED
 from hansard.testing.processes import Writer
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 FUZZED = int(os.environ.get("HANSARD_FUZZED_QUERIES", "300"))
 """How many random queries are tried."""
@@ -390,13 +390,13 @@ class TestSearching(Contract):
             assert found(store, text.split()[-1]) == [text]
         assert found(store, "answer") == ["the answer is forty-two"]
 
-    def test_after_opening_again(self, store: Driver, target: Target, colour: Colour, clock: Clock) -> None:
+    def test_after_opening_again(self, store: Driver, target: Target, mode: Mode, clock: Clock) -> None:
         require(store, "durability")
         say(store, "c", "a word", "another word")
         found(store, "word")
         say(store, "c", "a late word")
         store.close()
-        again = target.open(colour, clock=clock)
+        again = target.open(mode, clock=clock)
         assert found(again, "word") == ["a late word", "another word", "a word"]
 
     def test_what_another_process_wrote(self, store: Driver, target: Target) -> None:

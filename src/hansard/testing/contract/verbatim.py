@@ -10,7 +10,7 @@ from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
 from hansard.testing.comparison import facts, state
 from hansard.testing.contract.base import Contract, history, require, rows, say
-from hansard.testing.targets import Colour, Driver, Target
+from hansard.testing.targets import Driver, Mode, Target
 
 MEGABYTE = 1_000_000
 
@@ -63,12 +63,12 @@ class TestVerbatim(Contract):
         assert facts(history(store, "c")) == facts([content])
         assert facts(store.update_message("c", stored.id, content=[content]).content) == facts([content])
 
-    def test_everything_at_once(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_everything_at_once(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         stored = say(store, "c", *ODD.values())
         assert facts(history(store, "c")) == facts(list(ODD.values()))
         if store.capabilities.durability != "none":
             store.close()
-            again = target.open(colour, clock=clock)
+            again = target.open(mode, clock=clock)
             assert facts(list(again.iter_messages("c"))) == facts(stored)
 
     def test_a_text_and_its_json_are_two_things(self, store: Driver) -> None:
@@ -137,7 +137,7 @@ class TestVerbatim(Contract):
             assert [each.id for each in store.tenant(tenant).list_branches("c")] == ["main", *odd]
         assert store.admin.tenants() == sorted(odd)
 
-    def test_five_megabytes(self, target: Target, store: Driver, colour: Colour, clock: Clock) -> None:
+    def test_five_megabytes(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         chance = random.Random(5)
         text = "".join(chance.choices('abc ü😀"\\\n\0', k=2 * MEGABYTE))
         numbers = [chance.randrange(10**9) for _ in range(200_000)]
@@ -147,7 +147,7 @@ class TestVerbatim(Contract):
         if store.capabilities.durability != "none":
             before = state(store)
             store.close()
-            assert state(target.open(colour, clock=clock)) == before
+            assert state(target.open(mode, clock=clock)) == before
 
     def test_fifty_megabytes(self, store: Driver) -> None:
         text = "0123456789 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKL" * MEGABYTE
