@@ -15,6 +15,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ class Silent:
         raise RuntimeError("no repr")
 
 
+@cache
 def nested(depth: int) -> Any:
+    """Made once: to make and to drop so deep a list takes longer than all the calls that refuse it."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
