@@ -31,7 +31,7 @@ How the storages do it:
 
 - *SQLite*: an operation is a job of the writing thread, and `driving.step` runs it to its end inside the transaction of
   a group commit. `get` and `apply` are plain statements, so they never suspend. A job that is refused must have changed
-  nothing: `new_segment` may reserve a number only in `apply` (see there), and `get` writes nothing but buffered rows.
+  nothing: `new_segment` counts in memory until `apply` stores the number, and `get` writes nothing but buffered rows.
 - *PostgreSQL*: appends are decided on remembered states and stored by one statement that compares stamps; `append` of
   `backends.stored.StoredBackend` is the hook. Such a run answers `expects_none` without asking, and gives up when `get`
   wants anything else. All other writes run in one transaction that locks the conversation's row; there `state` is

@@ -28,7 +28,7 @@ def own_message(message: Message) -> Message:
 
 
 def own_conversation(conversation: Conversation) -> Conversation:
-    return structs.replace(conversation, metadata=_copy(conversation.metadata))
+    return structs.replace(conversation, metadata=_copy(conversation.metadata) if conversation.metadata else {})
 
 
 def own_record(record: Record) -> Record:

@@ -133,6 +133,7 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
 def conversation_row(head: ConversationState, largest: int) -> Row:
     """The columns of `save_conversation`, in order."""
     conversation = head.conversation
+    created_at, last_at = to_micros(conversation.created_at), to_micros(conversation.last_message_at)
     return (
         conversation.user_id,
         conversation.agent_id,
@@ -140,15 +141,15 @@ def conversation_row(head: ConversationState, largest: int) -> Row:
         conversation.title,
         codec.encode(conversation.metadata) if conversation.metadata else None,
         conversation.summary,
-        to_micros(conversation.created_at),
+        created_at,
         to_micros(conversation.updated_at),
-        to_micros(conversation.last_message_at),
-        to_micros(conversation.last_message_at or conversation.created_at),
+        last_at,
+        created_at if last_at is None else last_at,
         conversation.message_count,
         conversation.version,
         conversation.branch,
-        to_micros(conversation.expires_at),
-        to_micros(conversation.archived_at),
+        conversation.expires_at and to_micros(conversation.expires_at),
+        conversation.archived_at and to_micros(conversation.archived_at),
         head.seq,
         head.has_tombstones,
         largest,

@@ -77,7 +77,7 @@ def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, appen
 
 
 class SqliteTransaction:
-    __slots__ = ("_entry", "_segments", "_writer", "context", "id", "state")
+    __slots__ = ("_entry", "_new_line", "_writer", "context", "id", "state")
 
     def __init__(self, writer: SqliteWriter, context: Context, id: str, entry: CachedState | None) -> None:
         self.context = context
@@ -85,12 +85,12 @@ class SqliteTransaction:
         self.state = entry.head if entry else None
         self._writer = writer
         self._entry = entry
-        self._segments = 0
-        """How many new segments the operation has asked for."""
+        self._new_line: int | None = None
+        """The last line that the operation has asked for."""
 
     def new_segment(self) -> int:
-        self._segments += 1
-        return -self._segments
+        self._new_line = self._writer.give_line()
+        return self._new_line
 
     async def get(self, wants: Wants) -> Found:
         writer, tenant = self._writer, self.context.tenant
@@ -105,10 +105,7 @@ class SqliteTransaction:
         removes = changes.wipes != "nothing" or changes.remove or changes.remove_runs
         gone, released = self._remove(changes) if removes else (_NOTHING_GONE, [])
         if changes.state is not None:
-            numbered = (
-                self._numbered(changes.state, changes.insert) if self._segments else (changes.state, changes.insert)
-            )
-            self._store(changes, *numbered, only_adds=not removes)
+            self._store(changes, changes.state, only_adds=not removes)
         if changes.update is not None:
             released += self._update(changes.update)
         lost = self._store_beside(changes)
@@ -140,22 +137,17 @@ class SqliteTransaction:
 
     # What comes
 
-    def _numbered(self, state: ConversationState, insert: Insert) -> tuple[ConversationState, Insert]:
-        """The state and the new messages, with lines in the place of placeholders."""
-        first = self._writer.give_lines(self._segments)
-        lines = {-number: first + number - 1 for number in range(1, self._segments + 1)}
+    def _keep_line(self, line: int, state: ConversationState) -> None:
+        """The file counts only the lines of new branches by itself."""
         stored = self._entry.head.branches if self._entry else {}
-        new = {id: _with_lines(branch, lines) for id, branch in state.branches.items() if branch is not stored.get(id)}
-        last = lines[-self._segments]
-        if last not in [branch.segment for id, branch in new.items() if id not in stored]:
-            # The file counts only the lines of new branches by itself.
-            self._writer.reserve(last)
-        numbered = [(lines.get(segment, segment), fresh) for segment, fresh in insert]
-        return structs.replace(state, branches=state.branches | new), numbered
+        if line not in [branch.segment for id, branch in state.branches.items() if id not in stored]:
+            self._writer.reserve(line)
 
-    def _store(self, changes: Changes, state: ConversationState, insert: Insert, *, only_adds: bool) -> None:
+    def _store(self, changes: Changes, state: ConversationState, *, only_adds: bool) -> None:
         """Saves the state and adds messages. Lines that are only added to can still be read from the kept tails."""
-        writer, context, entry = self._writer, self.context, self._entry
+        writer, context, entry, insert = self._writer, self.context, self._entry, changes.insert
+        if self._new_line is not None:
+            self._keep_line(self._new_line, state)
         largest = max([draft.size for _, fresh in insert for _, draft in fresh], default=0) if insert else 0
         if changes.update is not None and changes.update.draft is not None:
             largest = changes.update.draft.size
@@ -223,11 +215,6 @@ class SqliteTransaction:
             is_ours = change.record is not None and change.record.conversation_id == self.id
             tenant_data.put_record(writer, context, change, entry.pk if is_ours and entry is not None else None)
         return len(changes.lost_summaries)
-
-
-def _with_lines(branch: StoredBranch, lines: Mapping[int, int]) -> StoredBranch:
-    path = tuple([(lines.get(segment, segment), upto) for segment, upto in branch.path]) if branch.path else ()
-    return structs.replace(branch, segment=lines.get(branch.segment, branch.segment), path=path)
 
 
 def _only_counts(before: ConversationState, after: ConversationState) -> bool:

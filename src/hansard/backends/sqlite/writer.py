@@ -163,7 +163,8 @@ class SqliteWriter:
         self.flush()
         before, entry.head = entry.head, head
         self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
-        self._save_lanes(entry, before.branches, head.branches)
+        if head.branches is not before.branches:
+            self._save_lanes(entry, before.branches, head.branches)
         entry.saved = head.branches
         self.touch(tenant, id)
 
@@ -190,13 +191,12 @@ class SqliteWriter:
         self.touch(tenant, id)
         return entry
 
-    def give_lines(self, count: int) -> int:
-        """The first of so many lines that were never given. They are kept by saving a branch, or by `reserve`."""
+    def give_line(self) -> int:
+        """A line that was never given. It is kept by saving a branch, or by `reserve`; until then nothing is stored."""
         if self._last_line is None:
             self._last_line = int(self.one("last_line")[0])
-        first = self._last_line + 1
-        self._last_line += count
-        return first
+        self._last_line += 1
+        return self._last_line
 
     def reserve(self, line: int) -> None:
         """Keeps a line that no branch owns from being given again."""
