@@ -64,10 +64,11 @@ class MessageMethods(StorePart):
         - `expected_version`: apply only at this version of the conversation, else raise `Conflict`.
         """
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        wanted = checks.message_id(message_id, self.limits)
         blobs: dict[str, bytes] = {}
         draft = None
         if content is not UNSET:
-            draft = drafts.make_draft(Message("user", content, format=format or ""), self.limits, blobs)
+            draft = drafts.make_draft(Message("user", content, wanted, format=format or ""), self.limits, blobs)
         change = MessageChange(
             draft=draft,
             metadata=checks.metadata(metadata) if isinstance(metadata, Mapping) else _none_or_unset(metadata),
@@ -79,7 +80,6 @@ class MessageMethods(StorePart):
             blobs=blobs,
         )
         context = self._view.context()
-        wanted = checks.message_id(message_id, self.limits)
         message = await self._backend.update_message(context, id, wanted, change)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq])

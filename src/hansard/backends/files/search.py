@@ -106,7 +106,7 @@ def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[T
                 places = [(n, known.at_number(n)) for n in numbers]
             here = [(n, row) for n, row in places if row is not None]
             for (n, row), message in zip(here, book.read([row for _, row in here]), strict=True):
-                yield (n, *columns_of(message, None, pk)), row
+                yield (n, *columns_of(searchable(message), None, pk)), row
 
 
 def begin_anew(tenant: Tenant) -> None:

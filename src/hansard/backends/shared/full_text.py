@@ -11,9 +11,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from hansard.analysis import Clause, Query, columns, searchable
+from hansard.analysis import Clause, Query, columns
 from hansard.analysis.queries import Phrase
-from hansard.model import Message
 
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like the terms of owners, which lie in a column of their own."""
@@ -33,8 +32,9 @@ def owner_terms(user_id: str | None, conversation: int) -> str:
     return owner if user_id is None else f"{owner} {user_term(user_id)}"
 
 
-def columns_of(message: Message, user_id: str | None, conversation: int) -> tuple[str, str, str]:
-    return (*columns(searchable(message)), owner_terms(user_id, conversation))
+def columns_of(text: str, user_id: str | None, conversation: int) -> tuple[str, str, str]:
+    """Of the searchable text of a message."""
+    return (*columns(text), owner_terms(user_id, conversation))
 
 
 # The language of FTS5. Terms hold no character that it knows, and each stands in quotes.

@@ -124,7 +124,7 @@ class IndexAudit:
     def add(self, pk: int, user_id: str | None) -> None:
         """What the messages of a conversation should have."""
         for entry, *row in self._connection.execute(QUERIES["indexed_of_conversation"], (pk,)):
-            columns = columns_of(rows.message_of(tuple(row), ""), user_id, pk)
+            columns = columns_of(index.text_of(row), user_id, pk)
             value = 0
             for weight, text in zip(_WEIGHTS.values(), columns, strict=True):
                 terms = text.split()

@@ -9,9 +9,10 @@ index in the same transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import index
+from typing import Any
 
 from msgspec import Struct
 
@@ -96,11 +97,12 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
     return found
 
 
-def _text(row: Row) -> str:
+@decodes
+def text_of(row: Sequence[Any]) -> str:
     """What of a message is searched, from the columns of `tail`. Most are plain text, and need not be decoded."""
     *_, format, body, _, extra = row
     is_plain = format is None and (extra is None or '"sources"' not in extra)
-    return searchable_text(body) if is_plain else searchable(rows.message_of(row, ""))
+    return searchable_text(body) if is_plain else searchable(rows.message_of(tuple(row), ""))
 
 
 # Filling
@@ -123,7 +125,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     for row in here:
         n, tenant, user_id, conversation, key, *_, created_at, _ = row
         entry = tenants[tenant] | n
-        words, more = columns(_text(row[4:]))
+        words, more = columns(text_of(row[4:]))
         entries.append((entry, words, more, owner(user_id, conversation)))
         places.append((key, entry))
         if created_at > latest:
@@ -182,11 +184,12 @@ def empty(writer: SqliteWriter) -> None:
 def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> None:
     """A message says something else now."""
     place = writer.one("find_search_place", key)
-    if place is None or searchable(before) == searchable(after):
+    if place is None:
         return
+    old, new = searchable(before), searchable(after)
     entry, user_id, conversation = place
-    if _take_out(writer, entry, before, user_id, conversation):
-        writer.run("add_search_entry", entry, *columns_of(after, user_id, conversation))
+    if old != new and _take_out(writer, entry, old, user_id, conversation):
+        writer.run("add_search_entry", entry, *columns_of(new, user_id, conversation))
 
 
 def forget(writer: SqliteWriter, above: int, below: int) -> None:
@@ -195,7 +198,7 @@ def forget(writer: SqliteWriter, above: int, below: int) -> None:
     if not found:
         return
     for entry, user_id, conversation, *row in found:
-        _take_out(writer, entry, rows.message_of(tuple(row), ""), user_id, conversation)
+        _take_out(writer, entry, text_of(row), user_id, conversation)
         writer.run("delete_search_row", entry & N_MASK)
     writer.run("delete_search_places", above, below)
 
@@ -207,17 +210,17 @@ def hand_over(writer: SqliteWriter, entry: CachedState, user_id: str | None) -> 
         return
     writer.flush()
     for place, *row in writer.run("indexed_of_conversation", entry.pk).fetchall():
-        message = rows.message_of(tuple(row), "")
-        if _take_out(writer, place, message, before, entry.pk):
-            writer.run("add_search_entry", place, *columns_of(message, user_id, entry.pk))
+        text = text_of(row)
+        if _take_out(writer, place, text, before, entry.pk):
+            writer.run("add_search_entry", place, *columns_of(text, user_id, entry.pk))
 
 
-def _take_out(writer: SqliteWriter, entry: int, message: Message, user_id: str | None, conversation: int) -> bool:
+def _take_out(writer: SqliteWriter, entry: int, text: str, user_id: str | None, conversation: int) -> bool:
     """False where it cannot be: an index of another version has other terms, and is not searched."""
     writer.run("set_unclean", 1)
     if not state_of(writer.connection).is_ours:
         return False
-    writer.run("remove_search_entry", entry, *columns_of(message, user_id, conversation))
+    writer.run("remove_search_entry", entry, *columns_of(text, user_id, conversation))
     return True
 
 
